@@ -1,5 +1,6 @@
 """KEP-5007, binding conditions: a pod is bound once its driver has made the device ready. The driver is examples/fpga, in drakit's image."""
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -26,7 +27,8 @@ _MAKE_BOARDS = (
 
 def manifests() -> list[Object]:
     """The example's own manifests, with its package from a ConfigMap, in drakit's image."""
-    found = [json_types.mapping(one) for one in yaml.safe_load_all((FOLDER / "deploy" / "driver.yaml").read_text())]
+    ran = subprocess.run(["kubectl", "kustomize", FOLDER / "deploy"], capture_output=True, text=True, check=True)
+    found = [json_types.mapping(one) for one in yaml.safe_load_all(ran.stdout)]
     [daemonset] = [one for one in found if one.get("kind") == "DaemonSet"]
     sources: Object = {file.name: file.read_text() for file in (FOLDER / "fpga_driver").glob("*.py")}
     found.insert(1, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "package", "namespace": NAMESPACE}, "data": sources})

@@ -20,6 +20,9 @@ OVERLAYS = {
 }
 """Every overlay with its DaemonSets."""
 
+EXAMPLES = ("cpu", "fpga", "hello")
+"""Every example with a driver; hello is what `drakit new` writes."""
+
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
 
 
@@ -32,3 +35,7 @@ def rendered(folder: str) -> list[Any]:
 
 def overlay(name: str) -> list[Any]:
     return rendered(f"daemonset/overlays/{name}")
+
+
+def example(name: str) -> list[Any]:
+    return rendered(f"examples/{name}/deploy")

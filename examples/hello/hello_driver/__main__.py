@@ -1,4 +1,4 @@
-"""``python -m hello_driver``: run the driver, or look at what it offers; ``--help`` tells more."""
+"""``python -m hello_driver``: run the driver, or look at what it offers; ``--help`` lists the commands."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ FOLDER = "HELLO_FOLDER"
 
 
 def make() -> driver.HelloDriver:
-    """The driver on this node's hardware."""
+    """Return the driver for this node's hardware."""
     return driver.HelloDriver(hardware.Hardware(pathlib.Path(os.environ.get(FOLDER, "/var/lib/hello-driver"))))
 
 

@@ -11,7 +11,7 @@ MODES = ("normal", "turbo")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HelloConfig:
-    """What a claim or a class may write as opaque parameters; decoded strictly, so a misspelt field is refused by name."""
+    """The opaque parameters of a claim or a class; decoded strictly, so an error names a misspelt field."""
 
     api_version: ClassVar[str] = "hello.example.com/v1"
     kind: ClassVar[str] = "HelloConfig"
@@ -23,7 +23,7 @@ class HelloConfig:
 
 
 class HelloDriver(drakit.Driver[HelloConfig]):
-    """Offers every board; each is given to one claim at a time."""
+    """Offers every board, each to one claim at a time."""
 
     name = "hello.example.com"
     config_types = (HelloConfig,)
@@ -32,11 +32,11 @@ class HelloDriver(drakit.Driver[HelloConfig]):
         self._hardware = boards
 
     def discover(self) -> drakit.Inventory:
-        """Every board that is there now."""
+        """Return every board that is there now."""
         return drakit.Inventory.of(_device(board) for board in self._hardware.boards())
 
     def prepare(self, grant: drakit.Grant[HelloConfig]) -> drakit.Prepared:
-        """Set the board's mode. May find that an earlier call, cut short, has done so already."""
+        """Set the board's mode. A call that was cut short may have done so already."""
         board = grant.device.name
         if not self._hardware.exists(board):
             raise drakit.DeviceGoneError(f"board {board} is gone; look at the node's hardware")

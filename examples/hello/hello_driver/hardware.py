@@ -1,7 +1,7 @@
 """The boards of a node. This one is a folder of text files, so that it works anywhere; replace it by calls to your device.
 
 Each board is a folder of its own, such as ``board-0``, with three files: ``model`` has the model's name, ``memory`` a quantity such as 16Gi, and
-``mode`` what the board was last told; it is absent when nobody uses the board.
+``mode`` the mode that was set last; it is absent when nobody uses the board.
 """
 
 import dataclasses
@@ -24,29 +24,31 @@ class Hardware:
         self._folder = folder
 
     def boards(self) -> list[Board]:
-        """Every board, by name."""
-        folders = sorted(file.parent for file in self._folder.glob("*/model"))
-        return [
-            Board(name=one.name, model=(one / "model").read_text().strip(), memory=(one / "memory").read_text().strip()) for one in folders
-        ]
+        """Return every board, by name."""
+        return [_read(file.parent) for file in sorted(self._folder.glob("*/model"))]
 
     def exists(self, name: str) -> bool:
-        """Whether the board is there."""
+        """Return whether the board is there."""
         return (self._folder / name / "model").exists()
 
     def mode(self, name: str) -> str | None:
-        """What the board was last told; None when nobody uses it."""
+        """Return the mode that was set last; None when nobody uses the board."""
         try:
             return (self._folder / name / "mode").read_text()
         except FileNotFoundError:
             return None
 
     def set_mode(self, name: str, mode: str) -> None:
-        """Tell the board; whole or not at all, also when the process dies here."""
+        """Set the board's mode; atomic, also when the process dies here."""
         new = self._folder / name / ".mode"
         new.write_text(mode)
         new.replace(self._folder / name / "mode")
 
     def reset(self, name: str) -> None:
-        """Make the board as it was before anybody used it; a board that is gone is fine."""
+        """Restore the board to its state before use; a board that is gone is fine."""
         (self._folder / name / "mode").unlink(missing_ok=True)
+
+
+def _read(folder: pathlib.Path) -> Board:
+    model, memory = ((folder / name).read_text().strip() for name in ("model", "memory"))
+    return Board(name=folder.name, model=model, memory=memory)

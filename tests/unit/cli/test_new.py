@@ -1,7 +1,9 @@
-"""``drakit new`` makes a project whose tests pass at once, and examples/hello is one."""
+"""``drakit new`` makes a project that works at once, and examples/hello is one. That a clean machine installs it is in tests/unit/examples."""
 
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,20 +11,32 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drakit.cli.commands import new
+from drakit.cli.commands import new, new_wheels
 from drakit.core import errors
+from fakes import forked_cli, wheels
 
 ROOT = pathlib.Path(__file__).parents[3]
 HELLO = ROOT / "examples" / "hello"
+NAMES = ("drakit-0.1.0-py3-none-any.whl", "drakit_cluster-0.1.0-py3-none-any.whl")
 
 
-def made(folder: pathlib.Path, name: str) -> dict[str, str]:
-    new.write(folder, new.checked(name))
+@pytest.fixture
+def empty(tmp_path: pathlib.Path) -> new_wheels.Wheels:
+    """Files with the names of wheels."""
+    (tmp_path / "dist").mkdir()
+    for name in NAMES:
+        (tmp_path / "dist" / name).touch()
+    return new_wheels.Wheels(drakit=tmp_path / "dist" / NAMES[0], cluster=tmp_path / "dist" / NAMES[1])
+
+
+def made(folder: pathlib.Path, name: str, given: new_wheels.Wheels) -> dict[str, str]:
+    new.write(folder, new.checked(folder, name), given)
     return {str(file.relative_to(folder)): file.read_text() for file in files(folder)}
 
 
 def files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    return (file for file in sorted(folder.rglob("*")) if file.is_file() and not {"__pycache__", ".pytest_cache"} & set(file.parts))
+    ignored = {"__pycache__", ".pytest_cache", "wheels"}
+    return (file for file in sorted(folder.rglob("*")) if file.is_file() and not ignored & set(file.parts))
 
 
 def python(folder: pathlib.Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -32,70 +46,138 @@ def python(folder: pathlib.Path, *arguments: str, **variables: str) -> subproces
     )
 
 
-def test_the_hello_example_is_what_is_made(tmp_path: pathlib.Path) -> None:
-    assert made(tmp_path / "new", "hello.example.com") == {str(file.relative_to(HELLO)): file.read_text() for file in files(HELLO)}
+def test_the_hello_example_is_what_is_made(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+    written = made(tmp_path / "hello", "hello.example.com", empty)
+    assert written == {str(file.relative_to(HELLO)): file.read_text() for file in files(HELLO)}
+    assert sorted(file.name for file in (tmp_path / "hello" / "wheels").iterdir()) == list(NAMES)
 
 
-def test_the_tests_of_a_new_project_pass_at_once(tmp_path: pathlib.Path) -> None:
-    made(tmp_path / "new", "two-words.example.com")
-    ran = python(tmp_path / "new", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "3 passed" in ran.stdout
+@pytest.mark.parametrize(
+    "folder, package, project",
+    [
+        ("fpga", "fpga_driver", "fpga-driver"),
+        ("fpga-driver", "fpga_driver", "fpga-driver"),
+        ("My Boards_2", "my_boards_2_driver", "my-boards-2-driver"),
+    ],
+)
+def test_the_package_is_named_after_the_folder(tmp_path: pathlib.Path, folder: str, package: str, project: str) -> None:
+    named = new.checked(tmp_path / folder, "acme.example.com")
+    assert (named.package, named.name) == (package, project)
 
 
-def test_a_new_project_is_a_command(tmp_path: pathlib.Path) -> None:
-    made(tmp_path / "new", "fpga.example.com")
+def test_the_folder_may_be_the_current_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lamp").mkdir()
+    monkeypatch.chdir(tmp_path / "lamp")
+    assert new.checked(pathlib.Path(), "lamp.example.com").package == "lamp_driver"
+
+
+@pytest.mark.parametrize("folder", ["7", "---", "é", "x" * 60])
+def test_a_folder_that_cannot_name_a_package_is_refused(tmp_path: pathlib.Path, folder: str) -> None:
+    with pytest.raises(errors.SettingsError, match=r"DIR: .* must start with a letter"):
+        new.checked(tmp_path / folder, "fpga.example.com")
+
+
+def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+    made(tmp_path / "two-words", "fpga.example.com", empty)
     (tmp_path / "boards" / "board-7").mkdir(parents=True)
     (tmp_path / "boards" / "board-7" / "model").write_text("m\n")
     (tmp_path / "boards" / "board-7" / "memory").write_text("1Gi\n")
-    variables = {"FPGA_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
-    ran = python(tmp_path / "new", "-m", "fpga_driver", "slices", "-o", "yaml", **variables)
+    variables = {"TWO_WORDS_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
+    ran = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "-o", "yaml", **variables)
     assert ran.returncode == 0, ran.stderr
     assert yaml.safe_load(ran.stdout)["spec"]["devices"][0]["name"] == "board-7"
-    shown = python(tmp_path / "new", "-m", "fpga_driver", "--help", **variables).stdout
-    assert "python -m fpga_driver [OPTIONS] COMMAND" in shown
-    refused = python(tmp_path / "new", "-m", "fpga_driver", "slices", "--set", "mock.machine=dgx-h100", **variables)
+    shown = python(tmp_path / "two-words", "-m", "two_words_driver", "--help", **variables).stdout
+    assert "python -m two_words_driver [OPTIONS] COMMAND" in shown
+    refused = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "--set", "mock.machine=dgx-h100", **variables)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("python -m fpga_driver: mock.machine: mock machines are for drakit's own drivers")
+    assert refused.stderr.startswith("python -m two_words_driver: mock.machine: mock machines are for drakit's own drivers")
 
 
-def test_its_manifests_are_what_the_api_server_takes(tmp_path: pathlib.Path) -> None:
-    written = made(tmp_path / "new", "fpga.example.com")
-    kinds = [item["kind"] for item in yaml.safe_load_all(written["deploy/driver.yaml"])]
-    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet", "DeviceClass"]
-    linted = python(tmp_path / "new", "-m", "drakit", "lint", "-f", "deploy/driver.yaml", "-f", "deploy/sample.yaml")
-    assert linted.returncode == 0, linted.stdout + linted.stderr
-
-
-def test_its_rights_are_those_of_drakits_own_driver() -> None:
-    base = (ROOT / "daemonset" / "base" / "rbac.yaml").read_text()
-    own, theirs = rules((HELLO / "deploy" / "driver.yaml").read_text()), rules(base)
-    for rule in (*own, *theirs):
-        if "resourceclaims/driver" in rule["resources"]:
-            assert rule.pop("resourceNames"), "each writes the statuses of its own devices"
-    assert verbs(own) == verbs(theirs)
-
-
-def rules(manifest: str) -> list[dict[str, list[str]]]:
-    """The rules of every ClusterRole of a manifest."""
-    return [rule for item in yaml.safe_load_all(manifest) if item["kind"] == "ClusterRole" for rule in item["rules"]]
-
-
-def verbs(found: list[dict[str, list[str]]]) -> set[tuple[str, str, str]]:
-    return {(group, name, verb) for rule in found for group in rule["apiGroups"] for name in rule["resources"] for verb in rule["verbs"]}
-
-
-@pytest.mark.parametrize("name", ["", "fpga", "FPGA.example.com", "7.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])
-def test_a_name_that_cannot_be_is_refused_before_anything_is_written(tmp_path: pathlib.Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "fpga", "FPGA.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])
+def test_a_name_that_cannot_be_is_refused_before_anything_is_written(tmp_path: pathlib.Path, empty: new_wheels.Wheels, name: str) -> None:
     with pytest.raises(errors.SettingsError, match="--name"):
-        made(tmp_path / "new", name)
+        made(tmp_path / "new", name, empty)
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_there_is_not_written_over(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
+def test_what_is_there_is_not_written_over(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "mine.txt").write_text("mine")
     with pytest.raises(errors.SettingsError, match="is not empty"):
-        made(tmp_path, "fpga.example.com")
+        made(mine, "fpga.example.com", empty)
     with pytest.raises(errors.SettingsError, match="cannot write"):
-        made(tmp_path / "mine.txt" / "x", "fpga.example.com")
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+        made(mine / "mine.txt" / "x", "fpga.example.com", empty)
+    assert [file.name for file in mine.iterdir()] == ["mine.txt"]
+
+
+def test_without_a_choice_the_wheels_are_built_of_the_checkout_that_is_installed() -> None:
+    with new_wheels.found(None) as given:
+        assert (given.drakit.name, given.cluster.name) == NAMES
+        assert given.drakit.read_bytes() == wheels.built().drakit.read_bytes()
+
+
+def test_a_wheel_is_taken_with_the_one_beside_it(empty: new_wheels.Wheels) -> None:
+    with new_wheels.found(str(empty.drakit)) as given:
+        assert given == empty
+    empty.cluster.unlink()
+    with pytest.raises(errors.SettingsError, match=f"--drakit: .*{NAMES[1]} is missing"), new_wheels.found(str(empty.drakit)):
+        pass
+
+
+def test_a_git_url_gives_the_wheels_of_its_repository(tmp_path: pathlib.Path) -> None:
+    repository = tmp_path / "drakit.git"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = ("driver/", "cluster/", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
+    for name in listed.split("\0"):
+        if name.startswith(wanted) and (ROOT / name).is_file():
+            (repository / name).parent.mkdir(parents=True, exist_ok=True)
+            (repository / name).write_bytes((ROOT / name).read_bytes())
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "a"]):
+        subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True)
+    with new_wheels.found(f"git+file://{repository}") as given:
+        assert (given.drakit.name, given.cluster.name) == NAMES
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("nowhere", "nowhere is no checkout of drakit: .*nowhere/pyproject.toml is missing"),
+        ("nowhere.whl", "nowhere.whl is missing; name a checkout, a wheel or a git URL"),
+        ("git+file:///nowhere", "pip cannot make wheels of git[+]file:///nowhere: .*nowhere"),
+    ],
+)
+def test_a_source_without_drakit_is_one_line(tmp_path: pathlib.Path, commands: forked_cli.Commands, source: str, said: str) -> None:
+    ran = commands.run("new", str(tmp_path / "lamp"), "--name", "lamp.example.com", "--drakit", source, folder=tmp_path)
+    assert ran.returncode == 1
+    assert re.fullmatch(f"drakit: --drakit: {said}.*\n", ran.stderr)
+    assert not (tmp_path / "lamp").exists()
+
+
+class Installed:
+    """A distribution whose record says where it came from."""
+
+    def __init__(self, origin: object) -> None:
+        self.version = "7.8"
+        self._origin = origin
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "direct_url.json"
+        return None if self._origin is None else json.dumps(self._origin)
+
+
+@pytest.mark.parametrize(
+    "origin, source",
+    [
+        (None, "drakit==7.8"),
+        ({"url": "file:///src/my%20drakit", "dir_info": {"editable": True}}, "/src/my drakit"),
+        ({"url": "file:///dist/drakit-7.8-py3-none-any.whl", "archive_info": {}}, "/dist/drakit-7.8-py3-none-any.whl"),
+        (
+            {"url": "https://git.example.com/drakit", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "git+https://git.example.com/drakit@abc",
+        ),
+    ],
+)
+def test_where_drakit_came_from_is_read_from_its_installation(origin: object, source: str) -> None:
+    assert new_wheels.origin(Installed(origin)) == source

@@ -1,50 +1,73 @@
-"""Every example is a project of its own whose tests pass, and whose manifests are what the API server takes."""
+"""Every example, and what ``drakit new`` writes, is a project that installs, passes its tests and is typed where no index has drakit."""
 
-import os
 import pathlib
-import subprocess
-import sys
+import re
 
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).parents[3]
-EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/pyproject.toml"))
-# examples/hello is what `drakit new` makes, and its tests are run where that is tested.
-OWN = [path for path in EXAMPLES if path.name != "hello"]
+from drakit.cli.commands import new
+from fakes import manifests, wheels
+
+EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/pyproject.toml"))
 
 
-def python(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("driver", "cluster")),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
-    )
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> wheels.CleanEnvironment:
+    """A Python with third-party packages and without drakit; a process of its own, because an example starts clusters."""
+    return wheels.CleanEnvironment(tmp_path_factory.mktemp("clean"))
+
+
+def check(clean: wheels.CleanEnvironment, project: pathlib.Path) -> None:
+    """Install a project, type-check it and run its tests, of which one is the conformance suite."""
+    clean.install(project)
+    (package,) = project.glob("*_driver")
+    typed = ["-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(project / ".mypy_cache"), package.name, "tests"]
+    clean.run(project, *typed)
+    assert "testing.check_driver(" in "".join(file.read_text() for file in (project / "tests").glob("*.py"))
+    tested = clean.run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    assert "skipped" not in tested
+    assert f"{package.name.replace('_', '-')}" in {file.name for file in clean.python.parent.iterdir()}, "its command"
 
 
 def test_there_are_examples() -> None:
-    assert [path.name for path in EXAMPLES] == ["cpu", "fpga", "hello"]
+    assert tuple(path.name for path in EXAMPLES) == manifests.EXAMPLES
 
 
-@pytest.mark.parametrize("folder", OWN, ids=lambda path: path.name)
-def test_the_tests_of_an_example_pass(folder: pathlib.Path) -> None:
-    ran = python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "skipped" not in ran.stdout
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_works_where_drakit_was_never_seen(folder: pathlib.Path, clean: wheels.CleanEnvironment, tmp_path: pathlib.Path) -> None:
+    check(clean, wheels.copied(folder, tmp_path / folder.name))
 
 
-@pytest.mark.parametrize("folder", OWN, ids=lambda path: path.name)
-def test_its_manifests_are_what_the_api_server_takes(folder: pathlib.Path) -> None:
-    linted = python(folder, "-m", "drakit", "lint", "-f", "deploy/driver.yaml", "-f", "deploy/sample.yaml")
-    assert linted.returncode == 0, linted.stdout + linted.stderr
+def test_a_new_project_works_where_drakit_was_never_seen(clean: wheels.CleanEnvironment, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "two-words"
+    new.write(folder, new.checked(folder, "acme.example.com"), wheels.built())
+    check(clean, folder)
+    assert clean.run(folder, "-c", "import drakit; print(drakit.__file__)").startswith(str(clean.python.parents[1]))
+    assert (clean.python.parent / "drakit-probe").read_text().startswith(f"#!{clean.python.parent}")
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathlib.Path) -> None:
+    text = (folder / "Dockerfile").read_text()
+    copied = [source for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for source in line.split()[:-1]]
+    assert [source for source in copied if source != "wheels" and not (folder / source).exists()] == []
+    project = (folder / "pyproject.toml").read_text()
+    (wheel,) = re.findall(r"wheels/(\S+)$", text, re.MULTILINE)
+    assert f'dependencies = ["drakit @ {{root:uri}}/wheels/{wheel}"]' in project
+    assert wheel == wheels.built().drakit.name
+    (command,) = re.findall(r'^ENTRYPOINT \["(\S+)"\]$', text, re.MULTILINE)
+    assert f"\n{command} = " in project
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_its_manifests_are_what_the_api_server_takes(folder: pathlib.Path, clean: wheels.CleanEnvironment) -> None:
+    clean.run(folder, "-m", "drakit", "lint", "-f", "deploy/deviceclass.yaml", "-f", "deploy/sample.yaml")
 
 
 def test_only_binding_conditions_need_to_watch_claims() -> None:
     def watches(name: str) -> bool:
-        documents = yaml.safe_load_all((ROOT / "examples" / name / "deploy" / "driver.yaml").read_text())
+        documents = yaml.safe_load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text())
         rules = next(item["rules"] for item in documents if item["kind"] == "ClusterRole")
         return any(rule["resources"] == ["resourceclaims"] and "watch" in rule["verbs"] for rule in rules)
 

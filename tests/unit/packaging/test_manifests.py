@@ -12,9 +12,10 @@ import kubernetes_validate
 import pytest
 
 from drakit import settings
-from fakes.manifests import NAMESPACE, OVERLAYS, ROOT, needs_kubectl, overlay, rendered
+from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, example, needs_kubectl, overlay, rendered
 
-DRIVERS = [(overlay, name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
+DRIVERS = [(f"daemonset/overlays/{overlay}", name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
+OF_EXAMPLES = [(f"examples/{name}/deploy", f"{name}-driver") for name in EXAMPLES]
 DRIVER_ROOT = {"/", "/dev"}
 API = "1.36"
 
@@ -24,8 +25,8 @@ def find(folder: str, kind: str, name: str) -> Any:
     return item
 
 
-def driver_of(name: str, daemonset: str) -> Any:
-    (container,) = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]["containers"]
+def driver_of(folder: str, daemonset: str) -> Any:
+    (container,) = find(folder, "DaemonSet", daemonset)["spec"]["template"]["spec"]["containers"]
     return container
 
 
@@ -35,15 +36,15 @@ def rights(roles: Iterable[Any]) -> set[tuple[str, ...]]:
     return {(resource, verb, *rule.get("resourceNames", ())) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def roles_of(name: str, account: str) -> list[Any]:
+def roles_of(folder: str, account: str) -> list[Any]:
     """The roles that are bound to a service account."""
     bound = [
         (item["roleRef"]["kind"], item["roleRef"]["name"])
-        for item in overlay(name)
+        for item in rendered(folder)
         if item["kind"] in ("RoleBinding", "ClusterRoleBinding")
         and {"kind": "ServiceAccount", "name": account, "namespace": "drakit-system"} in item["subjects"]
     ]
-    return [item for item in overlay(name) if (item["kind"], item["metadata"]["name"]) in bound]
+    return [item for item in rendered(folder) if (item["kind"], item["metadata"]["name"]) in bound]
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:
@@ -66,6 +67,43 @@ def test_every_manifest_matches_the_schema_of_kubernetes(name: str) -> None:
 
 
 @needs_kubectl
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_manifests_of_an_example_match_the_schema_and_are_all_a_driver_needs(name: str) -> None:
+    for item in example(name):
+        kubernetes_validate.validate(item, API, strict=True)
+    assert {(item["kind"], item["metadata"]["name"]) for item in example(name) if not item["metadata"]["name"].endswith("-restore")} == {
+        ("DeviceClass", f"{name}.example.com"),
+        *(
+            (kind, f"{name}-driver")
+            for kind in (
+                "Namespace",
+                "ServiceAccount",
+                "ClusterRole",
+                "ClusterRoleBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "DaemonSet",
+            )
+        ),
+    }
+    (namespace,) = [item for item in example(name) if item["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder, daemonset", OF_EXAMPLES)
+def test_the_pod_of_an_example_is_as_safe_as_drakits_own(folder: str, daemonset: str) -> None:
+    own = find("daemonset/base", "DaemonSet", "drakit")["spec"]["template"]["spec"]
+    pod = find(folder, "DaemonSet", daemonset)["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == daemonset
+    same = ("enableServiceLinks", "priorityClassName", "nodeSelector", "tolerations", "terminationGracePeriodSeconds")
+    assert [pod[key] for key in same] == [own[key] for key in same]
+    (driver,), (container,) = own["containers"], pod["containers"]
+    same = ("startupProbe", "readinessProbe", "livenessProbe", "securityContext", "resources")
+    assert [container[key] for key in same] == [driver[key] for key in same]
+
+
+@needs_kubectl
 def test_a_wrong_field_would_be_noticed() -> None:
     broken = dict(find("daemonset/base", "DaemonSet", "drakit"), spek={})
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -75,16 +113,30 @@ def test_a_wrong_field_would_be_noticed() -> None:
 @needs_kubectl
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_environment_variable_is_a_setting(name: str) -> None:
-    variables = {str(entry["name"]) for mapping in walk(overlay(name)) if isinstance(mapping.get("env"), list) for entry in mapping["env"]}
-    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
-    assert variables
-    assert variables - {"POD_IP", "POD_NAMESPACE"} <= known
+    assert variables(overlay(name)) - {"POD_IP", "POD_NAMESPACE"} <= known_variables()
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_host_folders_are_where_the_driver_looks_by_default(name: str, daemonset: str) -> None:
-    pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_environment_variable_of_an_example_is_a_setting_or_its_own(name: str) -> None:
+    own = {one for one in variables(example(name)) - {"POD_IP"} if one.startswith(f"{name.upper()}_")}
+    assert variables(example(name)) - {"POD_IP"} - own <= known_variables()
+
+
+def variables(items: list[Any]) -> set[str]:
+    found = {str(entry["name"]) for mapping in walk(items) if isinstance(mapping.get("env"), list) for entry in mapping["env"]}
+    assert found
+    return found
+
+
+def known_variables() -> set[str]:
+    return {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_host_folders_are_where_the_driver_looks_by_default(folder: str, daemonset: str) -> None:
+    pod = find(folder, "DaemonSet", daemonset)
     paths = {str(mapping["mountPath"]) for mapping in walk(pod) if "mountPath" in mapping}
     node = settings.Node()
     assert {str(node.plugins_dir), str(node.registry_dir), str(node.cdi_dir)} <= paths
@@ -102,9 +154,9 @@ def test_every_pod_has_the_label_of_drakit_and_one_of_its_family(name: str) -> N
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_each_family_is_served_by_a_process_of_its_own(name: str, daemonset: str) -> None:
-    driver, family = driver_of(name, daemonset), daemonset.removeprefix("drakit-")
+@pytest.mark.parametrize("folder, daemonset", DRIVERS)
+def test_each_family_is_served_by_a_process_of_its_own(folder: str, daemonset: str) -> None:
+    driver, family = driver_of(folder, daemonset), daemonset.removeprefix("drakit-")
     assert driver["args"] == ["run", "--family", family]
     variables = {entry["name"]: entry.get("value", "") for entry in driver["env"]}
     environ = {key: value for key, value in variables.items() if key.endswith("__ENABLED")}
@@ -116,7 +168,7 @@ def test_each_family_is_served_by_a_process_of_its_own(name: str, daemonset: str
 @pytest.mark.parametrize("name", ["mock", "tpu-mock"])
 def test_pretend_hardware_needs_no_privilege(name: str) -> None:
     for daemonset in OVERLAYS[name]:
-        security = driver_of(name, daemonset)["securityContext"]
+        security = driver_of(f"daemonset/overlays/{name}", daemonset)["securityContext"]
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert "privileged" not in security
         pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
@@ -129,7 +181,7 @@ def test_pretend_hardware_needs_no_privilege(name: str) -> None:
 def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> None:
     for daemonset in OVERLAYS[name]:
         pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
-        security = driver_of(name, daemonset)["securityContext"]
+        security = driver_of(f"daemonset/overlays/{name}", daemonset)["securityContext"]
         is_gpu = daemonset == "drakit-gpu"
         assert (security.get("privileged"), pod.get("hostNetwork")) == ((True, None) if is_gpu else (None, True))
         assert security["readOnlyRootFilesystem"] is True
@@ -149,32 +201,32 @@ def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_those_that_a_person_
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_mounts_reach_the_host_only_where_the_driver_makes_some_and_is_privileged(name: str, daemonset: str) -> None:
-    container = driver_of(name, daemonset)
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_mounts_reach_the_host_only_where_the_driver_makes_some_and_is_privileged(folder: str, daemonset: str) -> None:
+    container = driver_of(folder, daemonset)
     shared = [mount["mountPath"] for mount in container["volumeMounts"] if mount.get("mountPropagation") == "Bidirectional"]
     wanted = [str(settings.Node().plugins_dir)] if container["securityContext"].get("privileged") else []
     assert shared == wanted, "MPS daemons' shared memory, and nothing else"
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_the_kubelet_asks_the_pods_own_driver_whether_it_lives_and_is_ready(name: str, daemonset: str) -> None:
-    driver = driver_of(name, daemonset)
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_the_kubelet_asks_the_pods_own_driver_whether_it_lives_and_is_ready(folder: str, daemonset: str) -> None:
+    driver = driver_of(folder, daemonset)
     (path,) = [entry["value"] for entry in driver["env"] if entry["name"] == "DRAKIT_SERVE__SOCKET"]
     for probe, page in (("startupProbe", "/readyz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert driver[probe]["exec"]["command"] == ["drakit-probe", path, page]
         assert driver[probe]["timeoutSeconds"] > 5, "the probe itself waits for 5 s and says so"
     (mount,) = [mount["name"] for mount in driver["volumeMounts"] if path.startswith(f"{mount['mountPath']}/")]
-    volumes = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]["volumes"]
+    volumes = find(folder, "DaemonSet", daemonset)["spec"]["template"]["spec"]["volumes"]
     (volume,) = [volume for volume in volumes if volume["name"] == mount]
     assert set(volume) == {"name", "emptyDir"}, "no other pod has it"
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_the_pod_is_ready_within_a_second_of_serving_and_is_asked_rarely_then(name: str, daemonset: str) -> None:
-    driver = driver_of(name, daemonset)
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_the_pod_is_ready_within_a_second_of_serving_and_is_asked_rarely_then(folder: str, daemonset: str) -> None:
+    driver = driver_of(folder, daemonset)
     assert driver["startupProbe"]["periodSeconds"] == 1
     assert all("initialDelaySeconds" not in driver[probe] for probe in ("startupProbe", "readinessProbe", "livenessProbe"))
     asked = sum(1 / driver[probe]["periodSeconds"] for probe in ("readinessProbe", "livenessProbe"))
@@ -182,20 +234,20 @@ def test_the_pod_is_ready_within_a_second_of_serving_and_is_asked_rarely_then(na
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_an_update_leaves_no_moment_without_a_driver(name: str, daemonset: str) -> None:
-    found = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_an_update_leaves_no_moment_without_a_driver(folder: str, daemonset: str) -> None:
+    found = find(folder, "DaemonSet", daemonset)
     assert found["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    (uid,) = [entry for entry in driver_of(name, daemonset)["env"] if entry["name"] == "DRAKIT_NODE__POD_UID"]
+    (uid,) = [entry for entry in driver_of(folder, daemonset)["env"] if entry["name"] == "DRAKIT_NODE__POD_UID"]
     assert uid["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.uid"}}, "sockets of the pod's own"
     containers = found["spec"]["template"]["spec"]["containers"]
     assert not any("ports" in container for container in containers), "with a port in the host's network two pods would not fit on a node"
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(name: str, daemonset: str) -> None:
-    requested = str(driver_of(name, daemonset)["resources"]["requests"]["cpu"])
+@pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
+def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(folder: str, daemonset: str) -> None:
+    requested = str(driver_of(folder, daemonset)["resources"]["requests"]["cpu"])
     assert int(requested.removesuffix("m")) / 1000 * 30 > 2, "a node's slices are deleted 30 s after its driver has gone"
 
 
@@ -210,27 +262,27 @@ MPS_RIGHTS = {*(("pods", verb) for verb in ("create", "get", "list", "delete")),
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_a_driver_has_rights_of_its_own_family_only(name: str, daemonset: str) -> None:
-    pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
+@pytest.mark.parametrize("folder, daemonset", DRIVERS)
+def test_a_driver_has_rights_of_its_own_family_only(folder: str, daemonset: str) -> None:
+    pod = find(folder, "DaemonSet", daemonset)["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == daemonset
     driver = f"{daemonset.removeprefix('drakit-')}.drakit.dev"
     on_one_node = {("resourceclaims/driver", "associated-node:patch", driver), ("events", "create"), ("events", "patch")}
     on_several_nodes = {("resourceclaims/driver", "arbitrary-node:patch", driver)}
     own = MPS_RIGHTS if daemonset == "drakit-gpu" else set()
-    assert rights(roles_of(name, daemonset)) == NODE_RIGHTS | (on_several_nodes if daemonset == "drakit-tpu" else on_one_node) | own
+    assert rights(roles_of(folder, daemonset)) == NODE_RIGHTS | (on_several_nodes if daemonset == "drakit-tpu" else on_one_node) | own
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name, daemonset", DRIVERS)
-def test_the_right_to_list_claims_can_be_taken_away_by_itself(name: str, daemonset: str) -> None:
-    (role,) = [one for one in roles_of(name, daemonset) if ("resourceclaims", "list") in rights([one])]
+@pytest.mark.parametrize("folder, daemonset", DRIVERS)
+def test_the_right_to_list_claims_can_be_taken_away_by_itself(folder: str, daemonset: str) -> None:
+    (role,) = [one for one in roles_of(folder, daemonset) if ("resourceclaims", "list") in rights([one])]
     assert rights([role]) == {("resourceclaims", "list")}
 
 
 @needs_kubectl
 def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
-    roles = roles_of("tpu-mock", "drakit-publisher")
+    roles = roles_of("daemonset/overlays/tpu-mock", "drakit-publisher")
     assert rights(roles) == {
         *(("resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
         ("leases", "create"),

@@ -1,5 +1,7 @@
-"""The admission policies of the overlays, installed in the local API server: what a stolen token of a driver or of the publisher can write."""
+"""The admission policies of overlays and examples, installed in the local API server: what a stolen token can write."""
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,32 +19,50 @@ from unit.cluster import samples
 
 pytestmark = manifests.needs_kubectl
 KINDS = {resource.kind: resource for resource in resources.ALL}
-FAMILIES = ("gpu", "nic", "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeDriver:
+    """The account of a node driver, which its policy is named after, and the driver's name."""
+
+    namespace: str
+    account: str
+    name: str
+
+
+FAMILIES = [
+    NodeDriver(namespace=manifests.NAMESPACE, account=f"drakit-{name}", name=f"{name}.drakit.dev") for name in ("gpu", "nic", "tpu")
+]
+OF_EXAMPLES = [NodeDriver(namespace=f"{name}-driver", account=f"{name}-driver", name=f"{name}.example.com") for name in manifests.EXAMPLES]
+NODE_DRIVERS = [*FAMILIES, *OF_EXAMPLES]
+of_every_driver = pytest.mark.parametrize("driver", NODE_DRIVERS, ids=lambda driver: driver.name)
+PUBLISHER = NodeDriver(namespace=manifests.NAMESPACE, account="drakit-publisher", name="tpu.drakit.dev")
 Attempt = Callable[[client.ApiClient], object]
 
 
-def policies(overlay: str) -> list[Any]:
-    return [item for item in manifests.overlay(overlay) if item["kind"].startswith("ValidatingAdmissionPolicy")]
+def policies(items: list[Any]) -> list[Any]:
+    return [item for item in items if item["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
-    """Any user may write anything here, but for what the policies of all overlays deny."""
+    """Any user may write anything here, but for what the policies of all overlays and examples deny."""
+    installed = [*(manifests.overlay(name) for name in ("gpu-nic", "tpu-mock")), *map(manifests.example, manifests.EXAMPLES)]
     with apiserver.ApiServer(registry.Registry()) as running:
-        for item in [*policies("gpu-nic"), *policies("tpu-mock")]:
+        for item in (policy for items in installed for policy in policies(items)):
             running.registry.create(KINDS[item["kind"]], item)
         yield running
 
 
-def account(server: apiserver.ApiServer, name: str, node: str = "") -> client.ApiClient:
+def account(server: apiserver.ApiServer, driver: NodeDriver, node: str = "") -> client.ApiClient:
     extra = {users.NODE_NAME: (node,)} if node else {"authentication.kubernetes.io/credential-id": ("JTI=1",)}
-    token = server.issue_token(f"system:serviceaccount:{manifests.NAMESPACE}:{name}", extra=extra)
+    token = server.issue_token(f"system:serviceaccount:{driver.namespace}:{driver.account}", extra=extra)
     return client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token)
 
 
-def slice_of(name: str, family: str, node: str | None, pool: str = "", **spec: Json) -> Object:
+def slice_of(name: str, driver: str, node: str | None, pool: str = "", **spec: Json) -> Object:
     pool_: Object = {"name": pool or node or "cluster", "generation": 1, "resourceSliceCount": 1}
-    return samples.slice_of({"driver": f"{family}.drakit.dev", "nodeName": node, "pool": pool_, **spec}, name=name)
+    return samples.slice_of({"driver": driver, "nodeName": node, "pool": pool_, **spec}, name=name)
 
 
 def stored(server: apiserver.ApiServer) -> set[str]:
@@ -73,38 +93,48 @@ def creating(new: Object) -> Attempt:
 
 @pytest.mark.parametrize("overlay", manifests.OVERLAYS)
 def test_every_overlay_has_a_policy_and_a_binding_that_denies_for_each_of_its_accounts(overlay: str) -> None:
-    accounts = {item["metadata"]["name"] for item in manifests.overlay(overlay) if item["kind"] == "ServiceAccount"}
-    found = {item["metadata"]["name"]: item for item in policies(overlay) if item["kind"] == "ValidatingAdmissionPolicy"}
-    bindings = [item["spec"] for item in policies(overlay) if item["kind"].endswith("Binding")]
+    check_policies(manifests.overlay(overlay))
+
+
+@pytest.mark.parametrize("name", manifests.EXAMPLES)
+def test_every_example_has_a_policy_and_a_binding_that_denies_for_its_account(name: str) -> None:
+    check_policies(manifests.example(name))
+
+
+def check_policies(items: list[Any]) -> None:
+    """Check that each account has a policy of its name, and a binding that denies."""
+    accounts = {item["metadata"]["name"]: item["metadata"]["namespace"] for item in items if item["kind"] == "ServiceAccount"}
+    found = {item["metadata"]["name"]: item for item in policies(items) if item["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = [item["spec"] for item in policies(items) if item["kind"].endswith("Binding")]
     pods = {"drakit-gpu-pods", "drakit-gpu-mps"}  # see test_mps_pods
     bound = {spec["policyName"]: spec["validationActions"] for spec in bindings if spec["policyName"] not in pods}
     assert bound == {name: ["Deny"] for name in accounts}
-    for name in accounts:
+    for name, namespace in accounts.items():
         (condition,) = found[name]["spec"]["matchConditions"]
-        assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:{manifests.NAMESPACE}:{name}"'
+        assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:{namespace}:{name}"'
         assert found[name]["spec"]["failurePolicy"] == "Fail"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_driver_writes_the_slices_of_its_own_node(server: apiserver.ApiServer, family: str) -> None:
-    with account(server, f"drakit-{family}", "n1") as mine:
-        made = mine.create(SLICE, slice_of("own", family, "n1"))
-        mine.create(SLICE, slice_of("probe", family, "n1", pool="n1/probe"))
+@of_every_driver
+def test_a_driver_writes_the_slices_of_its_own_node(server: apiserver.ApiServer, driver: NodeDriver) -> None:
+    with account(server, driver, "n1") as mine:
+        made = mine.create(SLICE, slice_of("own", driver.name, "n1"))
+        mine.create(SLICE, slice_of("probe", driver.name, "n1", pool="n1/probe"))
         made = mine.update(SLICE, made)
         mine.delete(SLICE, "own")
         mine.delete(SLICE, "probe")
     assert stored(server) == set()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_node(server: apiserver.ApiServer, family: str) -> None:
-    theirs = server.registry.create(SLICE, slice_of("theirs", family, "n2"))
-    mine = server.registry.create(SLICE, slice_of("mine", family, "n1"))
+@of_every_driver
+def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_node(server: apiserver.ApiServer, driver: NodeDriver) -> None:
+    theirs = server.registry.create(SLICE, slice_of("theirs", driver.name, "n2"))
+    mine = server.registry.create(SLICE, slice_of("mine", driver.name, "n1"))
     why = "a pod on the node n1 writes ResourceSlices of this node only"
-    with account(server, f"drakit-{family}", "n1") as stolen:
+    with account(server, driver, "n1") as stolen:
         for attempt in changes(theirs):
-            refused(stolen, attempt, f"drakit-{family}", why)
-        refused(stolen, creating(slice_of("new", family, "n2")), f"drakit-{family}", why)
+            refused(stolen, attempt, driver.account, why)
+        refused(stolen, creating(slice_of("new", driver.name, "n2")), driver.account, why)
         # Neither does it take a slice of another node over, nor give one of its own away.
         moved = theirs | {"spec": json_types.mapping(mine, "spec")}
         given = mine | {"spec": json_types.mapping(theirs, "spec")}
@@ -114,47 +144,51 @@ def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_node(server: apis
     assert stored(server) == {"theirs", "mine"}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_stolen_token_of_a_driver_writes_no_pool_of_the_cluster_or_of_another_node(server: apiserver.ApiServer, family: str) -> None:
-    theirs = server.registry.create(SLICE, slice_of("cluster", family, None, allNodes=True))
-    with account(server, f"drakit-{family}", "n1") as stolen:
+@of_every_driver
+def test_a_stolen_token_of_a_driver_writes_no_pool_of_the_cluster_or_of_another_node(
+    server: apiserver.ApiServer, driver: NodeDriver
+) -> None:
+    theirs = server.registry.create(SLICE, slice_of("cluster", driver.name, None, allNodes=True))
+    with account(server, driver, "n1") as stolen:
         for attempt in changes(theirs):
-            refused(stolen, attempt, f"drakit-{family}", "of this node only")
-        refused(stolen, creating(slice_of("new", family, None, allNodes=True)), f"drakit-{family}", "of this node only")
+            refused(stolen, attempt, driver.account, "of this node only")
+        refused(stolen, creating(slice_of("new", driver.name, None, allNodes=True)), driver.account, "of this node only")
         for pool in ("n2", "n11", "cluster"):
-            refused(stolen, creating(slice_of("new", family, "n1", pool=pool)), f"drakit-{family}", "writes the pools n1 and n1/... only")
+            refused(stolen, creating(slice_of("new", driver.name, "n1", pool=pool)), driver.account, "writes the pools n1 and n1/... only")
     assert stored(server) == {"cluster"}
 
 
-@pytest.mark.parametrize("family, other", [("gpu", "nic"), ("nic", "tpu"), ("tpu", "gpu")])
-def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_driver(server: apiserver.ApiServer, family: str, other: str) -> None:
-    theirs = server.registry.create(SLICE, slice_of("theirs", other, "n1"))
-    why = f"this account writes ResourceSlices of the driver {family}.drakit.dev only"
-    with account(server, f"drakit-{family}", "n1") as stolen:
+@pytest.mark.parametrize("driver, other", [*itertools.pairwise([*NODE_DRIVERS, NODE_DRIVERS[0]])], ids=lambda driver: driver.name)
+def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_driver(
+    server: apiserver.ApiServer, driver: NodeDriver, other: NodeDriver
+) -> None:
+    theirs = server.registry.create(SLICE, slice_of("theirs", other.name, "n1"))
+    why = f"this account writes ResourceSlices of the driver {driver.name} only"
+    with account(server, driver, "n1") as stolen:
         for attempt in changes(theirs):
-            refused(stolen, attempt, f"drakit-{family}", why)
-        refused(stolen, creating(slice_of("new", other, "n1")), f"drakit-{family}", why)
+            refused(stolen, attempt, driver.account, why)
+        refused(stolen, creating(slice_of("new", other.name, "n1")), driver.account, why)
     assert stored(server) == {"theirs"}
 
 
 def test_a_token_of_a_driver_that_names_no_node_writes_nothing(server: apiserver.ApiServer) -> None:
-    made = server.registry.create(SLICE, slice_of("made", "gpu", "n1"))
-    with account(server, "drakit-gpu") as stolen:
-        for attempt in (*changes(made), creating(slice_of("new", "gpu", "n1"))):
+    made = server.registry.create(SLICE, slice_of("made", "gpu.drakit.dev", "n1"))
+    with account(server, FAMILIES[0]) as stolen:
+        for attempt in (*changes(made), creating(slice_of("new", "gpu.drakit.dev", "n1"))):
             refused(stolen, attempt, "drakit-gpu", "this token names no node")
     assert stored(server) == {"made"}
 
 
 def test_the_publisher_writes_pools_of_the_cluster_and_no_slices_of_nodes(server: apiserver.ApiServer) -> None:
-    of_node = server.registry.create(SLICE, slice_of("node", "tpu", "n1"))
-    of_other = server.registry.create(SLICE, slice_of("other", "gpu", None, allNodes=True))
-    with account(server, "drakit-publisher", "n1") as publisher:
-        made = publisher.create(SLICE, slice_of("own", "tpu", None, allNodes=True))
+    of_node = server.registry.create(SLICE, slice_of("node", "tpu.drakit.dev", "n1"))
+    of_other = server.registry.create(SLICE, slice_of("other", "gpu.drakit.dev", None, allNodes=True))
+    with account(server, PUBLISHER, "n1") as publisher:
+        made = publisher.create(SLICE, slice_of("own", "tpu.drakit.dev", None, allNodes=True))
         publisher.update(SLICE, made)
         publisher.delete(SLICE, "own")
-        for attempt in (*changes(of_node), creating(slice_of("new", "tpu", "n1"))):
+        for attempt in (*changes(of_node), creating(slice_of("new", "tpu.drakit.dev", "n1"))):
             refused(publisher, attempt, "drakit-publisher", "belong to no node only")
-        for attempt in (*changes(of_other), creating(slice_of("new", "gpu", None, allNodes=True))):
+        for attempt in (*changes(of_other), creating(slice_of("new", "gpu.drakit.dev", None, allNodes=True))):
             refused(publisher, attempt, "drakit-publisher", "of the driver tpu.drakit.dev only")
     assert stored(server) == {"node", "other"}
 
@@ -162,6 +196,6 @@ def test_the_publisher_writes_pools_of_the_cluster_and_no_slices_of_nodes(server
 def test_the_policies_ask_nobody_else(server: apiserver.ApiServer) -> None:
     token = server.issue_token("system:serviceaccount:kube-system:generic-garbage-collector")
     with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as collector:
-        server.registry.create(SLICE, slice_of("node", "gpu", "n1"))
+        server.registry.create(SLICE, slice_of("node", "gpu.drakit.dev", "n1"))
         collector.delete(SLICE, "node")
     assert stored(server) == set()

@@ -137,7 +137,7 @@ def used_by_a_node(api: Recorded, server: apiserver.ApiServer) -> Used:
     return api.used | {("resource.k8s.io", "resourceclaims/driver", "associated-node:patch")}
 
 
-MANIFESTS = ["daemonset/base/rbac.yaml", "examples/hello/deploy/driver.yaml", "examples/cpu/deploy/driver.yaml"]
+MANIFESTS = ["daemonset/base/rbac.yaml", "examples/hello/deploy/rbac.yaml", "examples/cpu/deploy/rbac.yaml"]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
@@ -155,7 +155,7 @@ def test_a_driver_with_binding_conditions_follows_claims_too(recorded: Recorded,
             server.registry.create(resources.CLAIM, objects.claim("c2"))
         elif told:
             stop.set()
-    assert granted("examples/fpga/deploy/driver.yaml") == used | recorded.used
+    assert granted("examples/fpga/deploy/rbac.yaml") == used | recorded.used
 
 
 def test_the_publisher_of_the_cluster_asks_for_the_rights_it_uses_and_for_no_other(recorded: Recorded) -> None:

@@ -2,58 +2,75 @@
 
 import dataclasses
 import importlib.resources
-import keyword
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import abc as resources_abc
 from typing import Annotated
 
 import typer
 
 from drakit.cli import output
+from drakit.cli.commands import new_wheels
 from drakit.core import errors, names
 
 TEMPLATE = "template"
 SUFFIX = ".tmpl"
+WHEELS = "wheels"
+LABEL_MOST = 63
+"""Characters that Kubernetes takes in the name of a namespace."""
 _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Names:
-    """Every name a project is known by, made from the driver's name."""
+class Project:
+    """A project: the driver's name, and the word that everything else is named after, made from the folder's name."""
 
-    name: str
-
-    @property
-    def short(self) -> str:
-        """The first label: ``fpga`` of ``fpga.example.com``."""
-        return self.name.partition(".")[0]
+    driver: str
+    word: str
 
     @property
     def package(self) -> str:
         """The Python package, such as ``fpga_driver``."""
-        return f"{self.short.replace('-', '_')}_driver"
+        return f"{self.word.replace('-', '_')}_driver"
 
     @property
-    def fields(self) -> dict[str, str]:
-        """What the template's fields stand for."""
+    def name(self) -> str:
+        """The project, its image and its namespace, such as ``fpga-driver``."""
+        return f"{self.word}-driver"
+
+    def fields(self, wheels: new_wheels.Wheels) -> Mapping[str, str]:
+        """Return the values of the template's fields."""
         return {
-            "name": self.name,
-            "project": f"{self.short}-driver",
+            "name": self.driver,
+            "project": self.name,
             "package": self.package,
-            "class": "".join(part.capitalize() for part in self.short.split("-")),
-            "upper": self.short.upper().replace("-", "_"),
+            "class": "".join(part.capitalize() for part in self.word.split("-")),
+            "upper": self.word.upper().replace("-", "_"),
+            "drakit_wheel": wheels.drakit.name,
+            "cluster_wheel": wheels.cluster.name,
         }
 
 
 def new(
-    folder: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist, or be empty.")],
+    folder: Annotated[
+        pathlib.Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist, or be empty. It names the package.")
+    ],
     name: Annotated[str, typer.Option("--name", metavar="DRIVER", help="The driver's name, a DNS subdomain of yours: fpga.example.com.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            new_wheels.OPTION,
+            metavar="PATH|WHEEL|GIT-URL",
+            help="Where the project gets drakit from: a checkout, a wheel, or a git URL. Default: what this command was installed from.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    r"""Make a driver project: code, tests, DaemonSet, Dockerfile. Its tests pass at once.
+    r"""Make a driver project: code, tests, manifests, Dockerfile. Its tests pass at once.
 
     The project offers made-up boards that live in a folder of text files. Replace hardware.py by calls to your device, and keep the tests green.
+    It contains the wheels of drakit, so only the libraries that drakit uses come from PyPI.
 
     [bold]Examples[/bold]
 
@@ -61,42 +78,60 @@ def new(
 
       cd fpga && pip install -e '.\[dev]' && pytest
     """
-    chosen = checked(name)
-    write(folder, chosen)
+    project = checked(folder, name)
+    check_free(folder)
+    with new_wheels.found(source) as wheels:
+        write(folder, project, wheels)
     out = output.console()
-    out.print(f"Made {folder}, a driver named {name}. Go on with:\n", markup=False, soft_wrap=True)
-    out.print(f"  cd {folder}\n  pip install -e '.[dev]'\n  pytest\n  python -m {chosen.package} --help", markup=False, soft_wrap=True)
+    out.print(f"Made {folder}, a driver named {name}. Next:\n", markup=False, soft_wrap=True)
+    out.print(f"  cd {folder}\n  pip install -e '.[dev]'\n  pytest\n  python -m {project.package} --help", markup=False, soft_wrap=True)
 
 
-def checked(name: str) -> Names:
-    """The names of a project; raises SettingsError for a driver name that Kubernetes or Python would not take."""
+def checked(folder: pathlib.Path, name: str) -> Project:
+    """Return the names of a project; raises SettingsError for a driver name or a folder that Kubernetes or Python would not take."""
     try:
         names.check_driver(name, "--name")
     except errors.DrakitError as error:
         raise errors.SettingsError(str(error).removeprefix("--name: "), key="--name") from error
-    chosen = Names(name=name)
-    if "." not in name or not chosen.package.isidentifier() or keyword.iskeyword(chosen.package):
-        raise errors.SettingsError(f"{name!r} must be a domain of yours that starts with a letter, such as fpga.example.com", key="--name")
-    return chosen
+    if "." not in name:
+        raise errors.SettingsError(f"{name!r} must be a domain of yours, such as fpga.example.com", key="--name")
+    word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-").removesuffix("-driver")
+    project = Project(driver=name, word=word)
+    if not word[:1].isalpha() or len(project.name) > LABEL_MOST:
+        raise errors.SettingsError(f"{folder.name!r} must start with a letter and be short, because it names the package", key="DIR")
+    return project
 
 
-def write(folder: pathlib.Path, chosen: Names) -> None:
-    """Write the project; raises SettingsError, and writes nothing, where something is in the way."""
+def check_free(folder: pathlib.Path) -> None:
+    """Raise SettingsError where something is in the way."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise errors.SettingsError(f"{folder} is not empty; name a new folder", key="DIR")
-        for path, text in rendered(chosen):
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def write(folder: pathlib.Path, project: Project, wheels: new_wheels.Wheels) -> None:
+    """Write the project; raises SettingsError, and writes nothing, where something is in the way."""
+    check_free(folder)
+    try:
+        for path, text in rendered(project.fields(wheels)):
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, "utf-8")
+        new_wheels.copy(wheels, folder / WHEELS)
     except OSError as error:
-        raise errors.SettingsError(f"cannot write {folder}: {error.strerror}", key="DIR") from error
+        raise _unwritable(folder, error) from error
 
 
-def rendered(chosen: Names) -> Iterator[tuple[pathlib.PurePosixPath, str]]:
-    """The project's files: path within it, and text."""
+def _unwritable(folder: pathlib.Path, error: OSError) -> errors.SettingsError:
+    return errors.SettingsError(f"cannot write {folder}: {error.strerror}", key="DIR")
+
+
+def rendered(fields: Mapping[str, str]) -> Iterator[tuple[pathlib.PurePosixPath, str]]:
+    """Yield the project's files: path within it, and text."""
     for path, file in _files(importlib.resources.files("drakit.cli") / TEMPLATE, pathlib.PurePosixPath()):
-        yield pathlib.PurePosixPath(_fill(str(path), chosen).removesuffix(SUFFIX)), _fill(file.read_text("utf-8"), chosen)
+        yield pathlib.PurePosixPath(_fill(str(path), fields).removesuffix(SUFFIX)), _fill(file.read_text("utf-8"), fields)
 
 
 def _files(
@@ -109,5 +144,5 @@ def _files(
             yield at / entry.name, entry
 
 
-def _fill(text: str, chosen: Names) -> str:
-    return _FIELD.sub(lambda match: chosen.fields[match[1]], text)
+def _fill(text: str, fields: Mapping[str, str]) -> str:
+    return _FIELD.sub(lambda match: fields[match[1]], text)

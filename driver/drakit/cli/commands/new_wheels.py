@@ -1,0 +1,130 @@
+"""The wheels of drakit that ``drakit new`` puts into a project, so that the project installs where no index has drakit."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from drakit.core import errors
+
+OPTION = "--drakit"
+DISTRIBUTIONS = ("drakit", "drakit_cluster")
+_GIT = "git+"
+_REASON_MOST = 300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wheels:
+    """The wheel of drakit and that of its local cluster, which tests use."""
+
+    drakit: pathlib.Path
+    cluster: pathlib.Path
+
+
+@contextmanager
+def found(source: str | None) -> Iterator[Wheels]:
+    """Yield the wheels of a checkout, of a wheel or of a git URL; None is what this program was installed from. Raises SettingsError."""
+    source = source or _own_origin()
+    if source.endswith(".whl") and "://" not in source:
+        yield _beside(pathlib.Path(source))
+        return
+    with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+        _build(_requirements(source), pathlib.Path(folder))
+        yield _beside(next(pathlib.Path(folder).glob("drakit-*.whl")))
+
+
+def copy(wheels: Wheels, folder: pathlib.Path) -> None:
+    """Copy the wheels into a folder; raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for wheel in (wheels.drakit, wheels.cluster):
+        shutil.copyfile(wheel, folder / wheel.name)
+
+
+class Installed(Protocol):
+    """What is read of an installed distribution."""
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        ...
+
+    def read_text(self, filename: str, /) -> str | None:
+        """Return a file of its record; None where it is missing."""
+        ...
+
+
+def origin(installed: Installed) -> str:
+    """Return what a distribution was installed from (PEP 610), as ``--drakit`` takes it; an index has no record, so its version."""
+    text = installed.read_text("direct_url.json")
+    if text is None:
+        return f"drakit=={installed.version}"
+    record = json.loads(text)
+    url = str(record["url"])
+    if "vcs_info" in record:
+        return f"{_GIT}{url}@{record['vcs_info']['commit_id']}"
+    parts = urllib.parse.urlsplit(url)
+    return urllib.request.url2pathname(parts.path) if parts.scheme == "file" else url
+
+
+def _own_origin() -> str:
+    try:
+        return origin(importlib.metadata.distribution("drakit"))
+    except (importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise errors.SettingsError(
+            "cannot find what drakit was installed from; name a checkout, a wheel or a git URL", key=OPTION
+        ) from error
+
+
+def _requirements(source: str) -> tuple[str, str]:
+    """Return what pip makes the two wheels of."""
+    if source.startswith("drakit=="):
+        return source, source.replace("drakit", "drakit-cluster", 1)
+    if source.endswith(".whl"):
+        return source, source.replace("/drakit-", "/drakit_cluster-")
+    if source.startswith(_GIT) or "://" in source:
+        url = source if source.startswith(_GIT) else f"{_GIT}{source}"
+        return url, f"{url}#subdirectory=cluster"
+    checkout = pathlib.Path(source).expanduser().resolve()
+    for folder in (checkout, checkout / "cluster"):
+        if not (folder / "pyproject.toml").is_file():
+            raise errors.SettingsError(f"{source} is no checkout of drakit: {folder / 'pyproject.toml'} is missing", key=OPTION)
+    return str(checkout), str(checkout / "cluster")
+
+
+def _build(requirements: tuple[str, str], folder: pathlib.Path) -> None:
+    # The build back end is there already where drakit is developed; elsewhere pip gets it.
+    isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", *isolation]
+    ran = subprocess.run([*command, "--wheel-dir", str(folder), *requirements], capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        raise errors.SettingsError(f"pip cannot make wheels of {requirements[0]}: {_reason(ran.stderr)}", key=OPTION)
+
+
+def _reason(text: str) -> str:
+    """Return the line of pip's or git's complaint that says why."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = (line for mark in ("fatal: ", "ERROR: ", "error: ") for line in lines if line.startswith(mark))
+    return next(named, lines[-1] if lines else "no reason given")[:_REASON_MOST]
+
+
+def _beside(wheel: pathlib.Path) -> Wheels:
+    """Return a wheel of drakit and the local cluster's beside it; raises SettingsError where one is missing."""
+    if not wheel.is_file():
+        raise errors.SettingsError(f"{wheel} is missing; name a checkout, a wheel or a git URL", key=OPTION)
+    name, _, rest = wheel.name.partition("-")
+    if name != DISTRIBUTIONS[0]:
+        raise errors.SettingsError(f"{wheel.name} is no wheel of drakit, which is named drakit-VERSION-py3-none-any.whl", key=OPTION)
+    cluster = wheel.with_name(f"{DISTRIBUTIONS[1]}-{rest}")
+    if not cluster.is_file():
+        raise errors.SettingsError(f"{cluster} is missing; keep both wheels of `make dist` in one folder", key=OPTION)
+    return Wheels(drakit=wheel, cluster=cluster)
