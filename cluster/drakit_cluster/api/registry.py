@@ -40,11 +40,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        store: Store | None = None,
-        *,
-        gates: FeatureGates | None = None,
-        now: Callable[[], datetime.datetime] = _utc_now,
+        self, store: Store | None = None, *, gates: FeatureGates | None = None, now: Callable[[], datetime.datetime] = _utc_now
     ) -> None:
         self.store = store or Store()
         self.gates = gates or FeatureGates()
@@ -69,14 +65,7 @@ class Registry:
         entries, version = self.store.scan(resource)
         return [entry for entry in entries if wanted.matches(entry.view)], version
 
-    def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-    ) -> Listing:
+    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
         """Return the objects of a selection."""
         wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
         entries, version = self.select(resource, wanted)

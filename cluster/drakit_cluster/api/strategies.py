@@ -12,15 +12,7 @@ DEFAULT_ACCOUNT = "default"
 """The service account that every namespace has, and of every pod that names none."""
 DEFAULT_POOL_LIMIT = 100
 """Pools that a ResourcePoolStatusRequest asks about at most."""
-_OWN_METADATA = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-    "managedFields",
-)
+_OWN_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields")
 _STATUS_KEEPS = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 

@@ -48,12 +48,7 @@ def kubeconfig(server: str, pem: bytes, token: str, *, user: str, cluster: str =
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": cluster,
-                "cluster": {"server": server, "certificate-authority-data": base64.b64encode(pem).decode()},
-            }
-        ],
+        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": base64.b64encode(pem).decode()}}],
         "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user, "namespace": "default"}}],
         "current-context": cluster,

@@ -24,14 +24,7 @@ class Api(Protocol):
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object; NotFoundError."""
 
-    def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-    ) -> Listing:
+    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
         """Return the objects of one namespace, or of all (None or empty)."""
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
@@ -70,12 +63,7 @@ class Api(Protocol):
         """
 
     def delete_collection(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
+        self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
     ) -> Listing:
         """Delete all objects of a selection; return them."""
 

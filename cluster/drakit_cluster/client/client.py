@@ -62,14 +62,7 @@ class ApiClient:
         """Return one object."""
         return self._object("GET", resource.path(namespace, name))
 
-    def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-    ) -> Listing:
+    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
         """Return the objects of a selection; items get the apiVersion and kind that lists leave out."""
         parameters = _selectors(field_selector, label_selector)
         return _listing(resource, self._object("GET", resource.path(namespace or ""), parameters))
@@ -124,12 +117,7 @@ class ApiClient:
         return self._object("DELETE", resource.path(namespace, name), body=body)
 
     def delete_collection(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
+        self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
     ) -> Listing:
         """Delete all objects of a selection. Namespaced kinds need a namespace."""
         if resource.namespaced and not namespace:

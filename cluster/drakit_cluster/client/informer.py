@@ -178,12 +178,7 @@ class Loop:
     """
 
     def __init__(
-        self,
-        api: Api,
-        name: str,
-        selections: Sequence[Selection],
-        observe: Callable[[Change], None],
-        act: Callable[[], float | None],
+        self, api: Api, name: str, selections: Sequence[Selection], observe: Callable[[Change], None], act: Callable[[], float | None]
     ) -> None:
         self._name = name
         self._observe = observe

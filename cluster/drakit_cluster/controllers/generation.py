@@ -87,14 +87,7 @@ def _claim(pod: Object, entry: str, template: Object) -> Object:
     name = json_types.text(pod, "metadata", "name")
     wanted = json_types.mapping(template, "spec", "metadata")
     annotations = json_types.mapping(wanted, "annotations") | {POD_CLAIM_NAME: entry}
-    owner: Object = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": name,
-        "uid": uid_of(pod),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    owner: Object = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid_of(pod), "controller": True, "blockOwnerDeletion": True}
     metadata: Object = {"generateName": generate_name(name, entry), "annotations": annotations, "ownerReferences": [owner]}
     if labels := json_types.mapping(wanted, "labels"):
         metadata["labels"] = json_types.copy(labels)

@@ -79,8 +79,7 @@ def decode_capacity(value: Json) -> Capacity:
     """Return one entry of ``capacity``: ``{"value": ..., "requestPolicy": ...}``; an absent value is zero."""
     total = json_types.at(value, "value")
     return Capacity(
-        value=Quantity(nanos=0) if total is None else quantity.parse(total),
-        policy=decode_policy(json_types.at(value, "requestPolicy")),
+        value=Quantity(nanos=0) if total is None else quantity.parse(total), policy=decode_policy(json_types.at(value, "requestPolicy"))
     )
 
 

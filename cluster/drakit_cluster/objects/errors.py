@@ -211,11 +211,7 @@ BY_CODE: dict[int, type[ApiError]] = {
 def from_status(status: Json) -> ApiError:
     """Return the error that a metav1 Status describes; an unknown reason gives a plain :class:`ApiError`."""
     causes = tuple(
-        Cause(
-            reason=json_types.text(cause, "reason"),
-            message=json_types.text(cause, "message"),
-            field=json_types.text(cause, "field"),
-        )
+        Cause(reason=json_types.text(cause, "reason"), message=json_types.text(cause, "message"), field=json_types.text(cause, "field"))
         for cause in json_types.objects(status, "details", "causes")
     )
     details = Details(

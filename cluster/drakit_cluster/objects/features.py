@@ -47,9 +47,7 @@ _NEEDS = {
 }
 """Gates that are off without another one."""
 
-_OFF_BY_DEFAULT = frozenset(
-    {Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS},
-)
+_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +93,11 @@ _SLICE_FIELDS: dict[Gate, tuple[str, ...]] = {
         "spec.devices[].nodeSelector",
         "spec.devices[].allNodes",
     ),
-    Gate.BINDING_CONDITIONS: (
-        "spec.devices[].bindingConditions",
-        "spec.devices[].bindingFailureConditions",
-        "spec.devices[].bindsToNode",
-    ),
+    Gate.BINDING_CONDITIONS: ("spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions", "spec.devices[].bindsToNode"),
     Gate.CONSUMABLE_CAPACITY: ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
     Gate.LIST_TYPE_ATTRIBUTES: tuple(f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     Gate.NODE_ALLOCATABLE_RESOURCES: ("spec.devices[].nodeAllocatableResourceMappings",),
-    Gate.MIXINS: (
-        "spec.mixins",
-        "spec.sharedCounters[].includes",
-        "spec.devices[].includes",
-        "spec.devices[].consumesCounters[].includes",
-    ),
+    Gate.MIXINS: ("spec.mixins", "spec.sharedCounters[].includes", "spec.devices[].includes", "spec.devices[].consumesCounters[].includes"),
 }
 _CLAIM_SPEC_FIELDS: dict[Gate, tuple[str, ...]] = {
     Gate.PRIORITIZED_LIST: ("spec.devices.requests[].firstAvailable",),

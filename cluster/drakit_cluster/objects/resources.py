@@ -12,7 +12,7 @@ ADMISSION_GROUP = "admissionregistration.k8s.io"
 REFUSED_VERSIONS = {
     f"/apis/{RESOURCE_GROUP}/v1beta1": (
         f"{RESOURCE_GROUP}/v1beta1 is not served here, as it is off by default in Kubernetes 1.34 and later: use {RESOURCE_GROUP}/v1"
-    ),
+    )
 }
 """By URL prefix: versions that clients may know, and why there is nothing."""
 STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -71,15 +71,7 @@ class Resource:
 
 def _kind(group: str, version: str, kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
     """Return a kind without special traits."""
-    return Resource(
-        group=group,
-        version=version,
-        kind=kind,
-        plural=plural,
-        singular=kind.lower(),
-        namespaced=namespaced,
-        short_names=short,
-    )
+    return Resource(group=group, version=version, kind=kind, plural=plural, singular=kind.lower(), namespaced=namespaced, short_names=short)
 
 
 def _core(kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
@@ -95,12 +87,7 @@ def _review(group: str, kind: str, *, namespaced: bool = False) -> Resource:
     return replace(_kind(f"{group}.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=namespaced), verbs=REVIEW_VERBS)
 
 
-NODE = replace(
-    _core("Node", "nodes", "no", namespaced=False),
-    has_status=True,
-    selectable=("spec.unschedulable",),
-    returns_deleted=False,
-)
+NODE = replace(_core("Node", "nodes", "no", namespaced=False), has_status=True, selectable=("spec.unschedulable",), returns_deleted=False)
 POD = replace(
     _core("Pod", "pods", "po"),
     has_status=True,
@@ -120,10 +107,7 @@ POD = replace(
     absent=("attach", "exec", "log", "portforward"),
 )
 NAMESPACE = replace(
-    _core("Namespace", "namespaces", "ns", namespaced=False),
-    has_status=True,
-    selectable=("status.phase",),
-    returns_deleted=False,
+    _core("Namespace", "namespaces", "ns", namespaced=False), has_status=True, selectable=("status.phase",), returns_deleted=False
 )
 EVENT = replace(
     _core("Event", "events", "ev"),
@@ -150,18 +134,11 @@ CLAIM = replace(_kind(RESOURCE_GROUP, "v1", "ResourceClaim", "resourceclaims"), 
 CLAIM_TEMPLATE = _kind(RESOURCE_GROUP, "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
 CLASS = replace(_cluster(RESOURCE_GROUP, "v1", "DeviceClass", "deviceclasses"), counts_generations=True)
 SLICE = replace(
-    _cluster(RESOURCE_GROUP, "v1", "ResourceSlice", "resourceslices"),
-    selectable=("spec.driver", "spec.nodeName"),
-    counts_generations=True,
+    _cluster(RESOURCE_GROUP, "v1", "ResourceSlice", "resourceslices"), selectable=("spec.driver", "spec.nodeName"), counts_generations=True
 )
-TAINT_RULE = replace(
-    _cluster(RESOURCE_GROUP, "v1alpha3", "DeviceTaintRule", "devicetaintrules"),
-    has_status=True,
-    counts_generations=True,
-)
+TAINT_RULE = replace(_cluster(RESOURCE_GROUP, "v1alpha3", "DeviceTaintRule", "devicetaintrules"), has_status=True, counts_generations=True)
 POOL_STATUS_REQUEST = replace(
-    _cluster(RESOURCE_GROUP, "v1alpha3", "ResourcePoolStatusRequest", "resourcepoolstatusrequests"),
-    has_status=True,
+    _cluster(RESOURCE_GROUP, "v1alpha3", "ResourcePoolStatusRequest", "resourcepoolstatusrequests"), has_status=True
 )
 DAEMON_SET = replace(_kind("apps", "v1", "DaemonSet", "daemonsets", "ds"), has_status=True, categories=("all",), counts_generations=True)
 DEPLOYMENT = replace(
@@ -177,21 +154,16 @@ ROLE_BINDING = _kind(RBAC_GROUP, "v1", "RoleBinding", "rolebindings")
 CLUSTER_ROLE = _cluster(RBAC_GROUP, "v1", "ClusterRole", "clusterroles")
 CLUSTER_ROLE_BINDING = _cluster(RBAC_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings")
 ADMISSION_POLICY = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-    has_status=True,
-    counts_generations=True,
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"), has_status=True, counts_generations=True
 )
 ADMISSION_BINDING = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-    counts_generations=True,
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), counts_generations=True
 )
 WEBHOOKS = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-    counts_generations=True,
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), counts_generations=True
 )
 MUTATING_WEBHOOKS = replace(
-    _cluster(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-    counts_generations=True,
+    _cluster(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), counts_generations=True
 )
 TOKEN_REQUEST = _review("authentication", "TokenRequest", namespaced=True)
 """The body of serviceaccounts/token; it has no path of its own."""

@@ -183,8 +183,7 @@ def _hook(value: Json, where: str) -> Hook:
 def _net_device(value: Json, where: str) -> NetDevice:
     device = check_fields(value, ("hostInterfaceName", "name"), where)
     return NetDevice(
-        host_interface=text(device, "hostInterfaceName", where, required=True),
-        name=text(device, "name", where, required=True),
+        host_interface=text(device, "hostInterfaceName", where, required=True), name=text(device, "name", where, required=True)
     )
 
 

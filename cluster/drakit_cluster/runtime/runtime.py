@@ -29,12 +29,7 @@ class Runtime:
     """
 
     def __init__(
-        self,
-        cdi: Sequence[pathlib.Path],
-        logs: pathlib.Path,
-        *,
-        mode: Mode = Mode.PRETEND,
-        run_hook: HookRunner | None = None,
+        self, cdi: Sequence[pathlib.Path], logs: pathlib.Path, *, mode: Mode = Mode.PRETEND, run_hook: HookRunner | None = None
     ) -> None:
         self._specs = SpecCache(cdi)
         self._logs = logs

@@ -56,11 +56,7 @@ _TOKEN: _Message = {
 }
 _META = _Field(
     name="metadata",
-    message={
-        **_texts("name", "generateName", "namespace"),
-        11: _Field(name="labels", map=True),
-        12: _Field(name="annotations", map=True),
-    },
+    message={**_texts("name", "generateName", "namespace"), 11: _Field(name="labels", map=True), 12: _Field(name="annotations", map=True)},
 )
 _RULE: _Message = {
     number: _Field(name=name, many=True)
@@ -82,8 +78,7 @@ _DEPLOYMENT: _Message = {
     1: _Field(name="replicas"),
     2: _Field(name="selector", message={1: _Field(name="matchLabels", map=True)}),
     3: _Field(
-        name="template",
-        message={1: _META, 2: _Field(name="spec", message={2: _Field(name="containers", message=_CONTAINER, many=True)})},
+        name="template", message={1: _META, 2: _Field(name="spec", message={2: _Field(name="containers", message=_CONTAINER, many=True)})}
     ),
 }
 _DELETE: _Message = {

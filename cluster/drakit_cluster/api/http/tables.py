@@ -45,11 +45,7 @@ def table(resource: Resource, objects: list[Object], version: str) -> Object:
 
 
 def _row(columns: tuple[Column, ...], obj: Object) -> Json:
-    partial: Object = {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": json_types.mapping(obj, "metadata"),
-    }
+    partial: Object = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": json_types.mapping(obj, "metadata")}
     return {"cells": [column.read(obj) for column in columns], "object": partial}
 
 

@@ -4,13 +4,7 @@ from drakit_cluster.objects.schema import meta
 from drakit_cluster.objects.schema.shape import ANY, INTEGER, STRING, ListOf, Shape, Struct
 
 _STRINGS = ListOf(item=STRING)
-_RULE: dict[str, Shape] = {
-    "operations": _STRINGS,
-    "apiGroups": _STRINGS,
-    "apiVersions": _STRINGS,
-    "resources": _STRINGS,
-    "scope": STRING,
-}
+_RULE: dict[str, Shape] = {"operations": _STRINGS, "apiGroups": _STRINGS, "apiVersions": _STRINGS, "resources": _STRINGS, "scope": STRING}
 _RULES = ListOf(item=Struct(fields=_RULE | {"resourceNames": _STRINGS}))
 _MATCH = Struct(
     fields={
@@ -43,16 +37,11 @@ _POLICY_SPEC = Struct(
     }
 )
 _POLICY_STATUS = Struct(
-    fields={
-        "observedGeneration": INTEGER,
-        "typeChecking": ANY,
-        "conditions": ListOf(item=meta.CONDITION, keys=("type",)),
-    }
+    fields={"observedGeneration": INTEGER, "typeChecking": ANY, "conditions": ListOf(item=meta.CONDITION, keys=("type",))}
 )
 POLICY = meta.kind({"spec": _POLICY_SPEC, "status": _POLICY_STATUS}, required=("spec",))
 _PARAM_REF = Struct(
-    fields={"name": STRING, "namespace": STRING, "selector": meta.LABEL_SELECTOR, "parameterNotFoundAction": STRING},
-    atomic=True,
+    fields={"name": STRING, "namespace": STRING, "selector": meta.LABEL_SELECTOR, "parameterNotFoundAction": STRING}, atomic=True
 )
 BINDING = meta.kind(
     {

@@ -4,22 +4,9 @@ from drakit_cluster.objects.schema import meta
 from drakit_cluster.objects.schema.shape import BOOLEAN, COUNT, INTEGER, QUANTITY, RAW, STRING, TIME, ListOf, MapOf, Shape, Struct
 
 _STRINGS = ListOf(item=STRING)
-SELECTORS = ListOf(
-    item=Struct(
-        fields={"cel": Struct(fields={"expression": STRING}, required=("expression",))},
-        required=("cel",),
-    )
-)
+SELECTORS = ListOf(item=Struct(fields={"cel": Struct(fields={"expression": STRING}, required=("expression",))}, required=("cel",)))
 _TOLERATIONS = ListOf(
-    item=Struct(
-        fields={
-            "key": STRING,
-            "operator": STRING,
-            "value": STRING,
-            "effect": STRING,
-            "tolerationSeconds": INTEGER,
-        }
-    )
+    item=Struct(fields={"key": STRING, "operator": STRING, "value": STRING, "effect": STRING, "tolerationSeconds": INTEGER})
 )
 _SUBREQUEST: dict[str, Shape] = {
     "deviceClassName": STRING,
@@ -73,10 +60,7 @@ ALLOCATION = Struct(
             fields={
                 "results": ListOf(item=_RESULT),
                 "config": ListOf(
-                    item=Struct(
-                        fields={"source": STRING, "requests": _STRINGS, "opaque": _OPAQUE},
-                        required=("source", "opaque"),
-                    )
+                    item=Struct(fields={"source": STRING, "requests": _STRINGS, "opaque": _OPAQUE}, required=("source", "opaque"))
                 ),
             }
         ),

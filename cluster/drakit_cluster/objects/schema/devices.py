@@ -36,10 +36,7 @@ _ATTRIBUTES = MapOf(value=_ATTRIBUTE)
 _CAPACITIES = MapOf(value=CAPACITY)
 _COUNTERS = MapOf(value=Struct(fields={"value": QUANTITY}, required=("value",), zero=_NOTHING))
 _INCLUDES = ListOf(item=Struct(fields={"name": STRING}, required=("name",)))
-TAINT = Struct(
-    fields={"key": STRING, "value": STRING, "effect": STRING, "timeAdded": TIME},
-    required=("key", "effect"),
-)
+TAINT = Struct(fields={"key": STRING, "value": STRING, "effect": STRING, "timeAdded": TIME}, required=("key", "effect"))
 TAINTS = ListOf(item=TAINT)
 _MAPPINGS = MapOf(value=Struct(fields={"allocationMultiplier": QUANTITY, "capacityKey": STRING}))
 _DEVICE = Struct(
@@ -48,10 +45,7 @@ _DEVICE = Struct(
         "attributes": _ATTRIBUTES,
         "capacity": _CAPACITIES,
         "consumesCounters": ListOf(
-            item=Struct(
-                fields={"counterSet": STRING, "counters": _COUNTERS, "includes": _INCLUDES},
-                required=("counterSet",),
-            )
+            item=Struct(fields={"counterSet": STRING, "counters": _COUNTERS, "includes": _INCLUDES}, required=("counterSet",))
         ),
         "nodeName": STRING,
         "nodeSelector": meta.NODE_SELECTOR,
@@ -83,10 +77,7 @@ _MIXINS = Struct(
 SLICE_SPEC = Struct(
     fields={
         "driver": STRING,
-        "pool": Struct(
-            fields={"name": STRING, "generation": INTEGER, "resourceSliceCount": INTEGER},
-            required=("name",),
-        ),
+        "pool": Struct(fields={"name": STRING, "generation": INTEGER, "resourceSliceCount": INTEGER}, required=("name",)),
         "nodeName": STRING,
         "nodeSelector": meta.NODE_SELECTOR,
         "allNodes": BOOLEAN,
@@ -103,10 +94,7 @@ SLICE = meta.kind({"spec": SLICE_SPEC}, required=("spec",))
 TAINT_RULE = meta.kind(
     {
         "spec": Struct(
-            fields={
-                "deviceSelector": Struct(fields={"driver": STRING, "pool": STRING, "device": STRING}),
-                "taint": TAINT,
-            },
+            fields={"deviceSelector": Struct(fields={"driver": STRING, "pool": STRING, "device": STRING}), "taint": TAINT},
             required=("taint",),
         ),
         "status": Struct(fields={"conditions": ListOf(item=meta.CONDITION, keys=("type",), merge_key="type")}),

@@ -3,14 +3,7 @@
 from drakit_cluster.objects.schema.shape import ANY, BOOLEAN, INTEGER, STRING, TIME, ListOf, MapOf, Shape, Struct
 
 _OWNER = Struct(
-    fields={
-        "apiVersion": STRING,
-        "kind": STRING,
-        "name": STRING,
-        "uid": STRING,
-        "controller": BOOLEAN,
-        "blockOwnerDeletion": BOOLEAN,
-    },
+    fields={"apiVersion": STRING, "kind": STRING, "name": STRING, "uid": STRING, "controller": BOOLEAN, "blockOwnerDeletion": BOOLEAN},
     required=("apiVersion", "kind", "name", "uid"),
 )
 _MANAGED_FIELDS = Struct(
@@ -54,14 +47,7 @@ CONDITION = Struct(
     },
     required=("type", "status", "lastTransitionTime", "reason"),
 )
-REQUIREMENT = Struct(
-    fields={
-        "key": STRING,
-        "operator": STRING,
-        "values": ListOf(item=STRING),
-    },
-    required=("key", "operator"),
-)
+REQUIREMENT = Struct(fields={"key": STRING, "operator": STRING, "values": ListOf(item=STRING)}, required=("key", "operator"))
 NODE_SELECTOR = Struct(
     fields={
         "nodeSelectorTerms": ListOf(
@@ -71,10 +57,7 @@ NODE_SELECTOR = Struct(
     required=("nodeSelectorTerms",),
     atomic=True,
 )
-LABEL_SELECTOR = Struct(
-    fields={"matchLabels": MapOf(value=STRING), "matchExpressions": ListOf(item=REQUIREMENT)},
-    atomic=True,
-)
+LABEL_SELECTOR = Struct(fields={"matchLabels": MapOf(value=STRING), "matchExpressions": ListOf(item=REQUIREMENT)}, atomic=True)
 
 
 def kind(fields: dict[str, Shape], *, required: tuple[str, ...] = (), is_open: bool = False) -> Struct:

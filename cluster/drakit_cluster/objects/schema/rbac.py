@@ -6,13 +6,7 @@ from drakit_cluster.objects.schema.shape import ANY, INTEGER, STRING, TIME, List
 _STRINGS = ListOf(item=STRING)
 _RULES = ListOf(
     item=Struct(
-        fields={
-            "verbs": _STRINGS,
-            "apiGroups": _STRINGS,
-            "resources": _STRINGS,
-            "resourceNames": _STRINGS,
-            "nonResourceURLs": _STRINGS,
-        },
+        fields={"verbs": _STRINGS, "apiGroups": _STRINGS, "resources": _STRINGS, "resourceNames": _STRINGS, "nonResourceURLs": _STRINGS},
         required=("verbs",),
     )
 )
@@ -51,9 +45,7 @@ SELF_REVIEW = meta.kind({"status": Struct(fields={"userInfo": Struct(fields={"us
 _BOUND = Struct(fields={"apiVersion": STRING, "kind": STRING, "name": STRING, "uid": STRING})
 TOKEN_REQUEST = meta.kind(
     {
-        "spec": Struct(
-            fields={"audiences": _STRINGS, "expirationSeconds": INTEGER, "boundObjectRef": _BOUND},
-        ),
+        "spec": Struct(fields={"audiences": _STRINGS, "expirationSeconds": INTEGER, "boundObjectRef": _BOUND}),
         "status": Struct(fields={"token": STRING, "expirationTimestamp": TIME}),
     },
     required=("spec",),

@@ -78,8 +78,7 @@ _POD_SPEC = Struct(
     open=True,
 )
 _POD_STATUS = Struct(
-    fields={"phase": STRING, "conditions": _keyed("type"), "resourceClaimStatuses": _named(resourceClaimName=STRING)},
-    open=True,
+    fields={"phase": STRING, "conditions": _keyed("type"), "resourceClaimStatuses": _named(resourceClaimName=STRING)}, open=True
 )
 _NODE_SPEC = Struct(fields={"taints": _keyed("key"), "unschedulable": BOOLEAN}, open=True)
 _NODE_STATUS = Struct(fields={"conditions": _keyed("type"), "addresses": _keyed("type")}, open=True)
@@ -122,8 +121,7 @@ _SPEC: dict[str, Shape] = {
 _NEEDED = ("selector", "template")
 
 DAEMON_SET = meta.kind(
-    {"spec": Struct(fields=_SPEC | _strategy("updateStrategy"), required=_NEEDED), "status": _status(*_DAEMON_COUNTS)},
-    required=("spec",),
+    {"spec": Struct(fields=_SPEC | _strategy("updateStrategy"), required=_NEEDED), "status": _status(*_DAEMON_COUNTS)}, required=("spec",)
 )
 DEPLOYMENT = meta.kind(
     {
