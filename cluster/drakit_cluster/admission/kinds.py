@@ -97,5 +97,4 @@ _CHECKS: dict[Resource, Callable[[Object, Object | None], Iterable[Failure]]] = 
     resources.ADMISSION_POLICY: policy_rules.policy,
     resources.ADMISSION_BINDING: policy_rules.binding,
     resources.WEBHOOKS: policy_rules.webhooks,
-    resources.MUTATING_WEBHOOKS: policy_rules.mutating_webhooks,
 }

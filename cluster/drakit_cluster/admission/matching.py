@@ -9,7 +9,7 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
 _ANY = "*"
-EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS, resources.MUTATING_WEBHOOKS})
+EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS})
 """Nothing guards the guards: a wrong one can always be removed."""
 
 

@@ -103,15 +103,6 @@ def webhooks(obj: Object, _old: Object | None) -> Iterator[Failure]:
             yield from _expression(json_types.text(one, "expression"), f"{path}.matchConditions[{place}].expression")
 
 
-def mutating_webhooks(obj: Object, old: Object | None) -> Iterator[Failure]:
-    """Yield what is wrong with a MutatingWebhookConfiguration."""
-    yield from webhooks(obj, old)
-    for index, webhook in enumerate(json_types.objects(obj, "webhooks")):
-        yield from _word(webhook, "reinvocationPolicy", ("Never", "IfNeeded"), f"webhooks[{index}]")
-        if webhook.get("reinvocationPolicy") == "IfNeeded":
-            yield failure.forbidden(f"webhooks[{index}].reinvocationPolicy", "this cluster calls every webhook once")
-
-
 def _client(config: Object, path: str) -> Iterator[Failure]:
     url, service = json_types.text(config, "url"), config.get("service")
     if bool(url) == bool(service):

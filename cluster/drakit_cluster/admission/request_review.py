@@ -1,12 +1,12 @@
 """The review of one request over HTTPS: what its user may write, and what policies and webhooks say."""
 
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from drakit_cluster.access import nodes, users
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
-from drakit_cluster.admission import claim_status, escalation, policies, webhooks
+from drakit_cluster.admission import claim_status, policies, webhooks
 from drakit_cluster.admission.matching import Subject
 from drakit_cluster.api.reviewing import Change, Operation
 from drakit_cluster.api.storage.store import Key, Store
@@ -37,26 +37,17 @@ class RequestReview:
 
     def waits(self, change: Change) -> bool:
         """Say whether a webhook must be asked."""
-        subject = self._subject(change)
-        return any(webhooks.concerned(self.store, subject, kind) for kind in (resources.MUTATING_WEBHOOKS, resources.WEBHOOKS))
-
-    def mutated(self, change: Change) -> Change:
-        """Return the change as mutating webhooks want it; raise the error of the first refusal."""
-        self.warnings.clear()
-        subject = self._subject(change)
-        return replace(change, new=webhooks.mutated(self.store, subject, self._request(change), self.warnings))
+        return bool(webhooks.concerned(self.store, self._subject(change)))
 
     def admit(self, change: Change) -> None:
-        """Raise the error of the first refusal: the node restriction's, that of rights one does not hold, a policy's, a webhook's."""
+        """Raise the error of the first refusal: the node restriction's, a policy's, a webhook's."""
         self._check_node(change)
         self._check_created_by_patch(change)
-        if missing := escalation.missing(change, self.user, self.authorizer, self.store):
-            raise _forbidden(change, missing)
         subject = self._subject(change)
         request = self._request(change)
-        found = policies.check(self.store, subject, request)
-        found += webhooks.check(webhooks.concerned(self.store, subject), subject, request)
-        self.warnings.extend(found)
+        self.warnings.extend(policies.check(self.store, subject, request))
+        for hook in webhooks.concerned(self.store, subject):
+            self.warnings.extend(webhooks.ask(hook, subject, request))
 
     def _check_node(self, change: Change) -> None:
         """A kubelet writes objects of its own node only, unless it may do everything anyway."""

@@ -65,12 +65,6 @@ def _webhooks(obj: Object) -> None:
         _scopes(webhook, "rules")
 
 
-def _mutating_webhooks(obj: Object) -> None:
-    _webhooks(obj)
-    for webhook in json_types.objects(obj, "webhooks"):
-        _set(webhook, reinvocationPolicy="Never")
-
-
 def _secret(obj: Object) -> None:
     _set(obj, type="Opaque")
     written = obj.pop("stringData", None)
@@ -111,7 +105,6 @@ _DEFAULTS: dict[Resource, Callable[[Object], None]] = {
     resources.ADMISSION_POLICY: _policy,
     resources.ADMISSION_BINDING: _policy_binding,
     resources.WEBHOOKS: _webhooks,
-    resources.MUTATING_WEBHOOKS: _mutating_webhooks,
     resources.SECRET: _secret,
     resources.DAEMON_SET: _daemon_set,
     resources.DEPLOYMENT: _deployment,

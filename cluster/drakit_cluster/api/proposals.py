@@ -105,21 +105,6 @@ class Proposals:
         applying.write_managers(new, outcome.managers)
         return _update(resource, old, new, me.subresource)
 
-    def mutated(self, change: Change, changed: Change) -> Change:
-        """Return ``changed``, what webhooks made of ``change``, as the server takes it: decoded, with defaults, still the same object."""
-        if changed.new is None or changed.new == change.new:
-            return changed
-        obj, _ = shapes.decode(change.resource, changed.new)
-        metadata, own = json_types.child(obj, "metadata"), json_types.mapping(change.new, "metadata")
-        for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"):
-            if field in own:
-                metadata[field] = own[field]
-            else:
-                metadata.pop(field, None)
-        strategies.fill_defaults(change.resource, obj, self.now())
-        drop_disabled(change.resource, obj, change.before.view if change.before else None, self.gates)
-        return replace(changed, new=obj)
-
     def _applied_new(self, resource: Resource, key: Key, wanted: Object, me: Manager) -> Change:
         if uid := json_types.text(wanted, "metadata", "uid"):
             raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")

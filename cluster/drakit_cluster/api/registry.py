@@ -177,7 +177,6 @@ class Registry:
                     self._validate(change, review)
                     review.admit(change)
                     return self._commit(change, grace, dry_run=review.dry_run)
-            change = self._proposals.mutated(change, review.mutated(change))
             with self.store.lock:
                 self._validate(change, review)
             review.admit(change)

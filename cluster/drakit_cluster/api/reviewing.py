@@ -47,9 +47,6 @@ class Review(Protocol):
     def waits(self, change: Change) -> bool:
         """Say whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
 
-    def mutated(self, change: Change) -> Change:
-        """Return what others make of the change; asked only where the review waits, with the store open. Raises the ApiError of a refusal."""
-
     def admit(self, change: Change) -> None:
         """Raise the ApiError of a refused write."""
 
@@ -66,10 +63,6 @@ class Trusted:
     def waits(self, change: Change) -> bool:  # noqa: ARG002 -- as above.
         """Return False."""
         return False
-
-    def mutated(self, change: Change) -> Change:
-        """Return the change as it is."""
-        return change
 
     def admit(self, change: Change) -> None:
         """Let the write pass."""

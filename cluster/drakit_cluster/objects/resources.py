@@ -162,9 +162,6 @@ ADMISSION_BINDING = replace(
 WEBHOOKS = replace(
     _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), counts_generations=True
 )
-MUTATING_WEBHOOKS = replace(
-    _cluster(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), counts_generations=True
-)
 TOKEN_REQUEST = _review("authentication", "TokenRequest", namespaced=True)
 """The body of serviceaccounts/token; it has no path of its own."""
 EVICTION = replace(_kind("policy", "v1", "Eviction", "evictions"), verbs=REVIEW_VERBS)
@@ -203,7 +200,6 @@ ALL: tuple[Resource, ...] = (
     ADMISSION_POLICY,
     ADMISSION_BINDING,
     WEBHOOKS,
-    MUTATING_WEBHOOKS,
 )
 SERVED: tuple[Resource, ...] = (
     *ALL,

@@ -220,41 +220,6 @@ def test_a_binding_keeps_its_role(memory: registry.Registry) -> None:
         memory.update(CLUSTER_ROLE_BINDING, made | {"roleRef": reference | {"name": "edit"}})
 
 
-ROLES = rule("create update get", "roles rolebindings clusterrolebindings", group="rbac.authorization.k8s.io")
-
-
-def role_of(*given: Json) -> Object:
-    return {"metadata": {"name": "r", "namespace": "default"}, "rules": list(given)}
-
-
-def test_nobody_writes_a_role_with_rights_that_they_lack(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
-    grant(memory, "fay", ROLES, rule("get list", "resourceclaims"))
-    fay = connect(guarded.issue_token("fay"))
-    for given in (rule("delete", "resourceclaims"), rule("*", "resourceclaims"), rule("get", "*"), rule("get", "resourceclaims/status")):
-        with pytest.raises(errors.ForbiddenError, match="attempting to grant RBAC permissions not currently held"):
-            fay.create(ROLE, role_of(given))
-    made = fay.create(ROLE, role_of(rule("get", "resourceclaims", names="one")))
-    with pytest.raises(errors.ForbiddenError):
-        fay.update(ROLE, made | {"rules": [rule("get", "secrets", group="")]})
-    grant(memory, "fay-too", rule("escalate", "roles", group="rbac.authorization.k8s.io"), namespace="default")
-    memory.patch(ROLE_BINDING, "for-fay-too", {"subjects": [{"kind": "User", "name": "fay"}]}, namespace="default", kind=PatchKind.MERGE)
-    assert fay.update(ROLE, made | {"rules": [rule("get", "secrets", group="")]})
-
-
-def test_nobody_binds_a_role_with_rights_that_they_lack(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
-    grant(memory, "gus", ROLES)
-    gus = connect(guarded.issue_token("gus"))
-    subjects: list[Json] = [{"kind": "User", "name": "gus"}]
-    reference: Json = {"kind": "ClusterRole", "name": "cluster-admin"}
-    body: Object = {"metadata": {"name": "mine"}, "roleRef": reference, "subjects": subjects}
-    with pytest.raises(errors.ForbiddenError, match="not currently held"):
-        gus.create(CLUSTER_ROLE_BINDING, body)
-    bind = rule("bind", "clusterroles", group="rbac.authorization.k8s.io", names="cluster-admin")
-    role = memory.get(CLUSTER_ROLE, "for-gus")
-    memory.update(CLUSTER_ROLE, role | {"rules": [*json_types.items(role, "rules"), bind]})
-    assert gus.create(CLUSTER_ROLE_BINDING, body)
-
-
 def test_known_users_may_do_everything_where_roles_do_not_decide() -> None:
     assert KnownUsers().allows(User(name="x"), Attributes(verb="delete", resource="nodes"))
     assert KnownUsers().rules_of(User(name="x"), "")

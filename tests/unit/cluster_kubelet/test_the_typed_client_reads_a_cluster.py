@@ -63,7 +63,6 @@ BODIES: dict[str, Object] = {
     "ValidatingAdmissionPolicy": {"spec": POLICY},
     "ValidatingAdmissionPolicyBinding": {"spec": {"policyName": "a", "validationActions": ["Deny"]}},
     "ValidatingWebhookConfiguration": {"webhooks": [HOOK]},
-    "MutatingWebhookConfiguration": {"webhooks": [HOOK]},
 }
 """What is created through the client, by kind; without apiVersion, kind and metadata."""
 KINDS = {f"{one.kind}-{one.version}": one for one in resources.SERVED if one.verbs == resources.STORED_VERBS}

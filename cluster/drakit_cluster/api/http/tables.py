@@ -269,5 +269,4 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         _AGE,
     ),
     resources.WEBHOOKS: (_NAME, Column(name="Webhooks", read=_length("webhooks")), _AGE),
-    resources.MUTATING_WEBHOOKS: (_NAME, Column(name="Webhooks", read=_length("webhooks")), _AGE),
 }

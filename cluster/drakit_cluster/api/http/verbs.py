@@ -54,7 +54,7 @@ Verb: TypeAlias = Callable[[Context, Call], Awaitable[Response]]
 
 async def _write(context: Context, work: Callable[[], _T]) -> _T:
     """Do a write here, or in a thread where webhooks may have to be asked: they must find the server answering."""
-    if any(context.registry.store.scan(kind)[0] for kind in (resources.WEBHOOKS, resources.MUTATING_WEBHOOKS)):
+    if context.registry.store.scan(resources.WEBHOOKS)[0]:
         return await run_in_threadpool(work)
     return work()
 

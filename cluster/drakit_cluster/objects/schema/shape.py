@@ -7,7 +7,7 @@ decoder does for a real API server: unknown fields are dropped (and reported), n
 import datetime
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from drakit_cluster.objects import errors, quantity
@@ -86,6 +86,39 @@ TIME = Leaf(type=Type.TIME)
 ANY = Leaf(type=Type.ANY)
 RAW = Leaf(type=Type.ANY, atomic=True)
 """Free JSON that belongs to its writer as a whole: a driver's parameters, or what it says of a device."""
+STRINGS = ListOf(item=STRING)
+_BY_NAME: Mapping[str, Shape] = {
+    key: made
+    for name, leaf in (("", STRING), ("int", INTEGER), ("bool", BOOLEAN), ("quantity", QUANTITY), ("time", TIME), ("any", ANY))
+    for key, made in ((name, leaf), (f"[{name}]", ListOf(item=leaf)), (f"{{{name}}}", MapOf(value=leaf)))
+} | {"count": COUNT, "raw": RAW}
+
+
+def struct(fields: str = "", /, **shapes: Shape) -> Struct:
+    """Return a struct from a list of its fields, such as ``key! values:[] weight:int``.
+
+    A field is a string unless a type follows it; ``!`` says that it is required. ``shapes`` are the fields of other shapes, which the list
+    names only to require them.
+    """
+    words = fields.split()
+    plain = {name: _BY_NAME[kind] for name, _, kind in (word.rstrip("!").partition(":") for word in words) if name not in shapes}
+    required = tuple(word.rstrip("!").partition(":")[0] for word in words if word.endswith("!"))
+    return Struct(fields=plain | shapes, required=required)
+
+
+def atomic(fields: str = "", /, **shapes: Shape) -> Struct:
+    """Return a struct that apply treats as one value."""
+    return replace(struct(fields, **shapes), atomic=True)
+
+
+def opened(fields: str = "", /, **shapes: Shape) -> Struct:
+    """Return a struct that keeps fields it does not know."""
+    return replace(struct(fields, **shapes), open=True)
+
+
+def by_key(key: str, item: Shape) -> ListOf:
+    """Return a list that apply and strategic merge patches merge by ``key``."""
+    return ListOf(item=item, keys=(key,), merge_key=key)
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import admission, claims, devices, rbac, shape, workloads
+from drakit_cluster.objects.schema import access, claims, devices, shape, workloads
 from drakit_cluster.objects.schema.shape import Struct
 
 _DRA = resources.RESOURCE_GROUP
@@ -22,21 +22,20 @@ SHAPES: dict[tuple[str, str], Struct] = {
     ("apps", "DaemonSet"): workloads.DAEMON_SET,
     ("apps", "Deployment"): workloads.DEPLOYMENT,
     ("coordination.k8s.io", "Lease"): workloads.LEASE,
-    (resources.RBAC_GROUP, "Role"): rbac.ROLE,
-    (resources.RBAC_GROUP, "ClusterRole"): rbac.CLUSTER_ROLE,
-    (resources.RBAC_GROUP, "RoleBinding"): rbac.BINDING,
-    (resources.RBAC_GROUP, "ClusterRoleBinding"): rbac.BINDING,
-    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicy"): admission.POLICY,
-    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicyBinding"): admission.BINDING,
-    (resources.ADMISSION_GROUP, "ValidatingWebhookConfiguration"): admission.WEBHOOKS,
-    (resources.ADMISSION_GROUP, "MutatingWebhookConfiguration"): admission.MUTATING_WEBHOOKS,
-    ("authentication.k8s.io", "TokenRequest"): rbac.TOKEN_REQUEST,
-    ("authentication.k8s.io", "SelfSubjectReview"): rbac.SELF_REVIEW,
-    ("authentication.k8s.io", "TokenReview"): rbac.TOKEN_REVIEW,
-    ("authorization.k8s.io", "LocalSubjectAccessReview"): rbac.ACCESS_REVIEW,
-    ("authorization.k8s.io", "SubjectAccessReview"): rbac.ACCESS_REVIEW,
-    ("authorization.k8s.io", "SelfSubjectAccessReview"): rbac.SELF_ACCESS_REVIEW,
-    ("authorization.k8s.io", "SelfSubjectRulesReview"): rbac.SELF_RULES_REVIEW,
+    (resources.RBAC_GROUP, "Role"): access.ROLE,
+    (resources.RBAC_GROUP, "ClusterRole"): access.CLUSTER_ROLE,
+    (resources.RBAC_GROUP, "RoleBinding"): access.ROLE_BINDING,
+    (resources.RBAC_GROUP, "ClusterRoleBinding"): access.ROLE_BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicy"): access.POLICY,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicyBinding"): access.POLICY_BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingWebhookConfiguration"): access.WEBHOOKS,
+    ("authentication.k8s.io", "TokenRequest"): access.TOKEN_REQUEST,
+    ("authentication.k8s.io", "SelfSubjectReview"): access.SELF_REVIEW,
+    ("authentication.k8s.io", "TokenReview"): access.TOKEN_REVIEW,
+    ("authorization.k8s.io", "LocalSubjectAccessReview"): access.ACCESS_REVIEW,
+    ("authorization.k8s.io", "SubjectAccessReview"): access.ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectAccessReview"): access.SELF_ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectRulesReview"): access.SELF_RULES_REVIEW,
 }
 """By group and kind. All versions of a kind that this server knows have one shape."""
 
