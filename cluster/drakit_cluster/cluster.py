@@ -24,11 +24,9 @@ from drakit_cluster.api.storage.watching import EventType, Watch
 from drakit_cluster.cel import Selectors
 from drakit_cluster.client.client import ApiClient
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.cluster_node import ClusterNode
-from drakit_cluster.components import Components
+from drakit_cluster.cluster_node import ClusterNode, Components, NodeFolder
 from drakit_cluster.controllers import Controllers
 from drakit_cluster.kubelet import Timing
-from drakit_cluster.node_folder import NodeFolder
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object

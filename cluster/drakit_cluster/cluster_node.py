@@ -1,13 +1,84 @@
-"""One node of the local cluster: a folder, a runtime that lives as long as the node, and a kubelet that can be exchanged."""
+"""One node of the local cluster: its folder, a runtime that lives as long as the node, and a kubelet that can be exchanged.
 
-from collections.abc import Callable
+``Components`` says what single components of a cluster do in their own way: older versions beside newer ones, and shorter waits.
+"""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from drakit_cluster.client.client import ApiClient
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet import Kubelet, Place, Timing
-from drakit_cluster.node_folder import NodeFolder
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.runtime import HookRunner, Mode, Runtime
+from drakit_cluster.scheduling.allocator.known_errors import NONE, KnownErrors
+from drakit_cluster.scheduling.scheduler import BINDING_SECONDS
+
+_SOCKET_BYTES = 107
+"""The longest path that a unix socket can have: sun_path without its final zero."""
+_ROOM = len("/plugins_registry/0123456789abcdef.drakit.dev-12345678-reg.sock")
+"""What a driver of a usual name, below 28 bytes, adds to the node's folder for its longest socket path."""
+
+
+class FolderError(ValueError):
+    """A folder that cannot serve as a node's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFolder:
+    """The paths of one node. FolderError if sockets in it would get too long a path."""
+
+    root: pathlib.Path
+
+    def __post_init__(self) -> None:
+        length = len(os.fsencode(self.root))
+        if length + _ROOM > _SOCKET_BYTES:
+            raise FolderError(
+                f"folder {self.root}: its path has {length} bytes; sockets in it need one of at most {_SOCKET_BYTES - _ROOM}: "
+                "choose a shorter folder, or a shorter name for the node"
+            )
+
+    @property
+    def plugins(self) -> pathlib.Path:
+        """Each driver's own folder is made in here."""
+        return self.root / "plugins"
+
+    @property
+    def registry(self) -> pathlib.Path:
+        """Registration sockets."""
+        return self.root / "plugins_registry"
+
+    @property
+    def cdi(self) -> pathlib.Path:
+        """CDI files."""
+        return self.root / "cdi"
+
+    @property
+    def logs(self) -> pathlib.Path:
+        """Output of containers that run a command."""
+        return self.root / "logs"
+
+    @property
+    def pod_resources(self) -> pathlib.Path:
+        """The socket on which the kubelet says which devices its containers have."""
+        return self.root / "pod-resources" / "kubelet.sock"
+
+    @property
+    def checkpoint(self) -> pathlib.Path:
+        """What the kubelet remembers of claims."""
+        return self.root / "dra_manager_state"
+
+    @property
+    def kubeconfig(self) -> pathlib.Path:
+        """The driver's access to the API server."""
+        return self.root / "driver.kubeconfig"
+
+    def make(self) -> None:
+        """Make the folders, for their owner only; those that exist stay as they are."""
+        for path in (self.root, self.plugins, self.registry, self.cdi):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 class ClusterNode:
@@ -75,3 +146,24 @@ class ClusterNode:
         """Stop the kubelet, then everything that runs on the node."""
         self.stop_kubelet()
         self.runtime.shut_down()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """Feature gates of components that differ from the API server's, ``kubelets`` by node; None, or no entry, means the same.
+
+    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are those of a
+    Kubernetes version, which it repeats. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
+    goes on with them, and its nodes start as after a reboot. None: nothing is kept.
+    """
+
+    scheduler: FeatureGates | None = None
+    controllers: FeatureGates | None = None
+    kubelets: Mapping[str, FeatureGates] = field(default_factory=dict)
+    binding_timeout: float = BINDING_SECONDS
+    state: pathlib.Path | None = None
+    known_errors: KnownErrors = NONE
+
+    def __post_init__(self) -> None:
+        if self.binding_timeout <= 0:
+            raise ValueError(f"binding_timeout: must be more than 0 seconds, not {self.binding_timeout:g}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster.components import Components
+from drakit_cluster.cluster_node import Components
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from drakit_cluster.scheduling.allocator import known_errors

@@ -12,7 +12,7 @@ import yaml
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.watching import EventType
 from drakit_cluster.client.client import ApiClient
-from drakit_cluster.components import Components
+from drakit_cluster.cluster_node import Components
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object

@@ -1,8 +1,9 @@
-"""Who may change which part of a claim's status, beyond the right to write the sub-resource.
+"""What a claim's writer needs beyond the right to write: rights on parts of its status, and a namespace that allows admin access.
 
 Allocation and reservations need ``resourceclaims/binding``; the devices of each driver need ``resourceclaims/driver`` with the driver as name
 and a verb that says where: ``associated-node:`` for a token of a pod on the node that the claim is allocated to, ``arbitrary-node:`` for all.
-Source: Kubernetes 1.36, gate DRAResourceClaimGranularStatusAuthorization. A claim without allocation has no devices to ask about.
+A claim without allocation has no devices to ask about. Admin access is checked when a claim or a template is created, and when an allocation
+gets its first result with it. Source: Kubernetes 1.36, gate DRAResourceClaimGranularStatusAuthorization for the status.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from dataclasses import replace
 
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User, denial
-from drakit_cluster.api.reviewing import Change
+from drakit_cluster.api.reviewing import Change, Operation
+from drakit_cluster.api.storage.store import Key, Store
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema.claims import DEVICE_STATUS_KEYS
@@ -77,3 +79,49 @@ def changed_drivers(new: Object, old: Object) -> set[str]:
 
 def _devices(status: Object) -> dict[tuple[str, ...], Object]:
     return {tuple(json_types.text(one, key) for key in DEVICE_STATUS_KEYS): one for one in json_types.objects(status, "devices")}
+
+
+ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+_ADMIN_DETAIL = f"admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
+
+
+def admin_failures(change: Change, store: Store) -> Iterator[Failure]:
+    """Yield the failure of a write that asks for admin access, or grants it, where the namespace does not allow it."""
+    field = _asked_admin(change)
+    if field and not _allows_admin(store, change.key.namespace):
+        yield failure.forbidden(field, _ADMIN_DETAIL)
+
+
+def _allows_admin(store: Store, namespace: str) -> bool:
+    found = store.get(resources.NAMESPACE, Key("", namespace))
+    return found is not None and json_types.text(found.view, "metadata", "labels", ADMIN_LABEL) == "true"
+
+
+def _asked_admin(change: Change) -> str:
+    """Return the field that asks for admin access now, or ``""``."""
+    new = change.new or {}
+    if change.operation is Operation.CREATE and change.resource is resources.CLAIM:
+        return _asks_admin(json_types.at(new, "spec", "devices"))
+    if change.operation is Operation.CREATE and change.resource is resources.CLAIM_TEMPLATE:
+        return _asks_admin(json_types.at(new, "spec", "spec", "devices"))
+    if (
+        change.resource is resources.CLAIM
+        and change.subresource == "status"
+        and not _grants_admin(change.before.view if change.before else {})
+    ):
+        return _grants_admin(new)
+    return ""
+
+
+def _asks_admin(wanted: Json) -> str:
+    for index, request in enumerate(json_types.items(wanted, "requests")):
+        if json_types.at(request, "exactly", "adminAccess") is True:
+            return f"spec.devices.requests[{index}].adminAccess"
+    return ""
+
+
+def _grants_admin(claim: Object) -> str:
+    for index, result in enumerate(json_types.items(claim, "status", "allocation", "devices", "results")):
+        if json_types.at(result, "adminAccess") is True:
+            return f"status.allocation.devices.results[{index}].adminAccess"
+    return ""

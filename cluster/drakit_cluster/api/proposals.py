@@ -1,4 +1,4 @@
-"""What a request makes of an object: the new object as it would be stored, short of validation.
+"""What a request makes of an object: the new object as it would be stored, short of validation; and refusals with the words clients look for.
 
 Every function here reads the store and changes nothing. The caller holds the store's lock.
 """
@@ -7,17 +7,19 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from drakit_cluster.api import applying, patching, refusals, strategies
+from drakit_cluster.api import applying, patching, strategies
 from drakit_cluster.api.applying import Manager
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.reviewing import Change, Operation
 from drakit_cluster.api.storage.store import Entry, Key, Store
 from drakit_cluster.objects import errors, json_types, naming, resources
-from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.errors import Cause, Details
 from drakit_cluster.objects.features import FeatureGates, drop_disabled
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table as shapes
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
 
 _NAME_ATTEMPTS = 8
 _UNKNOWN_MANAGER = "unknown"
@@ -44,7 +46,7 @@ class Proposals:
         """Return the stored entry of one object; NotFoundError."""
         found = self.store.get(resource, Key(namespace if resource.namespaced else "", name))
         if found is None:
-            raise refusals.not_found(resource, name)
+            raise not_found(resource, name)
         return found
 
     def creation(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Change:
@@ -72,7 +74,7 @@ class Proposals:
         new, _ = shapes.decode(resource, body)
         metadata = json_types.child(new, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
-        refusals.check_preconditions(resource, old, uid=uid, version=version)
+        check_preconditions(resource, old, uid=uid, version=version)
         self._prepare(resource, new, old, writer.subresource)
         me = Manager(name=writer.manager or _UNKNOWN_MANAGER, operation="Update", subresource=writer.subresource, time=self.now())
         applying.write_managers(new, applying.after_write(shapes.shape_of(resource), old.view, new, me))
@@ -83,7 +85,7 @@ class Proposals:
         new = _patched(resource, old.copy(), patch, kind)
         if json_types.text(new, "metadata", "name") != old.key.name:
             raise errors.BadRequestError("metadata.name: may not be changed by a patch")
-        refusals.check_identity(resource, old, json_types.text(new, "metadata", "uid"))
+        check_identity(resource, old, json_types.text(new, "metadata", "uid"))
         return self.replacement(resource, old, new, writer)
 
     def applied(self, resource: Resource, key: Key, patch: Json, writer: Writer) -> Change:
@@ -92,13 +94,13 @@ class Proposals:
         me = Manager(name=writer.manager, operation="Apply", subresource=writer.subresource, time=self.now())
         old = self.store.get(resource, key)
         if old is None and me.subresource:
-            raise refusals.not_found(resource, key.name)
+            raise not_found(resource, key.name)
         if old is None:
             return self._applied_new(resource, key, wanted, me)
         metadata = json_types.mapping(wanted, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
-        refusals.check_identity(resource, old, uid)
-        refusals.check_preconditions(resource, old, uid="", version=version)
+        check_identity(resource, old, uid)
+        check_preconditions(resource, old, uid="", version=version)
         outcome = applying.apply(shapes.shape_of(resource), old.copy(), wanted, me, force=writer.force)
         new = outcome.obj
         self._prepare(resource, new, old, me.subresource)
@@ -134,7 +136,7 @@ class Proposals:
                 return
             if not generated:
                 break
-        raise refusals.already_exists(resource, json_types.text(metadata, "name"))
+        raise already_exists(resource, json_types.text(metadata, "name"))
 
     def _check_account(self, pod: Object) -> None:
         """A pod runs as a service account that exists. Source: the ServiceAccount admission plugin."""
@@ -196,3 +198,48 @@ def _patched(resource: Resource, live: Object, patch: Json, kind: PatchKind) -> 
     if not isinstance(new, dict):
         raise errors.BadRequestError("body: the patch leaves no object")
     return new
+
+
+UNSET_VERSIONS = ("", "0")
+
+
+def not_found(resource: Resource, name: str) -> errors.NotFoundError:
+    """Return the error for an object that is not there."""
+    details = Details(name=name, group=resource.group, kind=resource.plural)
+    return errors.NotFoundError(f'{resource.qualified} "{name}" not found', details)
+
+
+def already_exists(resource: Resource, name: str) -> errors.AlreadyExistsError:
+    """Return the error for a name that is taken."""
+    details = Details(name=name, group=resource.group, kind=resource.plural)
+    return errors.AlreadyExistsError(f'{resource.qualified} "{name}" already exists', details)
+
+
+def invalid(resource: Resource, obj: Object, failures: list[Failure]) -> errors.InvalidError:
+    """Return the error for an object that breaks rules, each named with its field."""
+    name = json_types.text(obj, "metadata", "name") or json_types.text(obj, "metadata", "generateName")
+    causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
+    listed = [f"{one.field}: {one.message}" for one in failures]
+    text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    details = Details(name=name, group=resource.group, kind=resource.kind, causes=causes)
+    return errors.InvalidError(f'{kind} "{name}" is invalid: {text}', details)
+
+
+def check_preconditions(resource: Resource, stored: Entry, *, uid: str, version: str) -> None:
+    """Raise ConflictError unless ``uid`` and ``version``, where set, are those of the stored object."""
+    details = Details(name=stored.key.name, group=resource.group, kind=resource.plural)
+    head = f'Operation cannot be fulfilled on {resource.qualified} "{stored.key.name}"'
+    actual = json_types.text(stored.view, "metadata", "uid")
+    if uid and uid != actual:
+        raise errors.ConflictError(f"{head}: Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}", details)
+    if version not in UNSET_VERSIONS and version != str(stored.version):
+        changed = "the object has been modified; please apply your changes to the latest version and try again"
+        raise errors.ConflictError(f"{head}: {changed}", details)
+
+
+def check_identity(resource: Resource, stored: Entry, uid: str) -> None:
+    """Raise InvalidError unless ``uid``, where set, is that of the stored object: what patches get, where a PUT gets a conflict."""
+    actual = json_types.text(stored.view, "metadata", "uid")
+    if uid and uid != actual:
+        raise invalid(resource, stored.view, failure.unchanged("metadata.uid", uid, actual))

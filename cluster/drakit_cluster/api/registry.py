@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 
 from drakit_cluster.access import roles
-from drakit_cluster.admission import admin_access, kinds
-from drakit_cluster.api import refusals, strategies
+from drakit_cluster.admission import claim_status, kinds
+from drakit_cluster.api import proposals, strategies
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.proposals import Proposals, Writer
 from drakit_cluster.api.reviewing import TRUSTED, Change, Operation, Review
@@ -121,7 +121,7 @@ class Registry:
 
         def propose() -> Change:
             old = self.entry(resource, name, namespace)
-            refusals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
+            proposals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
             return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old, orphan=orphan)
 
         return self._write(propose, review, grace=grace_seconds).copy()
@@ -191,10 +191,10 @@ class Registry:
         old = change.before.view if change.before else None
         failures = rules.check(change.resource, change.new, old, self._context, subresource=change.subresource)
         failures += kinds.failures(change)
-        failures += admin_access.failures(change, self.store)
+        failures += claim_status.admin_failures(change, self.store)
         failures += review.failures(change)
         if failures:
-            raise refusals.invalid(change.resource, change.new, failures)
+            raise proposals.invalid(change.resource, change.new, failures)
 
     def _commit(self, change: Change, grace: int | None, *, dry_run: bool) -> Entry:
         if dry_run:

@@ -1,8 +1,8 @@
 """How kinds differ when they are written: defaults, what each sub-resource may change, what the server alone decides."""
 
+import base64
 from collections.abc import Callable
 
-from drakit_cluster.api import defaults
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
@@ -60,7 +60,7 @@ def _restore(new: Object, old: Object, field: str) -> None:
 
 def fill_defaults(resource: Resource, obj: Object, now: str) -> None:
     """Fill in Kubernetes' defaults for the fields that this cluster reads."""
-    defaults.fill(resource, obj)
+    _fill_by_kind(resource, obj)
     if fill := _DEFAULTS.get(resource):
         fill(obj, now)
 
@@ -169,3 +169,107 @@ def grace_seconds(resource: Resource, obj: Object, asked: int | None) -> int:
     if json_types.text(obj, "status", "phase") in ("Succeeded", "Failed"):
         return 0
     return json_types.number(obj, "spec", "terminationGracePeriodSeconds") if asked is None else max(0, asked)
+
+
+WEBHOOK_SECONDS = 10
+
+
+def _fill_by_kind(resource: Resource, obj: Object) -> None:
+    """Fill in the defaults of ``obj``."""
+    if known := _PLAIN_DEFAULTS.get(resource):
+        known(obj)
+
+
+def _set(holder: Object, **fields: Json) -> None:
+    for name, value in fields.items():
+        if holder.get(name) in (None, ""):
+            holder[name] = value
+
+
+def _role_binding_defaults(obj: Object) -> None:
+    _set(json_types.child(obj, "roleRef"), apiGroup=resources.RBAC_GROUP)
+    for subject in json_types.objects(obj, "subjects"):
+        if json_types.text(subject, "kind") in ("User", "Group"):
+            _set(subject, apiGroup=resources.RBAC_GROUP)
+
+
+def _policy_defaults(obj: Object) -> None:
+    spec = json_types.child(obj, "spec")
+    _set(spec, failurePolicy="Fail")
+    _match_defaults(json_types.child(spec, "matchConstraints"))
+
+
+def _policy_binding_defaults(obj: Object) -> None:
+    wanted = json_types.at(obj, "spec", "matchResources")
+    if isinstance(wanted, dict):
+        _match_defaults(wanted)
+
+
+def _match_defaults(constraints: Object) -> None:
+    _selector_defaults(constraints)
+    for field in ("resourceRules", "excludeResourceRules"):
+        _scope_defaults(constraints, field)
+
+
+def _selector_defaults(holder: Object) -> None:
+    _set(holder, matchPolicy="Equivalent")
+    for field in ("namespaceSelector", "objectSelector"):
+        holder.setdefault(field, {})
+
+
+def _scope_defaults(holder: Object, field: str) -> None:
+    for rule in json_types.objects(holder, field):
+        _set(rule, scope="*")
+
+
+def _webhook_defaults(obj: Object) -> None:
+    for webhook in json_types.objects(obj, "webhooks"):
+        _set(webhook, failurePolicy="Fail", timeoutSeconds=WEBHOOK_SECONDS)
+        _selector_defaults(webhook)
+        _scope_defaults(webhook, "rules")
+
+
+def _secret_defaults(obj: Object) -> None:
+    _set(obj, type="Opaque")
+    written = obj.pop("stringData", None)
+    if isinstance(written, dict) and written:
+        data = json_types.child(obj, "data")
+        data |= {name: base64.b64encode(str(value).encode()).decode() for name, value in written.items()}
+
+
+def _pod_template_defaults(obj: Object) -> None:
+    spec = json_types.child(json_types.child(obj, "spec"), "template").get("spec")
+    if isinstance(spec, dict):
+        _set(spec, restartPolicy="Always", schedulerName="default-scheduler", terminationGracePeriodSeconds=30)
+
+
+def _daemon_set_defaults(obj: Object) -> None:
+    _pod_template_defaults(obj)
+    spec = json_types.child(obj, "spec")
+    _set(spec, revisionHistoryLimit=10)
+    strategy = json_types.child(spec, "updateStrategy")
+    _set(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _set(json_types.child(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
+
+
+def _deployment_defaults(obj: Object) -> None:
+    _pod_template_defaults(obj)
+    spec = json_types.child(obj, "spec")
+    _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
+    strategy = json_types.child(spec, "strategy")
+    _set(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _set(json_types.child(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
+
+
+_PLAIN_DEFAULTS: dict[Resource, Callable[[Object], None]] = {
+    resources.ROLE_BINDING: _role_binding_defaults,
+    resources.CLUSTER_ROLE_BINDING: _role_binding_defaults,
+    resources.ADMISSION_POLICY: _policy_defaults,
+    resources.ADMISSION_BINDING: _policy_binding_defaults,
+    resources.WEBHOOKS: _webhook_defaults,
+    resources.SECRET: _secret_defaults,
+    resources.DAEMON_SET: _daemon_set_defaults,
+    resources.DEPLOYMENT: _deployment_defaults,
+}

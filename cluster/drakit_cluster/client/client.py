@@ -24,10 +24,8 @@ from drakit_cluster.objects.resources import Resource
 REQUEST_SECONDS = 10.0
 
 
-class UnreachableError(errors.ApiError):
+class UnreachableError(errors.ApiError, reason="Unreachable"):
     """The server did not answer: it is gone, or the connection broke. Whether a write happened is not known."""
-
-    reason = "Unreachable"
 
 
 class ApiClient:

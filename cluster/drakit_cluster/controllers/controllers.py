@@ -12,13 +12,10 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, key_of
 from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers.eviction import TaintEvictor
+from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
+from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
-from drakit_cluster.controllers.generation import ClaimGenerator
-from drakit_cluster.controllers.pod_index import PodIndex
 from drakit_cluster.controllers.pool_requests import PoolCounter
-from drakit_cluster.controllers.release import ClaimReleaser
-from drakit_cluster.controllers.reserving import ClaimReserver
 from drakit_cluster.controllers.workloads import WorkloadMaker
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate

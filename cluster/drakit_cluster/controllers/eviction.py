@@ -1,17 +1,13 @@
 """Eviction: pods whose claims have a device with a NoExecute taint are deleted when their tolerations end.
 
 Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also concern
-a device that is published no more. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it: such
-pods are found by what they refer to. Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
+a device that is published no more. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it.
 
-When the users of a claim have to go because of its devices' taints. Pure. Source: KEP-5055.
+A taint counts from its timeAdded. Tolerations are those of the allocation's results: the shortest tolerationSeconds of those that match
+decides, and one without it tolerates for ever. Admin access makes no difference.
 
-A NoExecute taint counts from its timeAdded. Tolerations are those of the allocation's results, as they were when the claim was allocated:
-the shortest tolerationSeconds of those that match rules, and one without it tolerates for ever. Admin access makes no difference.
-
-The condition EvictionInProgress of a DeviceTaintRule: what its taint does, in words for the admin. Pure.
-
-It is kept up to date for the effect NoExecute. For None it is a forecast, made once for each generation of the rule's spec.
+The condition EvictionInProgress of a DeviceTaintRule says how far its eviction is. It is kept up to date for the effect NoExecute; for None it
+is a forecast, made once for each generation of the rule's spec. Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
 """
 
 import datetime
@@ -25,12 +21,39 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Backoff, Change, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers.pod_index import PodIndex
 from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import taint_rules
+
+
+class PodIndex:
+    """Kept by ``note``; changing or asking costs no more than the pods and claims concerned."""
+
+    def __init__(self) -> None:
+        self._pods: dict[Key, Object] = {}
+        self._users: dict[Key, set[Key]] = {}
+
+    def note(self, change: Change) -> None:
+        """Take in a pod as it is now. One that is deleted or done uses nothing any more."""
+        key, pod = key_of(change.object), change.object
+        known = self._pods.pop(key, None)
+        for claim in pod_claims.claim_keys(known) if known else ():
+            users = self._users[claim]
+            users.discard(key)
+            if not users:
+                del self._users[claim]
+        if change.deleted or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+            return
+        self._pods[key] = pod
+        for claim in pod_claims.claim_keys(pod):
+            self._users.setdefault(claim, set()).add(key)
+
+    def users(self, claim: Key) -> list[Object]:
+        """Return the pods that refer to the claim, by name."""
+        return [self._pods[key] for key in sorted(self._users.get(claim, ()))]
+
 
 TYPE = "EvictionInProgress"
 _COMPARED = ("status", "reason", "message", "observedGeneration")

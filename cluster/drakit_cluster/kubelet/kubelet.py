@@ -19,16 +19,14 @@ from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet import node_info
 from drakit_cluster.kubelet.plugins.health import HealthStreams, HealthTable
-from drakit_cluster.kubelet.plugins.plugins import Plugins
+from drakit_cluster.kubelet.plugins.plugins import Plugins, SliceWiper
 from drakit_cluster.kubelet.plugins.registration import Registrar
-from drakit_cluster.kubelet.plugins.wiping import SliceWiper
 from drakit_cluster.kubelet.pods import pod_resources
 from drakit_cluster.kubelet.pods.pod_resources import PodResources
 from drakit_cluster.kubelet.pods.pod_status import PodHealth
-from drakit_cluster.kubelet.pods.pod_worker import PodWorker
+from drakit_cluster.kubelet.pods.pod_worker import PodWorker, Services
 from drakit_cluster.kubelet.pods.preparation import Preparation, PreparationError
 from drakit_cluster.kubelet.pods.records import Checkpoint
-from drakit_cluster.kubelet.services import Services
 from drakit_cluster.kubelet.timing import Timing
 from drakit_cluster.objects import errors, naming
 from drakit_cluster.objects.features import FeatureGates, Gate

@@ -29,16 +29,16 @@ Gates: TypeAlias = Mapping[str, Mapping[str, bool]]
 
 def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
     """Make the folder where missing, for its owner only, and return its absolute path; raises SettingsError when no cluster could live in it."""
-    from drakit_cluster import node_folder
+    from drakit_cluster import cluster_node
 
     folder = folder.absolute()
     options.check_own(folder)
     try:
         for node in nodes:
-            node_folder.NodeFolder(root=folder / node)
+            cluster_node.NodeFolder(root=folder / node)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         options.check_own(folder)
-    except node_folder.FolderError as error:
+    except cluster_node.FolderError as error:
         raise errors.SettingsError(str(error), key="--folder") from error
     except OSError as error:
         raise errors.SettingsError(f"cannot use {folder}: {error.strerror}", key="--folder") from error
@@ -114,7 +114,7 @@ def running(
     the known errors of that version. With ``run_pods`` containers that have a command run it.
     """
     from drakit_cluster import cluster as clusters
-    from drakit_cluster import components
+    from drakit_cluster import cluster_node
     from drakit_cluster.api import apiserver
     from drakit_cluster.api.storage import state_log
     from drakit_cluster.objects import features
@@ -127,7 +127,7 @@ def running(
     with contextlib.ExitStack() as stack:
         try:
             chosen = of("apiserver")
-            others = components.Components(
+            others = cluster_node.Components(
                 scheduler=of("scheduler"),
                 controllers=of("controllers"),
                 kubelets=dict.fromkeys(nodes, of("kubelet")),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.components import Components
+from drakit_cluster.cluster_node import Components
 from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object

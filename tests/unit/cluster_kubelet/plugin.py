@@ -15,7 +15,7 @@ from drakit._proto import dra_v1_pb2_grpc as dra_services
 from drakit._proto import pluginregistration_v1_pb2 as registration
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
 from drakit_cluster.client.api import Api
-from drakit_cluster.node_folder import NodeFolder
+from drakit_cluster.cluster_node import NodeFolder
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM

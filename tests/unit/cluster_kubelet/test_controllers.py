@@ -5,7 +5,7 @@ import time
 import pytest
 
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.controllers import generation
+from drakit_cluster.controllers import claims
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
@@ -177,4 +177,4 @@ def test_a_pod_of_the_same_name_does_not_inherit_a_reservation(town: Town) -> No
     ],
 )
 def test_long_names_are_cut_in_proportion(pod: str, entry: str, wanted: str) -> None:
-    assert generation.generate_name(pod, entry) == wanted
+    assert claims.generate_name(pod, entry) == wanted

@@ -14,8 +14,8 @@ from drakit_cluster.api.registry import Registry
 from drakit_cluster.client import informer
 from drakit_cluster.client.client import ApiClient
 from drakit_cluster.cluster import Happening, LocalCluster
+from drakit_cluster.cluster_node import FolderError
 from drakit_cluster.kubelet import Timing
-from drakit_cluster.node_folder import FolderError
 from drakit_cluster.objects.resources import CLAIM, NODE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from drakit_cluster.client.api import Api
 from drakit_cluster.cluster import LocalCluster
-from drakit_cluster.components import Components
+from drakit_cluster.cluster_node import Components
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates

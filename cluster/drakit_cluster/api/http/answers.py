@@ -1,11 +1,18 @@
-"""Responses: JSON bytes, lists, Status, warnings."""
+"""Responses: JSON in the client's version of a kind, lists in pages, Status, warnings.
+
+The pages of one list all show the same moment, because the server keeps the rest of the list. It keeps at most ``MAX_OPEN`` lists; older ones
+answer 410, after which a client lists again from the start.
+"""
 
 import json
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drakit_cluster.api.http import tables, versions
+from drakit_cluster.api.http import tables
 from drakit_cluster.api.storage.store import Entry
 from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.errors import Details
@@ -46,7 +53,7 @@ def one(request: Request, resource: Resource, entry: Entry) -> Response:
     """Return the response for a stored object, as a Table where the client prefers one."""
     if tables.wanted(request.headers.get("accept", "")):
         return document(tables.table(resource, [entry.view], str(entry.version)))
-    return raw(versions.outward_bytes(resource, entry.encoded))
+    return raw(outward_bytes(resource, entry.encoded))
 
 
 def many(request: Request, resource: Resource, entries: list[Entry], metadata: Object) -> Response:
@@ -76,3 +83,77 @@ def success(resource: Resource, name: str, uid: str) -> Response:
     details = Details(name=name, group=resource.group, kind=resource.plural, uid=uid)
     status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return document(status | {"details": details.encode()})
+
+
+def inward(resource: Resource, body: Json) -> Json:
+    """Return a body or patch in the stored version; one that names another version than its URL stays wrong."""
+    stored = resources.stored(resource)
+    if stored is resource or not isinstance(body, dict) or body.get("apiVersion") != resource.api_version:
+        return body
+    return body | {"apiVersion": stored.api_version}
+
+
+def inward_object(resource: Resource, body: Object) -> Object:
+    """Return an object in the stored version."""
+    found = inward(resource, body)
+    return found if isinstance(found, dict) else body
+
+
+def outward(resource: Resource, obj: Object) -> Object:
+    """Return a stored object in the client's version."""
+    return obj if resources.stored(resource) is resource else obj | {"apiVersion": resource.api_version}
+
+
+def outward_bytes(resource: Resource, encoded: bytes) -> bytes:
+    """Return an encoded object in the client's version; a Status is no object of the kind and stays as it is."""
+    stored = resources.stored(resource)
+    if stored is resource:
+        return encoded
+    opening, wanted = _opening(stored), _opening(resource)
+    if encoded.startswith(opening):
+        return wanted + encoded[len(opening) :]
+    obj: Object = json.loads(encoded)
+    return json.dumps(obj | {"apiVersion": resource.api_version}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _opening(resource: Resource) -> bytes:
+    return f'{{"apiVersion":"{resource.api_version}",'.encode()
+
+
+MAX_OPEN = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A part of a list, the version of the whole, and the token of what follows (empty at the end)."""
+
+    entries: list[Entry]
+    version: int
+    token: str = ""
+    remaining: int = 0
+
+
+class Pages:
+    """The lists that clients have read in part. Used by one thread only: the server's."""
+
+    def __init__(self) -> None:
+        self._rest: OrderedDict[str, tuple[list[Entry], int]] = OrderedDict()
+
+    def first(self, entries: list[Entry], version: int, limit: int) -> Page:
+        """Return the first page of at most ``limit`` entries (0: all)."""
+        if not limit or len(entries) <= limit:
+            return Page(entries=entries, version=version)
+        token, rest = secrets.token_urlsafe(12), entries[limit:]
+        self._rest[token] = (rest, version)
+        if len(self._rest) > MAX_OPEN:
+            self._rest.popitem(last=False)
+        return Page(entries=entries[:limit], version=version, token=token, remaining=len(rest))
+
+    def following(self, token: str, limit: int) -> Page:
+        """Return the page after ``token``; GoneError for a token that is unknown, or too old."""
+        if token not in self._rest:
+            raise errors.GoneError(
+                "The provided continue parameter is too old to display a consistent list result. Start a new list without it."
+            )
+        entries, version = self._rest[token]
+        return self.first(entries, version, limit)

@@ -13,7 +13,7 @@ from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.access.users import Attributes, User, denial
 from drakit_cluster.admission.request_review import RequestReview
 from drakit_cluster.api.http import answers, discovery, openapi, targets, verbs
-from drakit_cluster.api.http.paging import Pages
+from drakit_cluster.api.http.answers import Pages
 from drakit_cluster.api.http.reviews import Reviews
 from drakit_cluster.api.http.streams import Streams
 from drakit_cluster.api.http.targets import Target

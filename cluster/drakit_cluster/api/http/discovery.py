@@ -2,7 +2,7 @@
 
 import re
 
-from drakit_cluster.api.http import scales
+from drakit_cluster.api.http import verbs
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
@@ -65,7 +65,7 @@ def _resource_list(found: list[Resource]) -> Object:
         if one.has_status:
             listed.append(_resource(one, "status", _STATUS_VERBS))
         if one.has_scale:
-            gvk: Object = {"group": scales.GROUP, "version": scales.VERSION, "kind": scales.KIND}
+            gvk: Object = {"group": verbs.SCALE_GROUP, "version": verbs.SCALE_VERSION, "kind": verbs.SCALE_KIND}
             listed.append(json_types.mapping(_resource(one, "scale", _STATUS_VERBS)) | gvk)
         listed += [_resource(one, post, resources.REVIEW_VERBS, resources.POSTED[post]) for post in one.posts]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": listed}

@@ -1,195 +1,114 @@
 """Bodies in Kubernetes' protobuf form, which kubectl sends for what it makes itself: ``create``, ``auth``, ``drain``.
 
-Only the kinds below are read, and only what kubectl writes into them; answers are JSON. The wire format is protobuf's own: a key (field
-number and type), then a varint or a length and bytes. Field numbers: the generated.proto file of each group.
+Only the kinds below are read, and only what kubectl writes into them; answers are JSON. Field numbers: the generated.proto file of each group.
 """
 
-import base64
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+import re
+from typing import Any
 
-from drakit_cluster.objects import errors, json_types
-from drakit_cluster.objects.json_types import Json, Object
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message, message_factory
+
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.json_types import Object
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED = {_FIXED64: 8, _FIXED32: 4}
-_VARINT_BYTES = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Field:
-    """A field of a message: text unless it is a ``message`` or ``raw`` bytes; ``many`` fields are lists, a ``map`` has its values' message.
-
-    ``flag`` says that a number is true or false.
-    """
-
-    name: str
-    message: "Mapping[int, _Field] | None" = None
-    many: bool = False
-    map: bool = False
-    raw: bool = False
-    flag: bool = False
-
-
-_Message: TypeAlias = Mapping[int, _Field]
-
-
-def _texts(*names: str) -> dict[int, _Field]:
-    return {number: _Field(name=name) for number, name in enumerate(names, 1)}
-
-
-def _with_spec(spec: _Message) -> _Message:
-    return {2: _Field(name="spec", message=spec)}
-
-
-_ACCESS: _Message = {
-    1: _Field(name="resourceAttributes", message=_texts("namespace", "verb", "group", "version", "resource", "subresource", "name")),
-    2: _Field(name="nonResourceAttributes", message=_texts("path", "verb")),
+_MESSAGES = """
+Envelope type=1:Type raw=2:bytes
+Type apiVersion=1 kind=2
+Meta name=1 generateName=2 namespace=3 labels=11:{} annotations=12:{}
+Namespace metadata=1:Meta
+ServiceAccount metadata=1:Meta
+ConfigMap metadata=1:Meta data=2:{} binaryData=3:{bytes} immutable=4:bool
+Secret metadata=1:Meta data=2:{bytes} type=3 stringData=4:{} immutable=5:bool
+Rule verbs=1:[] apiGroups=2:[] resources=3:[] resourceNames=4:[] nonResourceURLs=5:[]
+Role metadata=1:Meta rules=2:[Rule]
+ClusterRole metadata=1:Meta rules=2:[Rule]
+Subject kind=1 apiGroup=2 name=3 namespace=4
+RoleRef apiGroup=1 kind=2 name=3
+RoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
+ClusterRoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
+Port name=1 containerPort=3:int
+Container name=1 image=2 command=3:[] args=4:[] ports=6:[Port]
+PodSpec containers=2:[Container]
+Template metadata=1:Meta spec=2:PodSpec
+Selector matchLabels=1:{}
+DeploymentSpec replicas=1:int selector=2:Selector template=3:Template
+Deployment metadata=1:Meta spec=2:DeploymentSpec
+Preconditions uid=1 resourceVersion=2
+DeleteOptions gracePeriodSeconds=1:int preconditions=2:Preconditions orphanDependents=3:bool propagationPolicy=4 dryRun=5:[]
+Eviction metadata=1:Meta deleteOptions=2:DeleteOptions
+Attributes namespace=1 verb=2 group=3 version=4 resource=5 subresource=6 name=7
+Path path=1 verb=2
+AccessSpec resourceAttributes=1:Attributes nonResourceAttributes=2:Path
+SelfSubjectReview
+SelfSubjectAccessReview spec=2:AccessSpec
+RulesSpec namespace=1
+SelfSubjectRulesReview spec=2:RulesSpec
+Bound kind=1 apiVersion=2 name=3 uid=4
+TokenSpec audiences=1:[] boundObjectRef=3:Bound expirationSeconds=4:int
+TokenRequest spec=2:TokenSpec
+"""
+"""A message a line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text; a field without a type is text."""
+_KINDS = set(re.findall(r"^(\w+)(?: metadata=| spec=|$)", _MESSAGES, re.MULTILINE)) - {"Template"} | {"DeleteOptions"}
+_FIELD = re.compile(r"(\w+)=(\d+):?([\[{]?)(\w*)")
+_SCALARS = {
+    "": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
+    "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
+    "int": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
 }
-_TOKEN: _Message = {
-    1: _Field(name="audiences", many=True),
-    3: _Field(name="boundObjectRef", message=_texts("kind", "apiVersion", "name", "uid")),
-    4: _Field(name="expirationSeconds"),
-}
-_META = _Field(
-    name="metadata",
-    message={**_texts("name", "generateName", "namespace"), 11: _Field(name="labels", map=True), 12: _Field(name="annotations", map=True)},
-)
-_RULE: _Message = {
-    number: _Field(name=name, many=True)
-    for number, name in enumerate(("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"), 1)
-}
-_ROLE: _Message = {1: _META, 2: _Field(name="rules", message=_RULE, many=True)}
-_BINDING: _Message = {
-    1: _META,
-    2: _Field(name="subjects", message=_texts("kind", "apiGroup", "name", "namespace"), many=True),
-    3: _Field(name="roleRef", message=_texts("apiGroup", "kind", "name")),
-}
-_CONTAINER: _Message = {
-    **_texts("name", "image"),
-    3: _Field(name="command", many=True),
-    4: _Field(name="args", many=True),
-    6: _Field(name="ports", message={1: _Field(name="name"), 3: _Field(name="containerPort")}, many=True),
-}
-_DEPLOYMENT: _Message = {
-    1: _Field(name="replicas"),
-    2: _Field(name="selector", message={1: _Field(name="matchLabels", map=True)}),
-    3: _Field(
-        name="template", message={1: _META, 2: _Field(name="spec", message={2: _Field(name="containers", message=_CONTAINER, many=True)})}
-    ),
-}
-_DELETE: _Message = {
-    1: _Field(name="gracePeriodSeconds"),
-    2: _Field(name="preconditions", message=_texts("uid", "resourceVersion")),
-    3: _Field(name="orphanDependents", flag=True),
-    4: _Field(name="propagationPolicy"),
-    5: _Field(name="dryRun", many=True),
-}
-_KINDS: dict[str, _Message] = {
-    "Namespace": {1: _META},
-    "ConfigMap": {
-        1: _META,
-        2: _Field(name="data", map=True),
-        3: _Field(name="binaryData", map=True, raw=True),
-        4: _Field(name="immutable", flag=True),
-    },
-    "Secret": {
-        1: _META,
-        2: _Field(name="data", map=True, raw=True),
-        3: _Field(name="type"),
-        4: _Field(name="stringData", map=True),
-        5: _Field(name="immutable", flag=True),
-    },
-    "ServiceAccount": {1: _META},
-    "Role": _ROLE,
-    "ClusterRole": _ROLE,
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-    "Deployment": {1: _META, 2: _Field(name="spec", message=_DEPLOYMENT)},
-    "Eviction": {1: _META, 2: _Field(name="deleteOptions", message=_DELETE)},
-    "DeleteOptions": _DELETE,
-    "SelfSubjectReview": {},
-    "SelfSubjectAccessReview": _with_spec(_ACCESS),
-    "SelfSubjectRulesReview": _with_spec(_texts("namespace")),
-    "TokenRequest": _with_spec(_TOKEN),
-}
-_ENVELOPE: _Message = {1: _Field(name="type", message=_texts("apiVersion", "kind"))}
+
+
+def _add_field(made: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, *, many: bool = False) -> None:
+    label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED if many else descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+    field = made.field.add(name=name, number=number, label=label)
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+    else:
+        field.type, field.type_name = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, f".kubectl.{kind}"
+    if kind == "int":  # A number of 0 differs from none.
+        field.proto3_optional, field.oneof_index = True, len(made.oneof_decl)
+        made.oneof_decl.add(name=f"_{name}")
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    file = descriptor_pb2.FileDescriptorProto(name="kubectl.proto", package="kubectl", syntax="proto3")
+    for line in _MESSAGES.strip().splitlines():
+        made = file.message_type.add(name=line.partition(" ")[0])
+        for name, number, bracket, kind in _FIELD.findall(line):
+            if bracket == "{":
+                entry = made.nested_type.add(name=f"{name[0].upper()}{name[1:]}Entry", options={"map_entry": True})
+                _add_field(entry, "key", 1, "")
+                _add_field(entry, "value", 2, kind)
+                _add_field(made, name, int(number), f"{made.name}.{entry.name}", many=True)
+            else:
+                _add_field(made, name, int(number), kind, many=bracket == "[")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+_POOL = _pool()
 
 
 def read(body: bytes) -> Object:
     """Return the object that a body holds; UnsupportedMediaError for other kinds, BadRequestError for bytes that make no sense."""
     if not body.startswith(_MAGIC):
         raise errors.BadRequestError(f"body: not {MEDIA_TYPE}")
-    content = body[len(_MAGIC) :]
-    kind = _decode(content, _ENVELOPE).get("type")
-    named: Object = kind if isinstance(kind, dict) else {}
-    message = _KINDS.get(str(named.get("kind")))
-    if message is None:
-        raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({MEDIA_TYPE}); send application/json")
-    raw = next((value for number, value in _fields(content) if number == 2 and isinstance(value, bytes)), b"")
-    spec: Object = {"spec": {}} if 2 in message and message[2].name == "spec" else {}
-    return named | spec | _decode(raw, message)
+    try:
+        envelope = _parsed("Envelope", body[len(_MAGIC) :])
+        head = json_format.MessageToDict(envelope.type, preserving_proto_field_name=True)
+        kind = envelope.type.kind
+        if kind not in _KINDS:
+            raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({MEDIA_TYPE}); send application/json")
+        read = _parsed(kind, envelope.raw)
+    except message.DecodeError as error:
+        raise errors.BadRequestError(f"body: the message cannot be read: {error}") from error
+    spec: Object = {"spec": {}} if "spec" in read.DESCRIPTOR.fields_by_name else {}
+    return {**head, **spec, **json_format.MessageToDict(read, preserving_proto_field_name=True)}
 
 
-def _decode(content: bytes, message: _Message) -> Object:
-    found: Object = {}
-    for number, value in _fields(content):
-        field = message.get(number)
-        if field is None:
-            continue
-        if field.map:
-            entry = _decode(value if isinstance(value, bytes) else b"", {1: _Field(name="key"), 2: replace(field, name="value", map=False)})
-            json_types.child(found, field.name)[str(entry.get("key", ""))] = entry.get("value", "")
-            continue
-        decoded = _value(value, field)
-        if field.many:
-            listed = found.setdefault(field.name, [])
-            if isinstance(listed, list):
-                listed.append(decoded)
-        elif decoded != "":
-            found[field.name] = decoded
-    return found
-
-
-def _value(value: int | bytes, field: _Field) -> Json:
-    if isinstance(value, int):
-        return bool(value) if field.flag else value
-    if field.message is not None:
-        return _decode(value, field.message)
-    return base64.b64encode(value).decode() if field.raw else value.decode(errors="replace")
-
-
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field; fields of fixed size, which no review has, are passed over."""
-    place = 0
-    while place < len(content):
-        key, place = _varint(content, place)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, place = _varint(content, place)
-            yield number, value
-            continue
-        size, place = (_FIXED[kind], place) if kind in _FIXED else _length(content, place, kind)
-        if place + size > len(content):
-            raise errors.BadRequestError("body: the message ends too early")
-        if kind == _BYTES:
-            yield number, content[place : place + size]
-        place += size
-
-
-def _length(content: bytes, place: int, kind: int) -> tuple[int, int]:
-    if kind != _BYTES:
-        raise errors.BadRequestError(f"body: there is no wire type {kind}")
-    return _varint(content, place)
-
-
-def _varint(content: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for index, byte in enumerate(content[place : place + _VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, place + index + 1
-    raise errors.BadRequestError("body: the message ends within a number")
+def _parsed(name: str, content: bytes) -> Any:
+    """Return a message of one of the kinds above."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"kubectl.{name}")).FromString(content)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from starlette.responses import StreamingResponse
 
-from drakit_cluster.api.http import tables, targets, versions
+from drakit_cluster.api.http import answers, tables, targets
 from drakit_cluster.api.http.targets import Target
 from drakit_cluster.api.storage import query, watching
 from drakit_cluster.api.storage.store import Store
@@ -125,7 +125,7 @@ def _plain_line(resource: Resource) -> Callable[[Frame], bytes]:
     def encode(frame: Frame) -> bytes:
         if frame.type is EventType.ERROR:
             return _line(frame)
-        return _line(Frame(frame.type, versions.outward_bytes(resource, frame.encoded)))
+        return _line(Frame(frame.type, answers.outward_bytes(resource, frame.encoded)))
 
     return encode
 

@@ -2,15 +2,14 @@
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """A column: its header and how its cell is read from an object. ``wide`` columns show with ``-o wide`` only."""
 
     name: str
@@ -89,16 +88,10 @@ def _restarts(pod: Object) -> Json:
 
 
 def _claim_state(claim: Object) -> Json:
-    states = [
-        word
-        for word, holds in (
-            ("deleted", json_types.text(claim, "metadata", "deletionTimestamp")),
-            ("allocated", json_types.at(claim, "status", "allocation") is not None),
-            ("reserved", json_types.items(claim, "status", "reservedFor")),
-        )
-        if holds
-    ]
-    return ",".join(states) if "allocated" in states else ",".join([*states, "pending"])
+    deleted = ["deleted"] if json_types.text(claim, "metadata", "deletionTimestamp") else []
+    allocated = ["allocated"] if json_types.at(claim, "status", "allocation") is not None else []
+    reserved = ["reserved"] if json_types.items(claim, "status", "reservedFor") else []
+    return ",".join([*deleted, *allocated, *reserved, *([] if allocated else ["pending"])])
 
 
 def _node_status(node: Object) -> Json:
@@ -177,96 +170,91 @@ def _size(obj: Object) -> Json:
     return str(len(json_types.mapping(obj, "data")) + len(json_types.mapping(obj, "binaryData")))
 
 
-_NAME = Column(name="Name", read=_field("metadata", "name"))
-_AGE = Column(name="Age", read=lambda obj: age(json_types.text(obj, "metadata", "creationTimestamp")))
-_TEMPLATE_COLUMNS = (
-    Column(name="Containers", read=_of_containers("name"), wide=True),
-    Column(name="Images", read=_of_containers("image"), wide=True),
-    Column(name="Selector", read=_labels("spec", "selector", "matchLabels"), wide=True),
-)
-_SUBJECT_COLUMNS = (
-    Column(name="Users", read=_subjects("User"), wide=True),
-    Column(name="Groups", read=_subjects("Group"), wide=True),
-    Column(name="ServiceAccounts", read=_subjects("ServiceAccount"), wide=True),
+_NAME = Column("Name", _field("metadata", "name"))
+_AGE = Column("Age", lambda obj: age(json_types.text(obj, "metadata", "creationTimestamp")))
+_CREATED = Column("Created At", _field("metadata", "creationTimestamp"))
+
+
+def _wide(**columns: Callable[[Object], Json]) -> tuple[Column, ...]:
+    return tuple(Column(name.replace("_", "-"), read, wide=True) for name, read in columns.items())
+
+
+_TEMPLATE = _wide(Containers=_of_containers("name"), Images=_of_containers("image"), Selector=_labels("spec", "selector", "matchLabels"))
+_BINDING = (
+    _NAME,
+    Column("Role", _role),
+    _AGE,
+    *_wide(Users=_subjects("User"), Groups=_subjects("Group"), ServiceAccounts=_subjects("ServiceAccount")),
 )
 _COLUMNS: dict[Resource, tuple[Column, ...]] = {
     resources.POD: (
         _NAME,
-        Column(name="Ready", read=_pod_ready),
-        Column(name="Status", read=_pod_status),
-        Column(name="Restarts", read=_restarts),
+        Column("Ready", _pod_ready),
+        Column("Status", _pod_status),
+        Column("Restarts", _restarts),
         _AGE,
-        Column(name="IP", read=_field("status", "podIP", default="<none>"), wide=True),
-        Column(name="Node", read=_field("spec", "nodeName", default="<none>"), wide=True),
-        Column(name="Nominated Node", read=_field("status", "nominatedNodeName", default="<none>"), wide=True),
-        Column(name="Readiness Gates", read=_gates, wide=True),
+        *_wide(IP=_field("status", "podIP", default="<none>"), Node=_field("spec", "nodeName", default="<none>")),
+        Column("Nominated Node", _field("status", "nominatedNodeName", default="<none>"), wide=True),
+        Column("Readiness Gates", _gates, wide=True),
     ),
     resources.NODE: (
         _NAME,
-        Column(name="Status", read=_node_status),
-        Column(name="Roles", read=_node_roles),
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
         _AGE,
-        Column(name="Version", read=_field("status", "nodeInfo", "kubeletVersion")),
-        Column(name="Internal-IP", read=_address, wide=True),
-        Column(name="OS-Image", read=_field("status", "nodeInfo", "osImage", default="<unknown>"), wide=True),
-        Column(name="Kernel-Version", read=_field("status", "nodeInfo", "kernelVersion", default="<unknown>"), wide=True),
-        Column(name="Container-Runtime", read=_field("status", "nodeInfo", "containerRuntimeVersion", default="<unknown>"), wide=True),
+        Column("Version", _field("status", "nodeInfo", "kubeletVersion")),
+        *_wide(
+            Internal_IP=_address,
+            OS_Image=_field("status", "nodeInfo", "osImage", default="<unknown>"),
+            Kernel_Version=_field("status", "nodeInfo", "kernelVersion", default="<unknown>"),
+            Container_Runtime=_field("status", "nodeInfo", "containerRuntimeVersion", default="<unknown>"),
+        ),
     ),
-    resources.NAMESPACE: (_NAME, Column(name="Status", read=_field("status", "phase")), _AGE),
+    resources.NAMESPACE: (_NAME, Column("Status", _field("status", "phase")), _AGE),
     resources.EVENT: (
-        Column(name="Last Seen", read=_event_age),
-        Column(name="Type", read=_field("type")),
-        Column(name="Reason", read=_field("reason")),
-        Column(name="Object", read=_event_object),
-        Column(name="Message", read=_field("message")),
+        Column("Last Seen", _event_age),
+        Column("Type", _field("type")),
+        Column("Reason", _field("reason")),
+        Column("Object", _event_object),
+        Column("Message", _field("message")),
     ),
-    resources.CLAIM: (_NAME, Column(name="State", read=_claim_state), _AGE),
+    resources.CLAIM: (_NAME, Column("State", _claim_state), _AGE),
     resources.SLICE: (
         _NAME,
-        Column(name="Node", read=_field("spec", "nodeName", default="<none>")),
-        Column(name="Driver", read=_field("spec", "driver")),
-        Column(name="Pool", read=_field("spec", "pool", "name")),
+        Column("Node", _field("spec", "nodeName", default="<none>")),
+        Column("Driver", _field("spec", "driver")),
+        Column("Pool", _field("spec", "pool", "name")),
         _AGE,
     ),
-    resources.TAINT_RULE: (_NAME, Column(name="Effect", read=_field("spec", "taint", "effect")), _AGE),
+    resources.TAINT_RULE: (_NAME, Column("Effect", _field("spec", "taint", "effect")), _AGE),
     resources.DAEMON_SET: (
         _NAME,
-        Column(name="Desired", read=_count("status", "desiredNumberScheduled")),
-        Column(name="Current", read=_count("status", "currentNumberScheduled")),
-        Column(name="Ready", read=_count("status", "numberReady")),
-        Column(name="Up-to-date", read=_count("status", "updatedNumberScheduled")),
-        Column(name="Available", read=_count("status", "numberAvailable")),
-        Column(name="Node Selector", read=_labels("spec", "template", "spec", "nodeSelector")),
+        Column("Desired", _count("status", "desiredNumberScheduled")),
+        Column("Current", _count("status", "currentNumberScheduled")),
+        Column("Ready", _count("status", "numberReady")),
+        Column("Up-to-date", _count("status", "updatedNumberScheduled")),
+        Column("Available", _count("status", "numberAvailable")),
+        Column("Node Selector", _labels("spec", "template", "spec", "nodeSelector")),
         _AGE,
-        *_TEMPLATE_COLUMNS,
+        *_TEMPLATE,
     ),
     resources.DEPLOYMENT: (
         _NAME,
-        Column(name="Ready", read=_ready_replicas),
-        Column(name="Up-to-date", read=_count("status", "updatedReplicas")),
-        Column(name="Available", read=_count("status", "availableReplicas")),
+        Column("Ready", _ready_replicas),
+        Column("Up-to-date", _count("status", "updatedReplicas")),
+        Column("Available", _count("status", "availableReplicas")),
         _AGE,
-        *_TEMPLATE_COLUMNS,
+        *_TEMPLATE,
     ),
-    resources.SERVICEACCOUNT: (_NAME, Column(name="Secrets", read=_length("secrets")), _AGE),
-    resources.ROLE: (_NAME, Column(name="Created At", read=_field("metadata", "creationTimestamp"))),
-    resources.CLUSTER_ROLE: (_NAME, Column(name="Created At", read=_field("metadata", "creationTimestamp"))),
-    resources.LEASE: (_NAME, Column(name="Holder", read=_field("spec", "holderIdentity")), _AGE),
-    resources.SECRET: (_NAME, Column(name="Type", read=_field("type")), Column(name="Data", read=_size), _AGE),
-    resources.CONFIGMAP: (_NAME, Column(name="Data", read=_size), _AGE),
-    resources.ROLE_BINDING: (_NAME, Column(name="Role", read=_role), _AGE, *_SUBJECT_COLUMNS),
-    resources.CLUSTER_ROLE_BINDING: (_NAME, Column(name="Role", read=_role), _AGE, *_SUBJECT_COLUMNS),
-    resources.ADMISSION_POLICY: (
-        _NAME,
-        Column(name="Validations", read=_length("spec", "validations")),
-        Column(name="ParamKind", read=_param_kind),
-        _AGE,
-    ),
-    resources.ADMISSION_BINDING: (
-        _NAME,
-        Column(name="PolicyName", read=_field("spec", "policyName")),
-        Column(name="ParamRef", read=_param_ref),
-        _AGE,
-    ),
-    resources.WEBHOOKS: (_NAME, Column(name="Webhooks", read=_length("webhooks")), _AGE),
+    resources.SERVICEACCOUNT: (_NAME, Column("Secrets", _length("secrets")), _AGE),
+    resources.ROLE: (_NAME, _CREATED),
+    resources.CLUSTER_ROLE: (_NAME, _CREATED),
+    resources.LEASE: (_NAME, Column("Holder", _field("spec", "holderIdentity")), _AGE),
+    resources.SECRET: (_NAME, Column("Type", _field("type")), Column("Data", _size), _AGE),
+    resources.CONFIGMAP: (_NAME, Column("Data", _size), _AGE),
+    resources.ROLE_BINDING: _BINDING,
+    resources.CLUSTER_ROLE_BINDING: _BINDING,
+    resources.ADMISSION_POLICY: (_NAME, Column("Validations", _length("spec", "validations")), Column("ParamKind", _param_kind), _AGE),
+    resources.ADMISSION_BINDING: (_NAME, Column("PolicyName", _field("spec", "policyName")), Column("ParamRef", _param_ref), _AGE),
+    resources.WEBHOOKS: (_NAME, Column("Webhooks", _length("webhooks")), _AGE),
 }

@@ -1,4 +1,4 @@
-"""One function per verb: from a request on a known target to a response."""
+"""One function per verb: from a request on a known target to a response. A Deployment has a scale, as autoscaling/v1 shows it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from drakit_cluster.access.users import User
 from drakit_cluster.admission.request_review import RequestReview
-from drakit_cluster.api.http import answers, bodies, options, scales, streams, targets, versions
-from drakit_cluster.api.http.paging import Page, Pages
+from drakit_cluster.api.http import answers, bodies, streams, targets
+from drakit_cluster.api.http.answers import Page, Pages
 from drakit_cluster.api.http.reviews import Reviews
 from drakit_cluster.api.http.streams import Streams
 from drakit_cluster.api.http.targets import Target
@@ -61,7 +61,7 @@ async def _write(context: Context, work: Callable[[], _T]) -> _T:
 
 def _written(call: Call, obj: Object, warnings: list[str], *, code: int = 200) -> Response:
     """Return the response for an object that was written."""
-    shown = versions.outward(call.target.resource, obj)
+    shown = answers.outward(call.target.resource, obj)
     return answers.raw(answers.encode(shown), code=code, warnings=[*warnings, *call.review.warnings])
 
 
@@ -70,7 +70,7 @@ async def get(context: Context, call: Call) -> Response:
     target = call.target
     entry = context.registry.entry(target.stored, target.name, target.namespace)
     if target.subresource == _SCALE:
-        return answers.document(scales.of(entry.view))
+        return answers.document(_scale_of(entry.view))
     return answers.one(call.request, target.resource, entry)
 
 
@@ -135,10 +135,10 @@ async def create(context: Context, call: Call) -> Response:
     if target.subresource or target.resource.verbs == resources.REVIEW_VERBS:
         review = await bodies.read_object(call.request)
         return answers.document(context.reviews.answer(target, review, call.user), code=201)
-    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
+    call = _dry(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
-    wanted = versions.inward_object(target.resource, body)
+    wanted = answers.inward_object(target.resource, body)
     made = await _write(context, lambda: context.registry.create(target.stored, wanted, namespace=target.namespace, review=call.review))
     return _written(call, made, warnings, code=201)
 
@@ -146,7 +146,7 @@ async def create(context: Context, call: Call) -> Response:
 async def _evict(context: Context, call: Call) -> Response:
     """Delete a pod as ``kubectl drain`` asks for it. There are no disruption budgets here, so nothing stands against it."""
     body, _ = shapes.decode(resources.EVICTION, await bodies.read_object(call.request))
-    asked = options.of_delete(body.get("deleteOptions"), call.request.query_params)
+    asked = bodies.of_delete(body.get("deleteOptions"), call.request.query_params)
     call = _dry(call, dry_run=asked.dry_run)
     await _write(context, lambda: _deleted(context, call, asked))
     return answers.created()
@@ -156,7 +156,7 @@ async def _bind(context: Context, call: Call) -> Response:
     """Give a pod its node, as schedulers do."""
     target = call.target
     body, _ = shapes.decode(resources.POD_BINDING, await bodies.read_object(call.request))
-    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
+    call = _dry(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
     node, uid = json_types.text(body, "target", "name"), json_types.text(body, "metadata", "uid")
     if not node:
         raise errors.InvalidError("target.name: Required value")
@@ -181,7 +181,7 @@ _POD_POSTS: dict[str, Verb] = {"eviction": _evict, "binding": _bind}
 async def update(context: Context, call: Call) -> Response:
     """Replace an object, or its status, by the body."""
     target = call.target
-    call = _dry(call, dry_run=options.is_dry_run("UpdateOptions", call.request.query_params))
+    call = _dry(call, dry_run=bodies.is_dry_run("UpdateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
     if target.subresource == _SCALE:
         return await _scaled(context, call, body)
@@ -192,7 +192,7 @@ async def update(context: Context, call: Call) -> Response:
         if wanted:
             metadata[field] = wanted
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
-    new, manager = versions.inward_object(target.resource, body), _manager(call.request, bodies.media_type(call.request))
+    new, manager = answers.inward_object(target.resource, body), _manager(call.request, bodies.media_type(call.request))
     replace = context.registry.update
     stored = await _write(context, lambda: replace(target.stored, new, subresource=target.subresource, manager=manager, review=call.review))
     return _written(call, stored, warnings)
@@ -202,7 +202,7 @@ async def patch(context: Context, call: Call) -> Response:
     """Change an object by the patch in the body."""
     target = call.target
     kind, body = await bodies.read_patch(call.request)
-    asked = options.is_dry_run("PatchOptions", call.request.query_params, apply=kind is PatchKind.APPLY)
+    asked = bodies.is_dry_run("PatchOptions", call.request.query_params, apply=kind is PatchKind.APPLY)
     call = _dry(call, dry_run=asked)
     if target.subresource == _SCALE:
         return await _scaled(context, call, body)
@@ -212,7 +212,7 @@ async def patch(context: Context, call: Call) -> Response:
         return context.registry.patch(
             target.stored,
             target.name,
-            versions.inward(target.resource, body),
+            answers.inward(target.resource, body),
             namespace=target.namespace,
             kind=kind,
             subresource=target.subresource,
@@ -227,12 +227,12 @@ async def patch(context: Context, call: Call) -> Response:
 async def _scaled(context: Context, call: Call, body: Json) -> Response:
     """Change the number of replicas, by a Scale or a merge patch of one."""
     target, change = call.target, context.registry.patch
-    wanted = scales.change(body)
+    wanted = _scale_change(body)
 
     def work() -> Object:
         return change(target.stored, target.name, wanted, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
 
-    return answers.document(scales.of(await _write(context, work)))
+    return answers.document(_scale_of(await _write(context, work)))
 
 
 def _manager(request: Request, media_type: str) -> str:
@@ -246,7 +246,7 @@ def _manager(request: Request, media_type: str) -> str:
 async def delete(context: Context, call: Call) -> Response:
     """Delete an object under the preconditions of the body (DeleteOptions)."""
     target = call.target
-    wanted = options.of_delete(await bodies.read_json(call.request), call.request.query_params)
+    wanted = bodies.of_delete(await bodies.read_json(call.request), call.request.query_params)
     call = _dry(call, dry_run=wanted.dry_run)
     last = await _write(context, lambda: _deleted(context, call, wanted))
     if target.resource.returns_deleted:
@@ -254,7 +254,7 @@ async def delete(context: Context, call: Call) -> Response:
     return answers.success(target.resource, target.name, json_types.text(last, "metadata", "uid"))
 
 
-def _deleted(context: Context, call: Call, wanted: options.DeleteOptions) -> Object:
+def _deleted(context: Context, call: Call, wanted: bodies.DeleteOptions) -> Object:
     return context.registry.delete(
         call.target.stored,
         call.target.name,
@@ -270,7 +270,7 @@ def _deleted(context: Context, call: Call, wanted: options.DeleteOptions) -> Obj
 async def delete_collection(context: Context, call: Call) -> Response:
     """Delete a selection."""
     target, parameters = call.target, call.request.query_params
-    wanted = options.of_delete(await bodies.read_json(call.request), parameters)
+    wanted = bodies.of_delete(await bodies.read_json(call.request), parameters)
     call = _dry(call, dry_run=wanted.dry_run)
 
     def work() -> Listing:
@@ -285,7 +285,7 @@ async def delete_collection(context: Context, call: Call) -> Response:
 
     listing = await _write(context, work)
     head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
-    items = [versions.outward(target.resource, one) for one in listing.items]
+    items = [answers.outward(target.resource, one) for one in listing.items]
     return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
 
 
@@ -304,3 +304,35 @@ TABLE: dict[str, Verb] = {
     "delete": delete,
     "deletecollection": delete_collection,
 }
+
+
+SCALE_GROUP, SCALE_VERSION, SCALE_KIND = "autoscaling", "v1", "Scale"
+
+
+def _scale_of(deployment: Object) -> Object:
+    """Return the Scale of a Deployment."""
+    metadata = json_types.mapping(deployment, "metadata")
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    labels = json_types.mapping(deployment, "spec", "selector", "matchLabels")
+    status: Object = {
+        "replicas": json_types.number(deployment, "status", "replicas"),
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+    }
+    return {
+        "kind": SCALE_KIND,
+        "apiVersion": f"{SCALE_GROUP}/{SCALE_VERSION}",
+        "metadata": {field: metadata[field] for field in kept if field in metadata},
+        "spec": {"replicas": json_types.number(deployment, "spec", "replicas")},
+        "status": status,
+    }
+
+
+def _scale_change(body: Json) -> Object:
+    """Return the merge patch of the Deployment that a Scale, or a merge patch of one, asks for; InvalidError, BadRequestError."""
+    replicas = json_types.at(body, "spec", "replicas")
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.BadRequestError("spec.replicas: want a whole number")
+    if replicas < 0:
+        raise errors.InvalidError(f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")
+    metadata: Object = {field: given for field in ("uid", "resourceVersion") if (given := json_types.text(body, "metadata", field))}
+    return {"metadata": metadata, "spec": {"replicas": replicas}}

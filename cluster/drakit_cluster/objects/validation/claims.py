@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import claims, formats
-from drakit_cluster.objects.validation import allocations, each, failure, fields, metadata, requests
+from drakit_cluster.objects.validation import failure, fields, metadata, requests
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -44,7 +44,7 @@ def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failu
     """Yield the failures of a changed status."""
     allocation, before = json_types.at(new, "status", "allocation"), json_types.at(old, "status", "allocation")
     yield from _users(new, old, allocation)
-    yield from allocations.statuses(json_types.items(new, "status", "devices"), allocation, "status.devices")
+    yield from requests.statuses(json_types.items(new, "status", "devices"), allocation, "status.devices")
     yield from _allocation(allocation, before, json_types.at(new, "spec", "devices"))
 
 
@@ -54,14 +54,14 @@ def _allocation(allocation: Json, before: Json, wanted: Json) -> Iterator[Failur
     if allocation is None:
         return
     if before is None:
-        yield from allocations.check(allocation, wanted, path)
+        yield from requests.check_allocation(allocation, wanted, path)
     elif not fields.same(claims.ALLOCATION, allocation, before):
         yield failure.immutable(path, allocation)
 
 
 def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
     path, users = "status.reservedFor", json_types.items(new, "status", "reservedFor")
-    yield from each.item(users, path, _user, limit=MAX_USERS, key=_uid)
+    yield from failure.each_item(users, path, _user, limit=MAX_USERS, key=_uid)
     if users and allocation is None:
         yield failure.forbidden(path, "may not be specified when allocation is not set: allocate and reserve in one update")
     elif json_types.text(new, "metadata", "deletionTimestamp"):
@@ -112,7 +112,7 @@ def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
         return requests.check_configuration(value, where, stored=configs_kept)
 
     yield from requests.check_selectors(spec, "spec", context, stored=selectors_kept)
-    yield from each.item(json_types.items(spec, "config"), "spec.config", config, limit=MAX_CONFIGS)
+    yield from failure.each_item(json_types.items(spec, "config"), "spec.config", config, limit=MAX_CONFIGS)
     if (name := spec.get("extendedResourceName")) is not None and not _is_extended(str(name)):
         detail = "must be domain/name, neither of kubernetes.io nor beginning with requests."
         yield failure.invalid("spec.extendedResourceName", name, detail)

@@ -1,13 +1,4 @@
-"""Rules of one device in a slice. Which nodes it can be used from is in ``nodes``.
-
-Rules of a device's attributes: one value of one type each.
-
-Rules of a device's capacities: what a request may ask for, and that the default obeys it.
-
-Rules of counter sets, and of what devices take from them.
-
-Rules of binding conditions, in devices and in allocation results.
-"""
+"""Rules of one device in a slice: attributes, capacities, counters, binding conditions, taints. Rules of tolerations and DeviceTaintRules."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,7 +7,8 @@ from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.objects.schema import devices, formats
-from drakit_cluster.objects.validation import each, failure, fields, names, taints
+from drakit_cluster.objects.validation import failure, fields, metadata, names
+from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
 MAX_NAMES = 32
@@ -36,7 +28,7 @@ def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
         yield failure.invalid(path, values, f"values of all attributes together must not be more than {MAX_VALUES}")
     yield from check_attributes(described, f"{path}.attributes")
     rule = check_shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else check_exclusive_capacity
-    yield from each.entry(capacity, f"{path}.capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)
+    yield from failure.each_entry(capacity, f"{path}.capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)
     yield from _taints(json_types.items(device, "taints"), old, f"{path}.taints")
     yield from check_consumption(json_types.items(device, "consumesCounters"), f"{path}.consumesCounters")
     yield from check_binding_conditions(device, path)
@@ -47,7 +39,7 @@ def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
 def _taints(values: list[Json], old: Json, path: str) -> Iterator[Failure]:
     """Taints that did not change are not looked at again: a newer server may have let them in."""
     if old is None or not fields.same(devices.TAINTS, values, json_types.at(old, "taints")):
-        yield from each.item(values, path, taints.taint, limit=MAX_TAINTS)
+        yield from failure.each_item(values, path, taint, limit=MAX_TAINTS)
 
 
 def _mappings(mappings: Object, capacity: Object, path: str) -> Iterator[Failure]:
@@ -78,7 +70,7 @@ LISTS = ("bools", "ints", "strings", "versions")
 
 def check_attributes(attributes: Object, path: str) -> Iterator[Failure]:
     """Yield the failures of a map of attributes."""
-    return each.entry(attributes, path, names.qualified, _attribute, shown=names.QUALIFIED_BYTES)
+    return failure.each_entry(attributes, path, names.qualified, _attribute, shown=names.QUALIFIED_BYTES)
 
 
 def attribute_values(attributes: Object) -> int:
@@ -99,8 +91,8 @@ def _attribute(attribute: Json, path: str) -> Iterator[Failure]:
     for field in LISTS:
         if fields.get(field) == []:
             yield failure.invalid(f"{path}.{field}", [], "must have at least one member, or be left out")
-    yield from each.name(json_types.items(fields, "strings"), f"{path}.strings", _string)
-    yield from each.name(json_types.items(fields, "versions"), f"{path}.versions", _version)
+    yield from failure.each_name(json_types.items(fields, "strings"), f"{path}.strings", _string)
+    yield from failure.each_name(json_types.items(fields, "versions"), f"{path}.versions", _version)
     if len(fields) != 1:
         yield failure.invalid(path, {**fields}, f"exactly one value must be specified, not {len(fields)}")
 
@@ -127,7 +119,7 @@ def check_counter_sets(values: list[Json], path: str) -> Iterator[Failure]:
     def one(value: Json, where: str) -> Iterator[Failure]:
         return _counters(value, "name", where)
 
-    return each.item(values, path, one, limit=MAX_SETS, key=lambda value: json_types.text(value, "name"))
+    return failure.each_item(values, path, one, limit=MAX_SETS, key=lambda value: json_types.text(value, "name"))
 
 
 def check_consumption(values: list[Json], path: str) -> Iterator[Failure]:
@@ -136,7 +128,7 @@ def check_consumption(values: list[Json], path: str) -> Iterator[Failure]:
     def one(value: Json, where: str) -> Iterator[Failure]:
         return _counters(value, "counterSet", where)
 
-    return each.item(values, path, one, limit=MAX_CONSUMED_SETS, key=lambda value: json_types.text(value, "counterSet"))
+    return failure.each_item(values, path, one, limit=MAX_CONSUMED_SETS, key=lambda value: json_types.text(value, "counterSet"))
 
 
 def _counters(holder: Json, naming: str, path: str) -> Iterator[Failure]:
@@ -148,7 +140,7 @@ def _counters(holder: Json, naming: str, path: str) -> Iterator[Failure]:
     counters = json_types.mapping(holder, "counters")
     if counters:
         shown = formats.LABEL_BYTES
-        yield from each.entry(counters, f"{path}.counters", names.label, each.anything, limit=MAX_COUNTERS, shown=shown)
+        yield from failure.each_entry(counters, f"{path}.counters", names.label, failure.anything, limit=MAX_COUNTERS, shown=shown)
     elif not json_types.items(holder, "includes"):
         yield failure.required(f"{path}.counters", "write at least one counter")
 
@@ -162,8 +154,8 @@ def check_binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
     wanted, failing = json_types.strings(holder, _WANTED), json_types.strings(holder, _FAILING)
     for field, values in ((_WANTED, wanted), (_FAILING, failing)):
         where = f"{path}.{field}"
-        yield from each.name(json_types.from_strings(values), where, names.label_key, limit=MAX_CONDITIONS)
-        yield from each.duplicates(values, where)
+        yield from failure.each_name(json_types.from_strings(values), where, names.label_key, limit=MAX_CONDITIONS)
+        yield from failure.duplicates(values, where)
     for index, name in enumerate(failing):
         if name in wanted:
             yield failure.invalid(f"{path}.{_FAILING}[{index}]", name, "must not be a binding condition as well")
@@ -212,7 +204,7 @@ def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -
         if quantity.parse(value) > total:
             yield failure.invalid(where, value, f"must not exceed the capacity's value of {total}")
 
-    yield from each.item(values, path, one, limit=MAX_VALID_VALUES, key=_units)
+    yield from failure.each_item(values, path, one, limit=MAX_VALID_VALUES, key=_units)
     if default not in amounts or len(amounts) > MAX_VALID_VALUES:
         yield failure.invalid(path, str(default), "the default must be one of validValues")
 
@@ -249,3 +241,67 @@ def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, 
     for end in ends:
         if (end.units - low.units) % step.units:
             yield failure.invalid(path, str(step), f"{end} must be a whole number of steps above min, {low}")
+
+
+MAX_RULE_CONDITIONS = 8
+
+_EFFECTS = ("NoExecute", "NoSchedule", "None")
+_OPERATORS = ("Equal", "Exists")
+
+
+def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
+    """Yield the failures of a taint. An effect that the ``old`` taint has stays allowed: a newer server may have let it in."""
+    yield from names.label_key(json_types.text(value, "key"), f"{path}.key")
+    yield from names.label_value(json_types.text(value, "value"), f"{path}.value")
+    effect = json_types.text(value, "effect")
+    if old is not None and json_types.text(old, "effect") == effect:
+        return
+    if not effect:
+        yield failure.required(f"{path}.effect", f"one of {', '.join(_EFFECTS)}")
+    elif effect not in _EFFECTS:
+        yield failure.not_supported(f"{path}.effect", effect, _EFFECTS)
+
+
+def toleration(value: Json, path: str) -> Iterator[Failure]:
+    """Yield the failures of a toleration."""
+    key, operator, effect = (json_types.text(value, field) for field in ("key", "operator", "effect"))
+    if key:
+        yield from names.label_key(key, f"{path}.key")
+    yield from _operator(operator, json_types.text(value, "value"), path)
+    if effect and effect not in _EFFECTS:
+        yield failure.not_supported(f"{path}.effect", effect, _EFFECTS)
+
+
+def _operator(operator: str, value: str, path: str) -> Iterator[Failure]:
+    if operator == "Exists":
+        if value:
+            yield failure.invalid(f"{path}.value", value, "must be empty for operator Exists, which accepts every value")
+    elif operator == "Equal":
+        yield from names.label_value(value, f"{path}.value")
+    elif not operator:
+        yield failure.required(f"{path}.operator", f"one of {', '.join(_OPERATORS)}")
+    else:
+        yield failure.not_supported(f"{path}.operator", operator, _OPERATORS)
+
+
+def create_rule(new: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of a new DeviceTaintRule."""
+    return _rule(new, None)
+
+
+def update_rule(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of a changed DeviceTaintRule."""
+    return _rule(new, json_types.at(old, "spec", "taint"))
+
+
+def update_rule_status(new: Object, _old: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of what a DeviceTaintRule's controller reports."""
+    return metadata.check_conditions(json_types.items(new, "status", "conditions"), "status.conditions", limit=MAX_RULE_CONDITIONS)
+
+
+def _rule(new: Object, old: Json) -> Iterator[Failure]:
+    chosen = json_types.mapping(new, "spec", "deviceSelector")
+    for field, rule in (("driver", names.driver), ("pool", names.pool), ("device", names.label)):
+        if field in chosen:
+            yield from rule(json_types.text(chosen, field), f"spec.deviceSelector.{field}")
+    yield from taint(json_types.mapping(new, "spec", "taint"), "spec.taint", old)

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import formats
-from drakit_cluster.objects.validation import each, failure, names
-from drakit_cluster.objects.validation.each import NameRule
-from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation import failure, names
+from drakit_cluster.objects.validation.failure import Failure, NameRule
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 MAX_MANAGER_BYTES = 128
@@ -90,7 +89,7 @@ def _common(metadata: Object) -> Iterator[Failure]:
     yield from _labels(metadata, "metadata")
     yield from _annotations(metadata, "metadata")
     yield from _owners(json_types.items(metadata, "ownerReferences"))
-    yield from each.item(json_types.items(metadata, "managedFields"), "metadata.managedFields", _managed)
+    yield from failure.each_item(json_types.items(metadata, "managedFields"), "metadata.managedFields", _managed)
 
 
 def _labels(metadata: Object, path: str) -> Iterator[Failure]:

@@ -9,10 +9,9 @@ from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.validation import claims, fields, metadata, names, pods, pool_requests, slices, taints
+from drakit_cluster.objects.validation import claims, devices, fields, metadata, names, pods, slices
 from drakit_cluster.objects.validation.context import Context
-from drakit_cluster.objects.validation.each import NameRule
-from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.failure import Failure, NameRule
 
 Creation: TypeAlias = Callable[[Object, Context], Iterable[Failure]]
 Change: TypeAlias = Callable[[Object, Object, Context], Iterable[Failure]]
@@ -38,9 +37,9 @@ _RULES: dict[tuple[str, str], Rules] = {
     (_DRA, "ResourceClaim"): Rules(create=claims.create, update=claims.update, update_status=claims.update_status, whole=True),
     (_DRA, "ResourceClaimTemplate"): Rules(create=claims.create_template, update=claims.update_template),
     (_DRA, "DeviceClass"): Rules(create=claims.create_class, update=claims.update_class, whole=True),
-    (_DRA, "DeviceTaintRule"): Rules(create=taints.create, update=taints.update, update_status=taints.update_status),
+    (_DRA, "DeviceTaintRule"): Rules(create=devices.create_rule, update=devices.update_rule, update_status=devices.update_rule_status),
     (_DRA, "ResourcePoolStatusRequest"): Rules(
-        create=pool_requests.create, update=pool_requests.update, update_status=pool_requests.update_status
+        create=slices.create_request, update=slices.update_request, update_status=slices.update_request_status
     ),
     ("", "Pod"): Rules(create=pods.create, update=pods.update, whole=True),
 }

@@ -1,0 +1,250 @@
+"""The life of claims: made from templates, reserved for pods that come to a node without the scheduler, released when nobody uses them.
+
+- The pod's status.resourceClaimStatuses names the claim of each entry of its spec. A claim from before a crash of the controller is found by
+  its owner and its annotation, so there is never a second one.
+- Reservations go with their pods, devices with the last reservation. The kubelet makes a pod terminal only after its driver has unprepared,
+  so devices are not given to others while in use; pods that were deleted by force are the exception.
+- A claim for a workload is released when the workload's owner removes its reservation. The reservation of a workload that is gone ends with
+  the last pod on a node, where the kind is known here. Workloads are not watched.
+- A pod with a node gets a reservation only in a claim that has devices: only the scheduler chooses them.
+
+Source: Kubernetes' resource claim controller (KEP-4381), KEP-5194.
+"""
+
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.pod_claims import MAX_RESERVATIONS, Reference
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import ALL, CLAIM, CLAIM_TEMPLATE, POD, Resource
+from drakit_cluster.scheduling import reservation
+
+
+class ClaimReleaser:
+    """Takes claims back from pods that are done or gone."""
+
+    def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._for_workloads = for_workloads
+        self.waiting: set[Key] = set()
+        """Claims that end with a workload; it has to be looked for now and then."""
+
+    def check(self, key: Key) -> None:
+        """Release what can be released of the claim under ``key``. Raise ApiError where a write must be tried again."""
+        self.waiting.discard(key)
+        try:
+            claim = self._api.get(CLAIM, key.name, key.namespace)
+        except errors.NotFoundError:
+            return
+        ended = [one for one in pod_claims.reserving_pods(claim) if self._has_ended(one, key.namespace)]
+        ended += self._gone_workloads(claim, key)
+        if ended:
+            claim = self._release(claim, {json_types.text(one, "uid") for one in ended})
+        elif not pod_claims.reservations(claim) and self._is_abandoned(claim):
+            claim = reservation.deallocate(self._api, claim)
+            self._recorder.normal(CLAIM, claim, "Deallocated", "nobody has a use for it")
+        if not pod_claims.reservations(claim):
+            self._delete_generated(claim)
+
+    def _release(self, claim: Object, ended: set[str]) -> Object:
+        had_devices = pod_claims.is_allocated(claim)
+        released = reservation.release(self._api, claim, ended)
+        if had_devices and not pod_claims.is_allocated(released):
+            self._recorder.normal(CLAIM, released, "Deallocated", "its last pod is done")
+        return released
+
+    def _is_abandoned(self, claim: Object) -> bool:
+        """Say whether a claim without reservations has to lose its devices; others may keep them until a pod comes."""
+        if pod_claims.is_deleting(claim):
+            finalizers = json_types.strings(claim, "metadata", "finalizers")
+            return pod_claims.is_allocated(claim) or reservation.FINALIZER in finalizers
+        return self._for_workloads and pod_claims.serves_any_pod(claim)
+
+    def _gone_workloads(self, claim: Object, key: Key) -> list[Object]:
+        """Return the workloads that have the claim and are gone, once no pod on a node refers to it."""
+        if not self._for_workloads:
+            return []
+        known = [one for one in pod_claims.reserving_workloads(claim) if _kind_of(one) is not None]
+        if known:
+            self.waiting.add(key)
+        gone = [one for one in known if not self._exists(one, key.namespace)]
+        return [] if gone and self._is_in_use(key) else gone
+
+    def _exists(self, entry: Object, namespace: str) -> bool:
+        resource = _kind_of(entry)
+        if resource is None:
+            return True
+        try:
+            found = self._api.get(resource, json_types.text(entry, "name"), namespace)
+        except errors.NotFoundError:
+            return False
+        return uid_of(found) == json_types.text(entry, "uid")
+
+    def _is_in_use(self, key: Key) -> bool:
+        pods = self._api.list(POD, namespace=key.namespace).items
+        return any(
+            key in pod_claims.claim_keys(pod) and json_types.text(pod, "spec", "nodeName") and not pod_claims.is_terminal(pod)
+            for pod in pods
+        )
+
+    def _has_ended(self, entry: Object, namespace: str) -> bool:
+        pod = self._pod(json_types.text(entry, "name"), namespace)
+        return pod is None or uid_of(pod) != json_types.text(entry, "uid") or pod_claims.will_not_run(pod)
+
+    def _delete_generated(self, claim: Object) -> None:
+        """Delete a claim that was made for a pod which will not run any more."""
+        owner = pod_claims.owner(claim)
+        if json_types.text(owner, "kind") != "Pod" or pod_claims.is_deleting(claim):
+            return
+        metadata = json_types.mapping(claim, "metadata")
+        name, namespace = json_types.text(metadata, "name"), json_types.text(metadata, "namespace")
+        if not self._has_ended(owner, namespace):
+            return
+        try:
+            self._api.delete(CLAIM, name, namespace=namespace, uid=uid_of(claim))
+        except errors.NotFoundError:
+            return
+
+    def _pod(self, name: str, namespace: str) -> Object | None:
+        try:
+            return self._api.get(POD, name, namespace)
+        except errors.NotFoundError:
+            return None
+
+
+def _kind_of(entry: Object) -> Resource | None:
+    """Return the kind that an entry of status.reservedFor names, None for one that this cluster does not have."""
+    named = json_types.text(entry, "apiGroup"), json_types.text(entry, "resource")
+    return next((one for one in ALL if one.namespaced and (one.group, one.plural) == named), None)
+
+
+class ClaimReserver:
+    """Reserves allocated claims for pods on nodes."""
+
+    def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._for_workloads = for_workloads
+
+    def check(self, key: Key) -> None:
+        """Reserve what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
+        try:
+            pod = self._api.get(POD, key.name, key.namespace)
+        except errors.NotFoundError:
+            return
+        if not json_types.text(pod, "spec", "nodeName") or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+            return
+        for reference in pod_claims.references(pod):
+            if reference.claim:
+                self._reserve(pod, reference, Key(key.namespace, reference.claim))
+
+    def _reserve(self, pod: Object, reference: Reference, key: Key) -> None:
+        try:
+            claim = self._api.get(CLAIM, key.name, key.namespace)
+        except errors.NotFoundError:
+            return
+        if not pod_claims.is_allocated(claim) or pod_claims.is_deleting(claim):
+            return
+        if reference.owned and not pod_claims.generated_for(claim, pod):
+            return
+        if not reservation.is_missing(claim, pod, for_workloads=self._for_workloads):
+            return
+        if len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
+            message = f"claim {key.namespace}/{key.name} is in use by {MAX_RESERVATIONS} consumers, the most there can be"
+            self._recorder.warning(POD, pod, "FailedReservation", message)
+            return
+        reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads)
+
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_MAX_BASE = 57
+"""The server appends five characters to at most 58; one is kept for the dash at the end."""
+
+
+class ClaimGenerator:
+    """Makes the claims that pods ask for by templates."""
+
+    def __init__(self, api: Api, recorder: Recorder) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._waiting: dict[Key, set[Key]] = {}
+
+    def waiting_for(self, template: Key) -> set[Key]:
+        """Return the pods whose claims could not be made for want of a template, and forget them."""
+        return self._waiting.pop(template, set())
+
+    def forget(self, pod: Key) -> None:
+        """Stop waiting on behalf of a pod."""
+        for pods in self._waiting.values():
+            pods.discard(pod)
+
+    def check(self, key: Key) -> None:
+        """Make what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
+        try:
+            pod = self._api.get(POD, key.name, key.namespace)
+        except errors.NotFoundError:
+            return
+        if pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+            return
+        missing = [reference for reference in pod_claims.references(pod) if reference.claim == "" and reference.template]
+        made = {reference.name: claim for reference in missing if (claim := self._generate(pod, reference))}
+        if made:
+            self._record(pod, made)
+
+    def _generate(self, pod: Object, reference: pod_claims.Reference) -> str:
+        """Return the name of the entry's claim, made now or before; empty where the template is missing."""
+        namespace = json_types.text(pod, "metadata", "namespace")
+        for claim in self._api.list(CLAIM, namespace=namespace).items:
+            if pod_claims.generated_for(claim, pod) and _entry_of(claim) == reference.name:
+                return json_types.text(claim, "metadata", "name")
+        try:
+            template = self._api.get(CLAIM_TEMPLATE, reference.template, namespace)
+        except errors.NotFoundError:
+            waiting = self._waiting.setdefault(Key(namespace, reference.template), set())
+            waiting.add(Key(namespace, json_types.text(pod, "metadata", "name")))
+            message = f"ResourceClaimTemplate {namespace}/{reference.template} of claim {reference.name} not found"
+            self._recorder.warning(POD, pod, "FailedResourceClaimCreation", message)
+            return ""
+        created = self._api.create(CLAIM, _claim(pod, reference.name, template), namespace=namespace)
+        return json_types.text(created, "metadata", "name")
+
+    def _record(self, pod: Object, made: dict[str, str]) -> None:
+        statuses: list[Object] = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
+        known = json_types.objects(pod, "status", "resourceClaimStatuses")
+        patch: Object = {
+            "metadata": {"uid": uid_of(pod)},
+            "status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])},
+        }
+        metadata = json_types.mapping(pod, "metadata")
+        name, namespace = json_types.text(metadata, "name"), json_types.text(metadata, "namespace")
+        self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.MERGE, subresource="status")
+
+
+def _entry_of(claim: Object) -> str:
+    return json_types.text(claim, "metadata", "annotations", POD_CLAIM_NAME)
+
+
+def _claim(pod: Object, entry: str, template: Object) -> Object:
+    """Return the claim to make for one entry of the pod's spec.resourceClaims."""
+    name = json_types.text(pod, "metadata", "name")
+    wanted = json_types.mapping(template, "spec", "metadata")
+    annotations = json_types.mapping(wanted, "annotations") | {POD_CLAIM_NAME: entry}
+    owner: Object = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid_of(pod), "controller": True, "blockOwnerDeletion": True}
+    metadata: Object = {"generateName": generate_name(name, entry), "annotations": annotations, "ownerReferences": [owner]}
+    if labels := json_types.mapping(wanted, "labels"):
+        metadata["labels"] = json_types.copy(labels)
+    return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
+
+
+def generate_name(pod: str, entry: str) -> str:
+    """Return ``<pod>-<entry>-``, both cut in proportion where the server would cut the end off."""
+    room = _MAX_BASE - 1
+    if len(pod) + len(entry) > room:
+        kept = max(1, len(pod) * room // (len(pod) + len(entry)))
+        pod, entry = pod[:kept], entry[: room - kept]
+    return f"{pod}-{entry}-"
