@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from drakit_cluster.cel import CompileError, RunError, Selectors
-from drakit_cluster.cel.syntax import parsing
+from drakit_cluster.cel.syntax import parser
 from fakes import examples
 from unit.cluster_selectors.asking import ALL_ON
 
@@ -136,7 +136,7 @@ def test_what_is_an_expression_is_what_google_says(google: Any, text: str) -> No
     except RuntimeError:
         wanted = False
     try:
-        parsing.parse(text)
+        parser.parse(text)
         found = True
     except CompileError:
         found = False

@@ -9,10 +9,10 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from drakit_cluster.cel import deep, errors
-from drakit_cluster.cel.compiled import Gates
-from drakit_cluster.cel.evaluation import build, evaluation, values
-from drakit_cluster.cel.syntax import parsing
+from drakit_cluster.cel import errors
+from drakit_cluster.cel.evaluation import build, paths, values
+from drakit_cluster.cel.selectors import Gates, with_deep_stack
+from drakit_cluster.cel.syntax import parser
 from drakit_cluster.cel.types import celtypes, checker, declarations, validators
 from drakit_cluster.objects.json_types import Json
 
@@ -30,14 +30,14 @@ class Expression:
     """An expression ready to run."""
 
     text: str
-    _run: evaluation.Run
+    _run: paths.Run
     _slots: int
 
     def value(self, variables: Mapping[str, values.Value]) -> values.Value:
         """Return the value; raise ExpressionError."""
-        frame = evaluation.Frame(dict(variables), self._slots, COST_LIMIT)
+        frame = paths.Frame(dict(variables), self._slots, COST_LIMIT)
         try:
-            found = deep.call(lambda: self._run(frame))
+            found = with_deep_stack(lambda: self._run(frame))
             frame.afford()
         except (errors.EvalError, errors.BudgetError, RecursionError) as error:
             raise ExpressionError(str(error)) from error
@@ -55,19 +55,19 @@ class Expression:
 def compiled(text: str) -> Expression:
     """Compile an expression, once; raise ExpressionError."""
     try:
-        run, slots = deep.call(lambda: _compile(text))
+        run, slots = with_deep_stack(lambda: _compile(text))
     except (errors.CompileError, RecursionError) as error:
         raise ExpressionError(str(error)) from error
     return Expression(text=text, _run=run, _slots=slots)
 
 
-def _compile(text: str) -> tuple[evaluation.Run, int]:
+def _compile(text: str) -> tuple[paths.Run, int]:
     plain = _environment(*NAMES)
-    validators.validate(text, checker.check(text, parsing.parse(text), plain))
+    validators.validate(text, checker.check(text, parser.parse(text), plain))
     bound = text
     for name in NAMES:
         bound = f"cel.bind({name}, device.{name}, {bound}\n)"
-    return build.build(checker.check(bound, parsing.parse(bound), _environment("device")))
+    return build.build(checker.check(bound, parser.parse(bound), _environment("device")))
 
 
 @functools.cache

@@ -4,8 +4,8 @@
 turned into closures here. Safe to use from many threads.
 """
 
-from drakit_cluster.cel.compiled import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Selectors, conformance
 from drakit_cluster.cel.errors import CompileError, RunError
+from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Selectors, conformance
 from drakit_cluster.cel.types.declarations import EnvType
 
 __all__ = [

@@ -1,8 +1,10 @@
-"""What can go wrong with a device selector, by the moment it goes wrong.
+"""What can go wrong with an expression, by the moment it goes wrong, and how an error shows its place in the source.
 
-`CompileError` and `RunError` leave this package; `EvalError` and `BudgetError` are raised inside one evaluation.
-`&&`, `||` and loops absorb an `EvalError` of one side; nothing absorbs a `BudgetError`.
+`CompileError` and `RunError` leave this package; `SourceError` is raised while an expression is read, `EvalError` and `BudgetError`
+inside one evaluation. `&&`, `||` and loops absorb an `EvalError` of one side; nothing absorbs a `BudgetError`.
 """
+
+from collections.abc import Iterable
 
 from drakit_cluster.objects import devices
 
@@ -13,6 +15,14 @@ class CompileError(devices.SelectorError):
 
 class RunError(devices.SelectorError):
     """The expression compiles, but has no verdict for this device."""
+
+
+class SourceError(ValueError):
+    """The text is no expression, because of what stands at `offset`."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class EvalError(Exception):
@@ -26,6 +36,19 @@ class BudgetError(Exception):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
-def no_such_overload(*_: object) -> EvalError:
-    """The error of a function applied to values of types it is not made for."""
+def no_such_overload() -> EvalError:
+    """Return the error of a function applied to values of types that it is not made for."""
     return EvalError("no such overload")
+
+
+def at_places(source: str, complaints: Iterable[tuple[int, str]]) -> CompileError:
+    """Return one error with all complaints, given with their offsets, in the order of the source."""
+    return CompileError("\n".join(_located(source, offset, message) for offset, message in sorted(set(complaints))))
+
+
+def _located(source: str, offset: int, message: str) -> str:
+    """Return the message with line and column (from 1) and the line of the source that it is about."""
+    before = source[:offset]
+    line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1)
+    shown = source.split("\n")[line - 1]
+    return f"ERROR: <input>:{line}:{column + 1}: {message}\n | {shown}\n | {'.' * column}^"

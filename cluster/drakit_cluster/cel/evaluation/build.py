@@ -4,24 +4,24 @@ Constants are folded as Kubernetes folds them: literals of constants, conversion
 folding finds wrong is a compile error.
 """
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from drakit_cluster.cel import errors
-from drakit_cluster.cel.evaluation import evaluation, flow, paths, values
-from drakit_cluster.cel.evaluation.evaluation import Run
+from drakit_cluster.cel.evaluation import flow, paths, values
+from drakit_cluster.cel.evaluation.paths import Run
 from drakit_cluster.cel.evaluation.values import Value
-from drakit_cluster.cel.functions import conversions, library, regexes
-from drakit_cluster.cel.syntax import macros, syntax
-from drakit_cluster.cel.syntax.syntax import Expr
+from drakit_cluster.cel.functions import conversions, library, strings
+from drakit_cluster.cel.syntax import macros, tree
+from drakit_cluster.cel.syntax.tree import Expr
 from drakit_cluster.cel.types import checker
 
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
 _INDEXING: Final = {"_[_]": False, "_[?_]": True, "_?._": True}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A closure; with the value where that is known beforehand."""
 
@@ -31,12 +31,12 @@ class Plan:
 
 
 def constant(value: Value) -> Plan:
-    """A plan that is its value, at no cost."""
+    """Return a plan that is its value, at no cost."""
     return Plan(run=lambda _: value, constant=True, value=value)
 
 
 def build(checked: checker.Checked) -> tuple[Run, int]:
-    """The closure of the whole tree, and how many variables it needs. Raises CompileError."""
+    """Return the closure of the whole tree, and how many variables it needs. Raise CompileError."""
     builder = _Builder(checked)
     try:
         plan = builder.plan(checked.root)
@@ -61,16 +61,16 @@ class _Builder:
     def runs(self, exprs: tuple[Expr, ...]) -> list[Run]:
         return [self.plan(expr).run for expr in exprs]
 
-    def literal(self, expr: syntax.Literal) -> Plan:
+    def literal(self, expr: tree.Literal) -> Plan:
         return constant(expr.value)
 
     def name(self, expr: Expr) -> Plan:
-        """A name alone: `device`, a variable or a type."""
+        """Return a name alone: `device`, a variable or a type."""
         base = self._named(expr)
         return base if base.constant else Plan(run=paths.charged(base.run))
 
     def _named(self, expr: Expr) -> Plan:
-        name = self._checked.names[expr.number]
+        name = self._checked.names[expr]
         for scope in reversed(self._scopes):
             if name in scope:
                 return Plan(run=scope[name])
@@ -78,8 +78,8 @@ class _Builder:
             return Plan(run=lambda frame: frame.device)
         return constant(values.TypeValue(name))
 
-    def select(self, expr: syntax.Select) -> Plan:
-        if expr.number in self._checked.names:
+    def select(self, expr: tree.Select) -> Plan:
+        if expr in self._checked.names:
             return self.name(expr)
         if expr.test_only:
             return Plan(run=paths.has(self.run(expr.operand), expr.field))
@@ -88,23 +88,23 @@ class _Builder:
     def _path(self, expr: Expr) -> Plan:
         """Fields and indices are followed in one closure, down to the name or the value that they start from."""
         steps: list[paths.Step] = []
-        while expr.number not in self._checked.names:
-            if isinstance(expr, syntax.Select) and not expr.test_only:
+        while expr not in self._checked.names:
+            if isinstance(expr, tree.Select) and not expr.test_only:
                 steps.append(paths.Step(key=expr.field))
                 expr = expr.operand
-            elif isinstance(expr, syntax.Call) and expr.function in _INDEXING:
+            elif isinstance(expr, tree.Call) and expr.function in _INDEXING:
                 steps.append(self._step(expr))
                 expr = expr.args[0]
             else:
                 return Plan(run=paths.follow(self.run(expr), steps[::-1]))
-        if self._checked.names[expr.number] == "device" and not self._shadowed("device"):
+        if self._checked.names[expr] == "device" and not self._shadowed("device"):
             return Plan(run=paths.device(steps[::-1]))
         return Plan(run=paths.follow(self._named(expr).run, steps[::-1]))
 
     def _shadowed(self, name: str) -> bool:
         return any(name in scope for scope in self._scopes)
 
-    def _step(self, expr: syntax.Call) -> paths.Step:
+    def _step(self, expr: tree.Call) -> paths.Step:
         key = self.plan(expr.args[1])
         optional = _INDEXING[expr.function]
         if key.constant:
@@ -112,11 +112,11 @@ class _Builder:
         return paths.Step(run=key.run, optional=optional, cost=0 if self._is_path(expr.args[1]) else 1)
 
     def _is_path(self, expr: Expr) -> bool:
-        if isinstance(expr, syntax.Call):
+        if isinstance(expr, tree.Call):
             return expr.function in _INDEXING
-        return expr.number in self._checked.names or (isinstance(expr, syntax.Select) and not expr.test_only)
+        return expr in self._checked.names or (isinstance(expr, tree.Select) and not expr.test_only)
 
-    def call(self, expr: syntax.Call) -> Plan:
+    def call(self, expr: tree.Call) -> Plan:
         if expr.function in _INDEXING:
             return self._path(expr)
         special = _SPECIAL.get(expr.function)
@@ -125,70 +125,62 @@ class _Builder:
         growth = self._growth(expr)
         if growth is not None:
             return Plan(run=growth)
-        function = self._checked.names.get(expr.number, expr.function.removeprefix("."))
+        function = self._checked.names.get(expr, expr.function.removeprefix("."))
         args: list[Plan] = []
-        if expr.target is not None and expr.number not in self._checked.names:
+        if expr.target is not None and expr not in self._checked.names:
             args.append(self.plan(expr.target))
         args += [self.plan(arg) for arg in expr.args]
         return self._call(expr, function, args)
 
-    def _call(self, expr: syntax.Call, function: str, args: list[Plan]) -> Plan:
-        if function in conversions.FUNCTIONS and len(args) == 1 and args[0].constant:
-            return constant(conversions.FUNCTIONS[function](args[0].value))
+    def _call(self, expr: tree.Call, function: str, args: list[Plan]) -> Plan:
+        if function in conversions.FUNCTIONS and args[0].constant:
+            return constant(library.FUNCTIONS[function](args[0].value))
         if function in _PATTERNS and args[1].constant and isinstance(args[1].value, str):
-            regexes.pattern(args[1].value)
-        overloads = self._checked.overloads[expr.number]
+            strings.pattern(args[1].value)
+        overloads = self._checked.overloads[expr]
         if function == "_==_" and args[1].constant and isinstance(args[1].value, str):
             return Plan(run=flow.equals_text(args[0].run, args[1].value))
         return Plan(run=flow.call(function, overloads, library.FUNCTIONS[function], [arg.run for arg in args]))
 
-    def membership(self, expr: syntax.Call) -> Plan:
+    def membership(self, expr: tree.Call) -> Plan:
         element, container = self.plan(expr.args[0]), self.plan(expr.args[1])
-        overloads = self._checked.overloads[expr.number]
-        if overloads == ("in_list",) and container.constant:
+        overloads = self._checked.overloads[expr]
+        if overloads == ("@in(A,list(A))",) and container.constant:
             if not container.value:
                 return constant(False)
             if all(isinstance(item, (bool, int, float, str, bytes)) for item in container.value):
                 return Plan(run=paths.membership(element.run, container.value))
         return self._call(expr, expr.function, [element, container])
 
-    def conjunction(self, expr: syntax.Call) -> Plan:
-        return Plan(run=flow.conjunction(self.runs(expr.args)))
+    def logic(self, expr: tree.Call) -> Plan:
+        return Plan(run=flow.logic(self.runs(expr.args), decisive=expr.function == "_||_"))
 
-    def disjunction(self, expr: syntax.Call) -> Plan:
-        return Plan(run=flow.disjunction(self.runs(expr.args)))
-
-    def conditional(self, expr: syntax.Call) -> Plan:
+    def conditional(self, expr: tree.Call) -> Plan:
         return Plan(run=flow.conditional(*self.runs(expr.args)))
 
-    def not_strictly_false(self, expr: syntax.Call) -> Plan:
+    def not_strictly_false(self, expr: tree.Call) -> Plan:
         return Plan(run=flow.not_strictly_false(self.run(expr.args[0])))
 
-    def alternative(self, expr: syntax.Call) -> Plan:
+    def alternative(self, expr: tree.Call) -> Plan:
         target = expr.target if expr.target is not None else expr.args[0]
         unwrap = expr.function == "orValue"
         return Plan(run=flow.alternative(self.run(target), self.run(expr.args[-1]), unwrap=unwrap))
 
-    def list(self, expr: syntax.ListExpr) -> Plan:
+    def list(self, expr: tree.ListExpr) -> Plan:
         plans = [self.plan(element) for element in expr.elements]
         if all(plan.constant for plan in plans) and not expr.optional:
             return constant([plan.value for plan in plans])
         return Plan(run=flow.make_list([plan.run for plan in plans], expr.optional))
 
-    def map(self, expr: syntax.MapExpr) -> Plan:
-        keys: list[Plan] = []
-        held: list[Plan] = []
-        for entry in expr.entries:
-            keys.append(self.plan(entry.key))
-            held.append(self.plan(entry.value))
-        optional = frozenset(place for place, entry in enumerate(expr.entries) if entry.optional)
-        run = flow.make_map([plan.run for plan in keys], [plan.run for plan in held], optional)
-        if all(plan.constant for plan in (*keys, *held)) and not optional:
-            return constant(run(evaluation.Frame({}, 0, 0)))
+    def map(self, expr: tree.MapExpr) -> Plan:
+        keys, held = [self.plan(key) for key in expr.keys], [self.plan(value) for value in expr.values]
+        run = flow.make_map([plan.run for plan in keys], [plan.run for plan in held], expr.optional)
+        if all(plan.constant for plan in (*keys, *held)) and not expr.optional:
+            return constant(run(paths.Frame({}, 0, 0)))
         return Plan(run=run)
 
-    def comprehension(self, expr: syntax.Comprehension) -> Plan:
-        if syntax.is_bind(expr):
+    def comprehension(self, expr: tree.Comprehension) -> Plan:
+        if expr.is_bind:
             return self._bind(expr)
         over, init = self.run(expr.range), self.run(expr.init)
         accu, first = self._slot(), self._slot()
@@ -198,8 +190,8 @@ class _Builder:
         if expr.second is not None and second is not None:
             inner[expr.second] = paths.variable(second)
         self._scopes.append(inner)
-        condition = None if isinstance(expr.condition, syntax.Literal) else self.run(expr.condition)
-        self._lists.append(accu if isinstance(expr.init, syntax.ListExpr) else None)
+        condition = None if isinstance(expr.condition, tree.Literal) else self.run(expr.condition)
+        self._lists.append(accu if isinstance(expr.init, tree.ListExpr) else None)
         step = self.run(expr.step)
         self._lists.pop()
         self._scopes.pop()
@@ -208,16 +200,16 @@ class _Builder:
         loop = flow.Loop(over=over, accu=accu, first=first, second=second, condition=condition, step=step)
         return Plan(run=loop.closure(init, result))
 
-    def _growth(self, expr: syntax.Call) -> Run | None:
+    def _growth(self, expr: tree.Call) -> Run | None:
         """The step of `map` and `filter`: a list that belongs to the loop grows in place instead of being copied."""
         if expr.function != "_+_" or not self._lists or self._lists[-1] is None:
             return None
         left, right = expr.args
-        if isinstance(left, syntax.Ident) and left.name == macros.ACCU and isinstance(right, syntax.ListExpr):
+        if isinstance(left, tree.Ident) and left.name == macros.ACCU and isinstance(right, tree.ListExpr):
             return flow.grow(self._lists[-1], self.run(right))
         return None
 
-    def _bind(self, expr: syntax.Comprehension) -> Plan:
+    def _bind(self, expr: tree.Comprehension) -> Plan:
         slot = self._slot()
         init = self.run(expr.init)
         self._scopes.append({expr.accu: paths.bound(slot, init)})
@@ -231,17 +223,17 @@ class _Builder:
 
 
 _PLANS: Final[dict[type[Expr], Callable[[_Builder, Any], Plan]]] = {
-    syntax.Literal: _Builder.literal,
-    syntax.Ident: _Builder.name,
-    syntax.Select: _Builder.select,
-    syntax.Call: _Builder.call,
-    syntax.ListExpr: _Builder.list,
-    syntax.MapExpr: _Builder.map,
-    syntax.Comprehension: _Builder.comprehension,
+    tree.Literal: _Builder.literal,
+    tree.Ident: _Builder.name,
+    tree.Select: _Builder.select,
+    tree.Call: _Builder.call,
+    tree.ListExpr: _Builder.list,
+    tree.MapExpr: _Builder.map,
+    tree.Comprehension: _Builder.comprehension,
 }
 _SPECIAL: Final = {
-    "_&&_": _Builder.conjunction,
-    "_||_": _Builder.disjunction,
+    "_&&_": _Builder.logic,
+    "_||_": _Builder.logic,
     "_?_:_": _Builder.conditional,
     "@not_strictly_false": _Builder.not_strictly_false,
     "@in": _Builder.membership,

@@ -1,26 +1,21 @@
 """Closures for calls, logic, literals and loops."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import NoReturn
+from dataclasses import dataclass
 
-from drakit_cluster.cel import errors
-from drakit_cluster.cel.cost import charges
-from drakit_cluster.cel.evaluation import evaluation, paths
-from drakit_cluster.cel.evaluation.evaluation import Frame, Run
-from drakit_cluster.cel.evaluation.values import NONE, Optional, Value
-from drakit_cluster.cel.functions import equality, lists
+from drakit_cluster.cel import charges, errors
+from drakit_cluster.cel.evaluation import paths
+from drakit_cluster.cel.evaluation.paths import Frame, Run
+from drakit_cluster.cel.evaluation.values import Optional, Value, size
+from drakit_cluster.cel.functions import operators
 
 
 def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], args: list[Run]) -> Run:
-    """A call, charged before it is made, so that one that fails costs as much; or after it, by its result."""
-    by_result = charges.after(overloads)
-    if by_result is not None:
-        return _charged_by_result(do, args, by_result)
-    charge = charges.equality if function == "_==_" else charges.before(function, overloads)
-    if charge is charges.one:
-        return _cheap(do, args)
-    return _charged(do, args, charge)
+    """Return a call, charged before it is made, so that one that fails costs as much; or after it, by its result."""
+    after, before = charges.after(function), charges.before(function, overloads)
+    if after is not None:
+        return _charged_by_result(do, args, after)
+    return _cheap(do, args) if before is None else _charged(do, args, before)
 
 
 def _cheap(do: Callable[..., Value], args: list[Run]) -> Run:
@@ -54,9 +49,8 @@ def _charged(do: Callable[..., Value], args: list[Run], charge: charges.Charge) 
 
 def _charged_by_result(do: Callable[..., Value], args: list[Run], charge: charges.Charge) -> Run:
     def run(frame: Frame) -> Value:
-        given = [arg(frame) for arg in args]
-        result = do(*given)
-        frame.cost += charge(result, *given)
+        result = do(*(arg(frame) for arg in args))
+        frame.cost += charge(size(result))
         frame.afford()
         return result
 
@@ -64,7 +58,7 @@ def _charged_by_result(do: Callable[..., Value], args: list[Run], charge: charge
 
 
 def equals_text(left: Run, text: str) -> Run:
-    """`left == "text"`, the commonest of all terms."""
+    """Return `left == "text"`, the commonest of all terms."""
     length = len(text)
 
     def run(frame: Frame) -> bool:
@@ -73,22 +67,13 @@ def equals_text(left: Run, text: str) -> Run:
             frame.cost += charges.reading(min(len(value), length))
             return bool(value == text)
         frame.cost += charges.equality(value, text)
-        return equality.equal(value, text)
+        return operators.equal(value, text)
 
     return run
 
 
-def conjunction(terms: list[Run]) -> Run:
-    """`&&`: false if any term is, else an error if any term fails."""
-    return _logic(terms, False)
-
-
-def disjunction(terms: list[Run]) -> Run:
-    """`||`: true if any term is, else an error if any term fails."""
-    return _logic(terms, True)
-
-
-def _logic(terms: list[Run], decisive: bool) -> Run:  # noqa: FBT001 - the value that decides
+def logic(terms: list[Run], *, decisive: bool) -> Run:
+    """Return `&&`, which False decides, or `||`, which True decides: that if any term is, else an error if any term fails."""
     neutral = not decisive
 
     def run(frame: Frame) -> bool:
@@ -111,7 +96,7 @@ def _logic(terms: list[Run], decisive: bool) -> Run:  # noqa: FBT001 - the value
 
 
 def conditional(condition: Run, chosen: Run, otherwise: Run) -> Run:
-    """`condition ? chosen : otherwise`."""
+    """Return `condition ? chosen : otherwise`."""
 
     def run(frame: Frame) -> Value:
         value = condition(frame)
@@ -125,7 +110,7 @@ def conditional(condition: Run, chosen: Run, otherwise: Run) -> Run:
 
 
 def not_strictly_false(operand: Run) -> Run:
-    """Whether a loop of `all` or `exists` goes on: unless the value is false; an error does not end it."""
+    """Return whether a loop of `all` or `exists` goes on: unless the value is false; an error does not end it."""
 
     def run(frame: Frame) -> bool:
         frame.cost += 1
@@ -138,7 +123,7 @@ def not_strictly_false(operand: Run) -> Run:
 
 
 def alternative(target: Run, other: Run, *, unwrap: bool) -> Run:
-    """`optional.or(other)` and `optional.orValue(other)`; the other one is evaluated only if needed."""
+    """Return `optional.or(other)` and `optional.orValue(other)`; the other one is evaluated only if needed."""
 
     def run(frame: Frame) -> Value:
         value = target(frame)
@@ -153,32 +138,29 @@ def alternative(target: Run, other: Run, *, unwrap: bool) -> Run:
 
 
 def make_list(elements: list[Run], optional: frozenset[int]) -> Run:
-    """A list literal."""
+    """Return a list literal."""
 
     def run(frame: Frame) -> list[Value]:
         frame.cost += charges.LIST
         if not optional:
             return [element(frame) for element in elements]
-        made: list[Value] = []
-        for place, element in enumerate(elements):
-            value = element(frame)
-            if place not in optional:
-                made.append(value)
-            elif not isinstance(value, Optional):
-                _not_optional()
-            elif value.present:
-                made.append(value.value)
-        return made
+        found = [(element(frame), place in optional) for place, element in enumerate(elements)]
+        return [value for each in found for value in _kept(*each)]
 
     return run
 
 
-def _not_optional() -> NoReturn:
-    raise errors.EvalError("cannot initialize optional list element from non-optional value")
+def _kept(value: Value, optional: bool) -> tuple[Value, ...]:  # noqa: FBT001 - as it is marked in the literal
+    """Return what an element adds: itself, or what an optional one holds."""
+    if not optional:
+        return (value,)
+    if not isinstance(value, Optional):
+        raise errors.EvalError("cannot initialize optional list element from non-optional value")
+    return (value.value,) if value.present else ()
 
 
 def make_map(keys: list[Run], held: list[Run], optional: frozenset[int]) -> Run:
-    """A map literal."""
+    """Return a map literal."""
 
     def run(frame: Frame) -> dict[Value, Value]:
         frame.cost += charges.MAP
@@ -186,19 +168,14 @@ def make_map(keys: list[Run], held: list[Run], optional: frozenset[int]) -> Run:
         for place, (key, hold) in enumerate(zip(keys, held, strict=True)):
             name, value = key(frame), hold(frame)
             if not isinstance(name, (str, int)):
-                raise errors.EvalError(f"unsupported key type: {equality.type_name(name)}")
-            if place not in optional:
-                made[name] = value
-            elif not isinstance(value, Optional):
-                _not_optional()
-            elif value.present:
-                made[name] = value.value
+                raise errors.EvalError(f"unsupported key type: {operators.type_name(name)}")
+            made.update((name, kept) for kept in _kept(value, place in optional))
         return made
 
     return run
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """A loop over a list or a map; `condition` is None where it always holds. Variables are numbers of slots."""
 
@@ -210,32 +187,28 @@ class Loop:
     step: Run
 
     def closure(self, init: Run, result: Run) -> Run:
-        """The loop as a closure."""
+        """Return the loop as a closure."""
 
         def run(frame: Frame) -> Value:
-            items = evaluation.iterable(self.over(frame))
+            items = self.over(frame)
+            if not isinstance(items, (list, tuple, dict)):
+                raise errors.EvalError(f"got '{operators.go_name(items)}', expected iterable type")
             start = init(frame)
-            frame.slots[self.accu] = [] if start == [] else start
+            slots = frame.slots
+            slots[self.accu] = [] if start == [] else start
             if self.second is None:
-                self._single(frame, items)
+                for item in items:
+                    slots[self.first] = item
+                    if not self._continue(frame):
+                        break
             else:
-                self._double(frame, items, self.second)
+                for key, item in items.items() if isinstance(items, dict) else enumerate(items):
+                    slots[self.first], slots[self.second] = key, item
+                    if not self._continue(frame):
+                        break
             return result(frame)
 
         return run
-
-    def _single(self, frame: Frame, items: "list[Value] | tuple[Value, ...] | dict[Value, Value]") -> None:
-        for item in items:
-            frame.slots[self.first] = item
-            if not self._continue(frame):
-                return
-
-    def _double(self, frame: Frame, items: "list[Value] | tuple[Value, ...] | dict[Value, Value]", second: int) -> None:
-        for key, value in items.items() if isinstance(items, dict) else enumerate(items):
-            frame.slots[self.first] = key
-            frame.slots[second] = value
-            if not self._continue(frame):
-                return
 
     def _continue(self, frame: Frame) -> bool:
         """Take one step; False once the condition says that the result stands. An error is kept as the value so far."""
@@ -245,18 +218,17 @@ class Loop:
             frame.slots[self.accu] = self.step(frame)
         except errors.EvalError as error:
             frame.slots[self.accu] = error
-        if frame.cost > frame.limit:
-            raise errors.BudgetError
+        frame.afford()
         return True
 
 
 def grow(accu: int, addition: Run) -> Run:
-    """`accu + [element]` on a list that belongs to the loop."""
+    """Return `accu + [element]` on a list that belongs to the loop."""
     read = paths.variable(accu)
 
     def run(frame: Frame) -> list[Value]:
         frame.cost += 2
-        items = lists.checked(read(frame))
+        items: list[Value] = read(frame)
         items.extend(addition(frame))
         return items
 
@@ -264,27 +236,10 @@ def grow(accu: int, addition: Run) -> Run:
 
 
 def bind(slot: int, result: Run) -> Run:
-    """`cel.bind`: the variable is forgotten first, so that it is evaluated anew in every turn of a loop around it."""
+    """Return `cel.bind`: the variable is forgotten first, so that it is evaluated anew in every turn of a loop around it."""
 
     def run(frame: Frame) -> Value:
         frame.slots[slot] = paths.UNSET
         return result(frame)
 
     return run
-
-
-__all__ = [
-    "NONE",
-    "Loop",
-    "alternative",
-    "bind",
-    "call",
-    "conditional",
-    "conjunction",
-    "disjunction",
-    "equals_text",
-    "grow",
-    "make_list",
-    "make_map",
-    "not_strictly_false",
-]

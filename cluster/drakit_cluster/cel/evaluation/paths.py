@@ -1,19 +1,69 @@
-"""Closures for paths: names, fields and indices, such as `device.attributes["d"].?model`."""
+"""One evaluation, and closures for paths: names, fields and indices, such as `device.attributes["d"].?model`."""
 
-import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from drakit_cluster.cel import errors
-from drakit_cluster.cel.evaluation import evaluation
-from drakit_cluster.cel.evaluation.evaluation import MISSING, Frame, Run
+from drakit_cluster.cel.evaluation import values
 from drakit_cluster.cel.evaluation.values import NONE, Optional, Value
-from drakit_cluster.cel.functions import equality
+from drakit_cluster.cel.functions import operators
+from drakit_cluster.cel.functions.operators import MISSING
 
+
+class Frame:
+    """The state of one evaluation, used by one thread: the device, what was spent, and the variables of loops."""
+
+    __slots__ = ("cost", "device", "limit", "slots")
+
+    def __init__(self, device: dict[str, Value], slots: int, limit: int) -> None:
+        self.cost = 0
+        self.device = device
+        self.limit = limit
+        self.slots: list[Value] = [None] * slots
+
+    def afford(self) -> None:
+        """Raise BudgetError once more is spent than allowed."""
+        if self.cost > self.limit:
+            raise errors.BudgetError
+
+
+Run = Callable[[Frame], Value]
+"""A compiled expression. Raises EvalError for CEL's errors and BudgetError."""
 UNSET: Final = object()
-"""A variable of `cel.bind` that nobody has asked for yet."""
+"""A variable of `cel.bind` that was not asked for yet."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+def qualify(value: Value, key: Value) -> Value:
+    """Return `value[key]` or `value.key`. Raise EvalError when there is no such thing."""
+    found = look_up(value, key)
+    if found is MISSING:
+        raise errors.EvalError(f"index out of bounds: {key}" if isinstance(value, (list, tuple)) else f"no such key: {key}")
+    return found
+
+
+def look_up(value: Value, key: Value) -> Value:
+    """Return `value[key]`, MISSING if the value has nothing there."""
+    if isinstance(value, values.DomainMap) and isinstance(key, str):
+        return value[key]
+    if isinstance(value, dict):
+        return operators.find(value, key)
+    if not isinstance(value, (list, tuple)):
+        return MISSING
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, int):
+        raise errors.EvalError(f"unsupported index type '{operators.type_name(key)}' in list")
+    return value[key] if 0 <= key < len(value) else MISSING
+
+
+def _has(value: Value, field: str) -> bool:
+    if isinstance(value, Optional):
+        return value.present and _has(value.value, field)
+    return look_up(value, field) is not MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One field or index: a constant, or computed where `run` is given. Optional with `?`.
 
@@ -27,7 +77,7 @@ class Step:
 
 
 def device(steps: list[Step]) -> Run:
-    """A path from `device`."""
+    """Return a path from `device`."""
     if all(step.run is None and not step.optional and isinstance(step.key, str) for step in steps):
         return _plain(tuple(step.key for step in steps))
     return follow(lambda frame: frame.device, steps)
@@ -43,30 +93,29 @@ def _plain(keys: tuple[str, ...]) -> Run:
             for key in keys:
                 value = value[key]
         except (KeyError, TypeError):
-            return _slowly(frame.device, keys)
+            value = frame.device
+            for key in keys:
+                value = qualify(value, key)
         return value
 
     return run
 
 
-def _slowly(value: Value, keys: tuple[str, ...]) -> Value:
-    for key in keys:
-        value = evaluation.qualify(value, key)
-    return value
-
-
 def follow(base: Run, steps: list[Step]) -> Run:
-    """A path from any value. After an optional step, or from an optional value, what is missing makes the whole absent."""
+    """Return a path from any value. After an optional step, or from an optional value, what is missing makes the whole absent."""
 
     def run(frame: Frame) -> Value:
         frame.cost += 1
-        value, optional = evaluation.opened(base(frame))
-        if value is MISSING:
-            return NONE
+        value = base(frame)
+        optional = isinstance(value, Optional)
+        if optional:
+            if not value.present:
+                return NONE
+            value = value.value
         for step in steps:
             key = step.key if step.run is None else step.run(frame)
             optional = optional or step.optional
-            value = evaluation.look_up(value, key) if optional else evaluation.qualify(value, key)
+            value = look_up(value, key) if optional else qualify(value, key)
             if value is MISSING:
                 return NONE
             frame.cost += step.cost
@@ -76,12 +125,12 @@ def follow(base: Run, steps: list[Step]) -> Run:
 
 
 def has(operand: Run, field: str) -> Run:
-    """`has(operand.field)`; the test itself is free."""
-    return lambda frame: evaluation.has(operand(frame), field)
+    """Return `has(operand.field)`; the test itself is free."""
+    return lambda frame: _has(operand(frame), field)
 
 
 def variable(slot: int) -> Run:
-    """A variable of a loop."""
+    """Return a variable of a loop."""
 
     def run(frame: Frame) -> Value:
         value = frame.slots[slot]
@@ -93,25 +142,22 @@ def variable(slot: int) -> Run:
 
 
 def bound(slot: int, init: Run) -> Run:
-    """A variable of `cel.bind`, evaluated when it is first asked for."""
+    """Return a variable of `cel.bind`, evaluated when it is first asked for."""
+    read = variable(slot)
 
     def run(frame: Frame) -> Value:
-        value = frame.slots[slot]
-        if value is UNSET:
+        if frame.slots[slot] is UNSET:
             try:
-                value = init(frame)
+                frame.slots[slot] = init(frame)
             except errors.EvalError as error:
-                value = error
-            frame.slots[slot] = value
-        if type(value) is errors.EvalError:
-            raise value
-        return value
+                frame.slots[slot] = error
+        return read(frame)
 
     return run
 
 
 def charged(run: Run) -> Run:
-    """A name alone: one unit."""
+    """Return a name alone: one unit."""
 
     def named(frame: Frame) -> Value:
         frame.cost += 1
@@ -121,7 +167,7 @@ def charged(run: Run) -> Run:
 
 
 def membership(element: Run, items: list[Value]) -> Run:
-    """`element in [constants]`; the search is free."""
+    """Return `element in [constants]`; the search is free."""
     if all(isinstance(item, str) for item in items):
         words = frozenset(items)
 
@@ -130,4 +176,4 @@ def membership(element: Run, items: list[Value]) -> Run:
             return isinstance(value, str) and value in words
 
         return among
-    return lambda frame: equality.contains(items, element(frame))
+    return lambda frame: operators.contains(items, element(frame))

@@ -1,7 +1,7 @@
 """The values of CEL in Python.
 
 null None, bool bool, int int, uint `Uint`, double float, string str, bytes bytes, list list or tuple, map dict; the others
-are classes of this package. Map keys are what the language allows (bool, int, uint, string); `equality.find` keeps
+are classes of this package. Map keys are what the language allows (bool, int, uint, string); `operators.find` keeps
 True and 1 apart. `DomainMap` is Kubernetes' map from domain to attributes, where an unknown domain is an empty map.
 """
 
@@ -9,6 +9,8 @@ import dataclasses
 import ipaddress
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
+
+from drakit_cluster.cel import errors
 
 Value: TypeAlias = Any
 """Any CEL value as described above; one alias, so that signatures say what they mean."""
@@ -87,11 +89,6 @@ class Cidr:
     address: Address
     length: int
 
-    def masked(self) -> "Cidr":
-        """The same network with the bits after the prefix set to zero."""
-        network = ipaddress.ip_network((self.address, self.length), strict=False)
-        return Cidr(network.network_address, self.length)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Url:
@@ -116,9 +113,18 @@ class NamedFormat:
 
 
 def size(value: Value) -> int:
-    """The size that costs are counted by: characters, bytes, elements, entries; 1 for what has none."""
+    """Return the size that costs are counted by: characters, bytes, elements, entries; 1 for what has none."""
     if isinstance(value, (str, bytes, list, tuple, dict)):
         return len(value)
     if isinstance(value, (Ip, Cidr)):
         return value.address.max_prefixlen // 8
     return 1
+
+
+def is_accepted(parse: Callable[..., Value], *args: Value) -> bool:
+    """Return whether a conversion takes its arguments, for functions such as `isIP`."""
+    try:
+        parse(*args)
+    except errors.EvalError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Conversions between CEL's types, each named as the function that does it. All raise EvalError for what they cannot convert."""
+"""Conversions between CEL's types, by the name of the function. All raise EvalError for values that they cannot convert."""
 
 import decimal
 import math
@@ -9,18 +9,20 @@ from typing import Final
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
 from drakit_cluster.cel.evaluation.values import Duration, Timestamp, Uint, Value
-from drakit_cluster.cel.functions import equality, moments
+from drakit_cluster.cel.functions import moments, operators
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)", re.ASCII | re.IGNORECASE)
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_BOOLS: Final = {
+    **dict.fromkeys(["1", "t", "T", "TRUE", "true", "True"], True),
+    **dict.fromkeys(["0", "f", "F", "FALSE", "false", "False"], False),
+}
 _PLAIN: Final = range(-4, 6)
 """The exponents of numbers that Go's %g writes without an exponent."""
 
 
 def to_int(value: Value) -> int:
-    """`int(value)`."""
+    """Return `int(value)`."""
     if isinstance(value, str):
         value = _parsed(value, "int")
     elif isinstance(value, float):
@@ -33,7 +35,7 @@ def to_int(value: Value) -> int:
 
 
 def to_uint(value: Value) -> Uint:
-    """`uint(value)`."""
+    """Return `uint(value)`."""
     if isinstance(value, str):
         value = _parsed(value, "uint")
     elif isinstance(value, float):
@@ -43,8 +45,12 @@ def to_uint(value: Value) -> Uint:
 
 def _parsed(text: str, what: str) -> int:
     if not _INTEGER.fullmatch(text) or (what == "uint" and not text.isdigit()):
-        raise errors.EvalError(f'type conversion error from string to {what}: parsing "{text}": invalid syntax')
+        raise _unreadable(text, what)
     return int(text)
+
+
+def _unreadable(text: str, what: str) -> errors.EvalError:
+    return errors.EvalError(f'type conversion error from string to {what}: parsing "{text}": invalid syntax')
 
 
 def _truncated(value: float, message: str, low: int, high: int) -> int:
@@ -53,79 +59,56 @@ def _truncated(value: float, message: str, low: int, high: int) -> int:
     return math.trunc(value)
 
 
-def _within(value: Value, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise errors.no_such_overload()
+def _within(value: int, low: int, high: int) -> int:
     if not low <= value <= high:
         raise errors.EvalError("integer overflow")
     return int(value)
 
 
 def to_double(value: Value) -> float:
-    """`double(value)`."""
-    if isinstance(value, str):
-        if not _FLOAT.fullmatch(value):
-            raise errors.EvalError(f'type conversion error from string to double: parsing "{value}": invalid syntax')
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise errors.no_such_overload()
+    """Return `double(value)`."""
+    if isinstance(value, str) and not _FLOAT.fullmatch(value):
+        raise _unreadable(value, "double")
     return float(value)
 
 
 def to_bool(value: Value) -> bool:
-    """`bool(value)`."""
-    if isinstance(value, bool):
-        return value
-    if not isinstance(value, str):
-        raise errors.no_such_overload()
-    if value in _TRUE or value in _FALSE:
-        return value in _TRUE
-    raise errors.EvalError(f'type conversion error from string to bool: parsing "{value}": invalid syntax')
+    """Return `bool(value)`."""
+    if isinstance(value, str) and value not in _BOOLS:
+        raise _unreadable(value, "bool")
+    return _BOOLS[value] if isinstance(value, str) else bool(value)
 
 
 def to_bytes(value: Value) -> bytes:
-    """`bytes(value)`."""
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str):
-        raise errors.no_such_overload()
-    return value.encode()
+    """Return `bytes(value)`."""
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def to_string(value: Value) -> str:  # noqa: PLR0911 - one return a type
-    """`string(value)`."""
+    """Return `string(value)`."""
     match value:
-        case str():
-            return value
         case bool():
             return "true" if value else "false"
-        case int():
-            return str(int(value))
+        case str() | int():
+            return str(value)
         case float():
             return double_text(value)
-        case bytes():
-            return _decoded(value)
-        case Duration():
-            return moments.duration_text(value)
-        case Timestamp():
-            return moments.timestamp_text(value)
+        case Duration() | Timestamp():
+            return moments.text(value)
         case values.Ip():
             return str(value.address)
         case values.Cidr():
             return f"{value.address}/{value.length}"
-        case _:
-            raise errors.no_such_overload()
-
-
-def _decoded(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise errors.EvalError("invalid UTF-8 in bytes, cannot convert to string") from error
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError as error:
+                raise errors.EvalError("invalid UTF-8 in bytes, cannot convert to string") from error
+    raise errors.no_such_overload()
 
 
 def double_text(value: float) -> str:
-    """The shortest decimal that reads back as the same double, with an exponent where that is shorter (Go's %g)."""
+    """Return the shortest decimal that reads back as the same double, with an exponent where that is shorter (Go's %g)."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -141,37 +124,22 @@ def double_text(value: float) -> str:
 
 
 def to_duration(value: Value) -> Duration:
-    """`duration(value)`; an int counts nanoseconds."""
+    """Return `duration(value)`; an int counts nanoseconds."""
     if isinstance(value, Duration):
         return value
-    if isinstance(value, str):
-        return moments.duration(value)
-    if type(value) is int:
-        return Duration(value)
-    raise errors.no_such_overload()
+    return moments.duration(value) if isinstance(value, str) else Duration(value)
 
 
 def to_timestamp(value: Value) -> Timestamp:
-    """`timestamp(value)`; an int counts seconds since 1970."""
+    """Return `timestamp(value)`; an int counts seconds since 1970."""
     if isinstance(value, Timestamp):
         return value
-    if isinstance(value, str):
-        return moments.timestamp(value)
-    if type(value) is int:
-        return moments.checked_timestamp(value * moments.SECOND)
-    raise errors.no_such_overload()
+    return moments.timestamp(value) if isinstance(value, str) else moments.checked_timestamp(value * moments.SECOND)
 
 
 def to_type(value: Value) -> values.TypeValue:
-    """`type(value)`."""
-    if isinstance(value, values.TypeValue):
-        return values.TypeValue("type")
-    return values.TypeValue(equality.type_name(value))
-
-
-def to_dyn(value: Value) -> Value:
-    """`dyn(value)`: the value itself."""
-    return value
+    """Return `type(value)`."""
+    return values.TypeValue(operators.type_name(value))
 
 
 FUNCTIONS: Final[dict[str, Callable[[Value], Value]]] = {
@@ -179,7 +147,7 @@ FUNCTIONS: Final[dict[str, Callable[[Value], Value]]] = {
     "bytes": to_bytes,
     "double": to_double,
     "duration": to_duration,
-    "dyn": to_dyn,
+    "dyn": lambda value: value,
     "int": to_int,
     "string": to_string,
     "timestamp": to_timestamp,

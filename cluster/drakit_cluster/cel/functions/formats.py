@@ -5,24 +5,21 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from drakit_cluster.cel import errors
+from drakit_cluster.cel.evaluation import values
 from drakit_cluster.cel.evaluation.values import NONE, NamedFormat, Optional, Value
-from drakit_cluster.cel.functions import regexes, urls
+from drakit_cluster.cel.functions import network, strings
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _NAME_PART: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _UUID: Final = r"(?i)([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32})"
 _BASE64: Final = r"(?:[A-Za-z0-9+\\/]{4})*(?:[A-Za-z0-9+\\/]{2}==|[A-Za-z0-9+\\/]{3}=|[A-Za-z0-9+\\/]{4})"
 _DATE_TIME: Final = r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(\.\d+)?([Zz]|[+-]\d{2}:\d{2})"
-_LABEL_MAX: Final = 63
-_SUBDOMAIN_MAX: Final = 253
 
 Check = Callable[[str], list[str]]
 
 
-def _pattern(expression: str, most: int, complaint: str) -> Check:
-    compiled = regexes.pattern(expression)
+def _pattern(expression: str, complaint: str, most: int = 2**31) -> Check:
+    compiled = strings.pattern(expression)
 
     def check(text: str) -> list[str]:
         found = [f"must be no more than {most} bytes"] if len(text.encode()) > most else []
@@ -31,14 +28,14 @@ def _pattern(expression: str, most: int, complaint: str) -> Check:
     return check
 
 
-_label: Final = _pattern(_LABEL, _LABEL_MAX, "must be a lowercase RFC 1123 label")
-_subdomain: Final = _pattern(_SUBDOMAIN, _SUBDOMAIN_MAX, "must be a lowercase RFC 1123 subdomain")
-_label_1035: Final = _pattern(r"[a-z]([-a-z0-9]*[a-z0-9])?", _LABEL_MAX, "must be a DNS-1035 label")
-_name_part: Final = _pattern(_NAME_PART, _LABEL_MAX, "name part must consist of alphanumeric characters, '-', '_' or '.'")
+_label: Final = _pattern(_LABEL, "must be a lowercase RFC 1123 label", 63)
+_subdomain: Final = _pattern(rf"{_LABEL}(\.{_LABEL})*", "must be a lowercase RFC 1123 subdomain", 253)
+_label_1035: Final = _pattern(r"[a-z]([-a-z0-9]*[a-z0-9])?", "must be a DNS-1035 label", 63)
+_name_part: Final = _pattern(_NAME_PART, "name part must consist of alphanumeric characters, '-', '_' or '.'", 63)
 
 
 def _prefix(check: Check) -> Check:
-    """The check for what may still be continued: a dash may stand at the end."""
+    """Return the check for what may still be continued: a dash may stand at the end."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -46,23 +43,16 @@ def _qualified(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return ["a qualified name must have at most one '/'"]
-    found = _subdomain(prefix) if slash else []
-    return [*found, *_name_part(name)]
-
-
-def _label_value(text: str) -> list[str]:
-    return _name_part(text) if text else []
+    return [*(_subdomain(prefix) if slash else []), *_name_part(name)]
 
 
 def _uri(text: str) -> list[str]:
-    return [] if urls.is_url(text) else [f'parse "{text}": invalid URI for request']
+    return [] if values.is_accepted(network.parse_url, text) else [f'parse "{text}": invalid URI for request']
 
 
 def _date(text: str) -> list[str]:
     try:
-        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
-            return ["invalid date"]
-        datetime.date.fromisoformat(text)
+        datetime.date.fromisoformat(text if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII) else "")
     except ValueError:
         return ["invalid date"]
     return []
@@ -76,10 +66,6 @@ def _date_time(text: str) -> list[str]:
     return [] if hour <= 23 and minute <= 59 and second <= 59 else ["invalid datetime"]
 
 
-def _only(expression: str, complaint: str) -> Check:
-    return _pattern(expression, 2**31, complaint)
-
-
 NAMED: Final = {
     name: NamedFormat(shown, size, check)
     for name, shown, size, check in (
@@ -90,37 +76,24 @@ NAMED: Final = {
         ("dns1123LabelPrefix", "DNS1123LabelPrefix", 30, _prefix(_label)),
         ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", 60, _prefix(_subdomain)),
         ("dns1035LabelPrefix", "DNS1035LabelPrefix", 30, _prefix(_label_1035)),
-        ("labelValue", "LabelValue", 40, _label_value),
+        ("labelValue", "LabelValue", 40, lambda text: _name_part(text) if text else []),
         ("uri", "URI", 1000, _uri),
-        ("uuid", "uuid", len(_UUID), _only(_UUID, "does not match the UUID format")),
-        ("byte", "byte", len(_BASE64), _only(_BASE64, "invalid base64")),
+        ("uuid", "uuid", len(_UUID), _pattern(_UUID, "does not match the UUID format")),
+        ("byte", "byte", len(_BASE64), _pattern(_BASE64, "invalid base64")),
         ("date", "date", len(_DATE_TIME), _date),
         ("datetime", "datetime", len(_DATE_TIME), _date_time),
     )
 }
 
 
-def named(name: Value) -> Optional:
-    """`format.named(name)`."""
-    if not isinstance(name, str):
-        raise errors.no_such_overload()
-    return Optional.of(NAMED[name]) if name in NAMED else NONE
-
-
-def validate(form: Value, text: Value) -> Optional:
-    """`format.validate(text)`: the complaints, none if the text is fine."""
-    if not isinstance(form, NamedFormat) or not isinstance(text, str):
-        raise errors.no_such_overload()
+def validate(form: NamedFormat, text: str) -> Optional:
+    """Return `format.validate(text)`: the complaints, none if the text is fine."""
     complaints = form.validate(text)
     return Optional.of(complaints) if complaints else NONE
 
 
-def _constant(form: NamedFormat) -> Callable[[], Value]:
-    return lambda: form
-
-
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "format.named": named,
+    "format.named": lambda name: Optional.of(NAMED[name]) if name in NAMED else NONE,
     "validate": validate,
-    **{f"format.{name}": _constant(form) for name, form in NAMED.items()},
+    **{f"format.{name}": lambda form=form: form for name, form in NAMED.items()},
 }

@@ -1,20 +1,63 @@
-"""Every function that expressions call, by name; each looks at the types of its arguments."""
+"""Every function that expressions call, by name."""
 
 from collections.abc import Callable
 from typing import Final
 
+from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation.values import Value
-from drakit_cluster.cel.functions import conversions, formats, lists, moments, network, operators, optionals, ordered, strings, urls
+from drakit_cluster.cel.functions import conversions, formats, lists, moments, network, operators, quantities, semver, strings
+from drakit_cluster.cel.types import declarations
+from drakit_cluster.cel.types.celtypes import Kind, Type
 
-FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    **operators.FUNCTIONS,
+Function = Callable[..., Value]
+_UNCHECKED: Final[dict[str, Function]] = {
+    "size": len,
+    "isGreaterThan": lambda left, right: left > right,
+    "isLessThan": lambda left, right: left < right,
+    "compareTo": lambda left, right: int(left > right) - int(left < right),
     **conversions.FUNCTIONS,
     **moments.FUNCTIONS,
     **strings.FUNCTIONS,
     **lists.FUNCTIONS,
-    **optionals.FUNCTIONS,
-    **ordered.FUNCTIONS,
+    **quantities.FUNCTIONS,
+    **semver.FUNCTIONS,
     **network.FUNCTIONS,
-    **urls.FUNCTIONS,
     **formats.FUNCTIONS,
 }
+_TYPE_NAMES: Final = {
+    Kind.NULL: "null_type",
+    Kind.DURATION: "google.protobuf.Duration",
+    Kind.TIMESTAMP: "google.protobuf.Timestamp",
+    **dict.fromkeys((Kind.PARAM, Kind.DYN, Kind.ANY), ""),
+}
+
+
+def _name(declared: Type) -> str:
+    """Return the name of a declared type as values have it, "" for one that every value has."""
+    return _TYPE_NAMES.get(declared.kind, declared.name or declared.kind.value)
+
+
+def _checked(name: str, function: Function) -> Function:
+    """Return the function, which then raises EvalError for values whose types no overload takes."""
+    overloads = [tuple(map(_name, overload.args)) for overload in declarations.functions()[name]]
+    known: dict[tuple[type, ...], bool] = {}
+
+    def fits(kinds: tuple[type, ...]) -> bool:
+        names = [next(operators.TYPE_NAMES[base] for base in kind.__mro__ if base in operators.TYPE_NAMES) for kind in kinds]
+        return any(
+            len(names) == len(wanted) and all(one in ("", name) for one, name in zip(wanted, names, strict=True)) for wanted in overloads
+        )
+
+    def checked(*args: Value) -> Value:
+        kinds = tuple(map(type, args))
+        taken = known.get(kinds)
+        if taken is None:
+            taken = known[kinds] = fits(kinds)
+        if not taken:
+            raise errors.no_such_overload()
+        return function(*args)
+
+    return checked
+
+
+FUNCTIONS: Final[dict[str, Function]] = {name: _checked(name, function) for name, function in _UNCHECKED.items()} | operators.FUNCTIONS

@@ -1,4 +1,6 @@
-"""Functions on lists and maps: cel-go's lists (version 3) and sets extensions, Kubernetes' lists, and what macros call."""
+"""Functions on lists and maps: cel-go's lists (version 3) and sets extensions, Kubernetes' lists, and what macros call; functions on
+optional values, of which the evaluator has `or` and `orValue`, since it need not evaluate the alternative.
+"""
 
 import functools
 import itertools
@@ -7,8 +9,8 @@ from typing import Final
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
-from drakit_cluster.cel.evaluation.values import Value
-from drakit_cluster.cel.functions import equality, operators, strings
+from drakit_cluster.cel.evaluation.values import NONE, Optional, Value
+from drakit_cluster.cel.functions import operators, strings
 
 INCLUDES_MAX: Final = 48
 """How many values an attribute of a device may list (`ResourceSliceMaxAttributeValuesPerDevice`)."""
@@ -16,64 +18,38 @@ _RANGE_MAX: Final = 1_000_000
 """A longer range costs more than any expression may spend."""
 
 
-def checked(value: Value) -> list[Value]:
-    """The value as a list. Raises EvalError if it is none."""
-    if not isinstance(value, (list, tuple)):
+def total(items: list[Value]) -> Value:
+    """Return `list.sum()`, 0 for the empty list."""
+    if items and type(items[0]) not in (int, values.Uint, float, values.Duration):
         raise errors.no_such_overload()
-    return value  # type: ignore[return-value]  # A tuple is never changed here.
+    return functools.reduce(operators.add, items) if items else 0
 
 
-def is_sorted(value: Value) -> bool:
-    """`list.isSorted()`."""
-    items = checked(value)
-    return all(equality.compare(one, other) <= 0 for one, other in itertools.pairwise(items))
-
-
-def total(value: Value) -> Value:
-    """`list.sum()`, 0 for the empty list."""
-    items = checked(value)
-    result = items[0] if items else 0
-    if items and type(result) not in (int, values.Uint, float, values.Duration):
-        raise errors.no_such_overload()
-    for item in items[1:]:
-        result = operators.add(result, item)
-    return result
-
-
-def _extreme(name: str, sign: int) -> Callable[[Value], Value]:
-    def extreme(value: Value) -> Value:
-        items = checked(value)
+def _extreme(name: str, sign: int) -> Callable[[list[Value]], Value]:
+    def extreme(items: list[Value]) -> Value:
         if not items:
             raise errors.EvalError(f"{name} called on empty list")
-        best = items[0]
-        for item in items[1:]:
-            if equality.compare(item, best) == sign:
-                best = item
-        return best
+        return functools.reduce(lambda best, item: item if operators.compare(item, best) == sign else best, items)
 
     return extreme
 
 
 def index_of(target: Value, *args: Value) -> int:
-    """`list.indexOf(value)` or `string.indexOf(part, start)`."""
+    """Return `list.indexOf(value)` or `string.indexOf(part, start)`."""
     if isinstance(target, str):
-        return int(strings.index_of(target, *args))
-    return next((place for place, item in enumerate(checked(target)) if equality.same(item, args[0])), -1)
+        return strings.index_of(target, *args)
+    return next((place for place, item in enumerate(target) if operators.same(item, args[0])), -1)
 
 
 def last_index_of(target: Value, *args: Value) -> int:
-    """`list.lastIndexOf(value)` or `string.lastIndexOf(part, start)`."""
+    """Return `list.lastIndexOf(value)` or `string.lastIndexOf(part, start)`."""
     if isinstance(target, str):
-        return int(strings.last_index_of(target, *args))
-    items = checked(target)
-    return next((place for place in reversed(range(len(items))) if equality.same(items[place], args[0])), -1)
+        return strings.last_index_of(target, *args)
+    return next((place for place in reversed(range(len(target))) if operators.same(target[place], args[0])), -1)
 
 
-def cut(value: Value, start: Value, end: Value) -> list[Value]:
-    """`list.slice(start, end)`."""
-    items = checked(value)
-    if type(start) is not int or type(end) is not int:
-        raise errors.no_such_overload()
+def cut(items: list[Value], start: int, end: int) -> list[Value]:
+    """Return `list.slice(start, end)`."""
     if start < 0 or end < 0:
         raise errors.EvalError(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
@@ -83,13 +59,11 @@ def cut(value: Value, start: Value, end: Value) -> list[Value]:
     return items[start:end]
 
 
-def flatten(value: Value, depth: Value = 1) -> list[Value]:
-    """`list.flatten(depth)`: lists inside the list are replaced by their elements."""
-    if type(depth) is not int:
-        raise errors.no_such_overload()
+def flatten(items: list[Value], depth: int = 1) -> list[Value]:
+    """Return `list.flatten(depth)`: lists inside the list are replaced by their elements."""
     if depth < 0:
         raise errors.EvalError("level must be non-negative")
-    flat = list(checked(value))
+    flat = list(items)
     for _ in range(depth):
         if not any(isinstance(item, (list, tuple)) for item in flat):
             break
@@ -97,10 +71,8 @@ def flatten(value: Value, depth: Value = 1) -> list[Value]:
     return flat
 
 
-def count_up(count: Value) -> list[Value]:
-    """`lists.range(count)`. Raises BudgetError for a range that nobody may pay for."""
-    if type(count) is not int:
-        raise errors.no_such_overload()
+def count_up(count: int) -> list[Value]:
+    """Return `lists.range(count)`. Raise BudgetError for a range that costs more than any limit."""
     if count < 0:
         raise errors.EvalError(f"lists.range: size must be non-negative, got {count}")
     if count > _RANGE_MAX:
@@ -108,78 +80,76 @@ def count_up(count: Value) -> list[Value]:
     return list(range(count))
 
 
-def distinct(value: Value) -> list[Value]:
-    """`list.distinct()`: the first of equal elements."""
+def distinct(items: list[Value]) -> list[Value]:
+    """Return `list.distinct()`: the first of equal elements."""
     kept: list[Value] = []
-    for item in checked(value):
-        if not any(equality.same(item, known) for known in kept):
+    for item in items:
+        if not operators.contains(kept, item):
             kept.append(item)
     return kept
 
 
-def sort_by(value: Value, keys: Value) -> list[Value]:
-    """The elements in the order of their keys, which must be of one type and comparable."""
-    items, ranks = checked(value), checked(keys)
-    if len(items) != len(ranks):
+def sort_by(items: list[Value], keys: list[Value]) -> list[Value]:
+    """Return the elements in the order of their keys, which must be of one type and comparable."""
+    if len(items) != len(keys):
         raise errors.EvalError("@sortByAssociatedKeys() expected a list of the same size as the associated keys list")
-    if any(type(rank) is not type(ranks[0]) for rank in ranks):
+    if any(type(key) is not type(keys[0]) for key in keys):
         raise errors.EvalError("list elements must have the same type")
-    by_rank = functools.cmp_to_key(equality.compare)
-    places = sorted(range(len(items)), key=lambda place: by_rank(ranks[place]))
-    return [items[place] for place in places]
+    by_key = functools.cmp_to_key(operators.compare)
+    return [items[place] for place in sorted(range(len(items)), key=lambda place: by_key(keys[place]))]
 
 
-def sets_contain(value: Value, part: Value) -> bool:
-    """`sets.contains(list, part)`: every element of `part` is in the list."""
-    items = checked(value)
-    return all(equality.contains(items, item) for item in checked(part))
-
-
-def sets_equivalent(value: Value, other: Value) -> bool:
-    """`sets.equivalent(list, other)`: each contains the other."""
-    return sets_contain(value, other) and sets_contain(other, value)
-
-
-def sets_intersect(value: Value, other: Value) -> bool:
-    """`sets.intersects(list, other)`: some element is in both."""
-    items = checked(other)
-    return any(equality.contains(items, item) for item in checked(value))
+def sets_contain(items: list[Value], part: list[Value]) -> bool:
+    """Return `sets.contains(list, part)`: whether every element of `part` is in the list."""
+    return all(operators.contains(items, item) for item in part)
 
 
 def includes(target: Value, value: Value) -> bool:
-    """`target.includes(value)` for an attribute that is a list or a single value."""
+    """Return `target.includes(value)` for an attribute that is a list or a single value."""
     if not isinstance(target, (list, tuple)):
-        return equality.same(target, value)
-    for item in target[:INCLUDES_MAX]:
-        if equality.same(item, value):
-            return True
+        return operators.same(target, value)
+    if operators.contains(target[:INCLUDES_MAX], value):
+        return True
     if len(target) > INCLUDES_MAX:
         raise errors.EvalError(f"'includes' function cannot be applied to lists longer than {INCLUDES_MAX} values")
     return False
 
 
-def insert(mapping: Value, *what: Value) -> dict[Value, Value]:
-    """A map with a key and its value more, or with those of another map; a key that is there is an error."""
-    if not isinstance(mapping, dict):
-        raise errors.no_such_overload()
+def insert(mapping: dict[Value, Value], *what: Value) -> dict[Value, Value]:
+    """Return a map with a key and its value more, or with those of another map; a key that is there is an error."""
     new = what[0] if len(what) == 1 else {what[0]: what[1]}
-    if not isinstance(new, dict):
-        raise errors.no_such_overload()
     for key in new:
-        check_key(mapping, key)
+        if not isinstance(key, (bool, int, str)):
+            raise errors.EvalError(f"unsupported key type: {operators.type_name(key)}")
+        if operators.find(mapping, key) is not operators.MISSING:
+            raise errors.EvalError(f"insert failed: key {key} already exists")
     return {**mapping, **new}
 
 
-def check_key(mapping: dict[Value, Value], key: Value) -> None:
-    """Raise EvalError if the key is in the map or cannot be one."""
-    if not isinstance(key, (bool, int, str)):
-        raise errors.EvalError(f"unsupported key type: {equality.type_name(key)}")
-    if not equality.is_missing(equality.find(mapping, key)):
-        raise errors.EvalError(f"insert failed: key {key} already exists")
+_ZEROS: Final[tuple[Value, ...]] = (None, False, 0, values.Uint(0), 0.0, "", b"", [], (), {}, NONE, values.Duration(0))
+
+
+def of_non_zero(value: Value) -> Optional:
+    """Return `optional.ofNonZeroValue(value)`."""
+    return NONE if any(type(value) is type(zero) and value == zero for zero in _ZEROS) else Optional.of(value)
+
+
+def value_of(value: Optional) -> Value:
+    """Return `optional.value()`."""
+    if not value.present:
+        raise errors.EvalError("optional.none() dereference")
+    return value.value
+
+
+def unwrap(items: list[Value]) -> list[Value]:
+    """Return `optional.unwrap(list)`: the values of those that are present."""
+    if not all(isinstance(item, Optional) for item in items):
+        raise errors.no_such_overload()
+    return [item.value for item in items if item.present]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "isSorted": is_sorted,
+    "isSorted": lambda items: all(operators.compare(one, other) <= 0 for one, other in itertools.pairwise(items)),
     "sum": total,
     "min": _extreme("min", -1),
     "max": _extreme("max", 1),
@@ -188,13 +158,22 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "slice": cut,
     "flatten": flatten,
     "lists.range": count_up,
-    "reverse": lambda value: checked(value)[::-1],
+    "reverse": lambda items: items[::-1],
     "distinct": distinct,
-    "sort": lambda value: sort_by(value, value),
+    "sort": lambda items: sort_by(items, items),
     "@sortByAssociatedKeys": sort_by,
     "sets.contains": sets_contain,
-    "sets.equivalent": sets_equivalent,
-    "sets.intersects": sets_intersect,
+    "sets.equivalent": lambda items, other: sets_contain(items, other) and sets_contain(other, items),
+    "sets.intersects": lambda items, other: any(operators.contains(other, item) for item in items),
     "includes": includes,
     "cel.@mapInsert": insert,
+    "optional.of": Optional.of,
+    "optional.ofNonZeroValue": of_non_zero,
+    "optional.none": lambda: NONE,
+    "optional.unwrap": unwrap,
+    "unwrapOpt": unwrap,
+    "hasValue": lambda value: value.present,
+    "value": value_of,
+    "first": lambda items: Optional.of(items[0]) if items else NONE,
+    "last": lambda items: Optional.of(items[-1]) if items else NONE,
 }

@@ -11,16 +11,7 @@ from drakit_cluster.cel.evaluation import values
 from drakit_cluster.cel.evaluation.values import Duration, Timestamp, Value
 
 SECOND: Final = 10**9
-_UNITS: Final = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": SECOND,
-    "m": 60 * SECOND,
-    "h": 3600 * SECOND,
-}
+_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-](?:[01]\d|2[0-4]):[0-5]\d)", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-]?)(\d{1,2}):(\d{2})", re.ASCII)
@@ -30,17 +21,12 @@ _LAST: Final = 253402300799
 
 
 def duration(text: str) -> Duration:
-    """Read Go's notation, such as `1h30m` or `-1.5s`. Raises EvalError."""
+    """Read Go's notation, such as `1h30m` or `-1.5s`. Raise EvalError."""
     body = text[1:] if text[:1] in ("+", "-") else text
-    nanos = 0
-    position = 0
-    while position < len(body) and body != "0":
-        match = _PART.match(body, position)
-        if match is None:
-            break
-        whole, fraction, unit = match.groups()
-        fraction = fraction or ""
-        nanos += int(whole or "0") * _UNITS[unit] + int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
+    nanos = position = 0
+    while body != "0" and (match := _PART.match(body, position)) is not None:
+        whole, fraction, unit = match.group(1), match.group(2) or "", _UNITS[match.group(3)]
+        nanos += int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
         position = match.end()
     if not body or (position < len(body) and body != "0"):
         raise errors.EvalError(f'time: invalid duration "{text}"')
@@ -48,26 +34,24 @@ def duration(text: str) -> Duration:
 
 
 def checked_duration(nanos: int) -> Duration:
-    """A duration of 64 bits of nanoseconds. Raises EvalError on overflow."""
+    """Return a duration of 64 bits of nanoseconds. Raise EvalError on overflow."""
     if not values.INT_MIN <= nanos <= values.INT_MAX:
         raise errors.EvalError("duration overflow")
     return Duration(nanos)
 
 
 def checked_timestamp(nanos: int) -> Timestamp:
-    """An instant of the years 1 to 9999. Raises EvalError on overflow."""
+    """Return an instant of the years 1 to 9999. Raise EvalError on overflow."""
     if not _FIRST <= nanos // SECOND <= _LAST:
         raise errors.EvalError("timestamp overflow")
     return Timestamp(nanos)
 
 
 def timestamp(text: str) -> Timestamp:
-    """Read RFC 3339. Raises EvalError."""
+    """Read RFC 3339. Raise EvalError."""
     match = _RFC3339.fullmatch(text)
     try:
-        if match is None:
-            raise ValueError(text)  # noqa: TRY301 - one error for both reasons
-        day, time, fraction, zone = match.groups()
+        day, time, fraction, zone = match.groups() if match is not None else ("",) * 4
         whole = datetime.datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
     except ValueError as error:
         raise errors.EvalError(f'parsing time "{text}" as RFC 3339: cannot parse') from error
@@ -75,15 +59,11 @@ def timestamp(text: str) -> Timestamp:
     return checked_timestamp(seconds * SECOND + int((fraction or "0")[:9].ljust(9, "0")))
 
 
-def duration_text(value: Duration) -> str:
-    """Seconds as a decimal number, such as `5400s`."""
-    sign = "-" if value.nanos < 0 else ""
-    whole, rest = divmod(abs(value.nanos), SECOND)
-    return f"{sign}{whole}{_fraction(rest)}s"
-
-
-def timestamp_text(value: Timestamp) -> str:
-    """RFC 3339 in UTC, as short as it can be."""
+def text(value: Duration | Timestamp) -> str:
+    """Return a duration as decimal seconds, such as `5400s`, and a timestamp as RFC 3339 in UTC, as short as they can be."""
+    if isinstance(value, Duration):
+        seconds, rest = divmod(abs(value.nanos), SECOND)
+        return f"{'-' if value.nanos < 0 else ''}{seconds}{_fraction(rest)}s"
     seconds, rest = divmod(value.nanos, SECOND)
     whole = _EPOCH + datetime.timedelta(seconds=seconds)
     return f"{whole.strftime('%Y').zfill(4)}{whole.strftime('-%m-%dT%H:%M:%S')}{_fraction(rest)}Z"
@@ -118,15 +98,13 @@ _PARTS: Final[dict[str, Callable[[datetime.datetime], int]]] = {
 _SPANS: Final = {"getHours": 3600 * SECOND, "getMinutes": 60 * SECOND, "getSeconds": SECOND, "getMilliseconds": 10**6}
 
 
-def part(name: str) -> Callable[..., Value]:
-    """The function of CEL with this name: a part of an instant, or a duration in a unit."""
+def _part(name: str) -> Callable[..., int]:
+    """Return the function of CEL with this name: a part of an instant, or a duration in a unit."""
 
-    def read(value: Value, zone: Value = "UTC") -> Value:
-        if isinstance(value, Duration) and name in _SPANS:
+    def read(value: Duration | Timestamp, zone: str = "UTC") -> int:
+        if isinstance(value, Duration):
             whole = abs(value.nanos) // _SPANS[name]
             return whole if value.nanos >= 0 else -whole
-        if not isinstance(value, Timestamp) or not isinstance(zone, str):
-            raise errors.no_such_overload()
         seconds, rest = divmod(value.nanos, SECOND)
         if name == "getMilliseconds":
             return rest // 10**6
@@ -135,4 +113,4 @@ def part(name: str) -> Callable[..., Value]:
     return read
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {name: part(name) for name in (*_PARTS, "getMilliseconds")}
+FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {name: _part(name) for name in (*_PARTS, "getMilliseconds")}

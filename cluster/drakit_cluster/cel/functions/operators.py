@@ -1,4 +1,8 @@
-"""The operators of CEL. Numbers never wrap around; operands of types without the operator raise EvalError."""
+"""The operators of CEL, equality, order and lookup, and the names of types.
+
+Equality across types is false, not an error, except that Kubernetes' own values (quantities, versions, addresses, URLs) on the left
+refuse to be compared with anything else. Numbers never wrap around.
+"""
 
 import math
 import operator
@@ -8,34 +12,159 @@ from typing import Final
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
 from drakit_cluster.cel.evaluation.values import Duration, Timestamp, Uint, Value
-from drakit_cluster.cel.functions import equality, moments
+from drakit_cluster.cel.functions import moments, quantities, semver
 
+_NUMERIC: Final = frozenset({int, float, Uint})
+_STRICT: Final = frozenset({quantities.Amount, semver.Semver, values.Ip, values.Cidr, values.Url})
+_COMPOUND: Final = frozenset({list, tuple, dict, values.DomainMap, values.Optional})
+_ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp})
 _LIMITS: Final = {int: (values.INT_MIN, values.INT_MAX), Uint: (0, values.UINT_MAX)}
-_JOINED: Final = frozenset({str, bytes})
+MISSING: Final = object()
+"""What `find` returns for a key that is not in the map."""
+
+TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+    values.DomainMap: "map",
+    values.Optional: "optional_type",
+    values.TypeValue: "type",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+    values.Ip: "net.IP",
+    values.Cidr: "net.CIDR",
+    values.Url: "kubernetes.URL",
+    values.NamedFormat: "kubernetes.NamedFormat",
+    quantities.Amount: "kubernetes.Quantity",
+    semver.Semver: "kubernetes.Semver",
+}
+_GO_NAMES: Final[dict[str, str]] = {
+    "null_type": "types.Null",
+    "optional_type": "*types.Optional",
+    "google.protobuf.Duration": "types.Duration",
+    "google.protobuf.Timestamp": "types.Timestamp",
+    "net.IP": "cel.IP",
+    "net.CIDR": "cel.CIDR",
+    "kubernetes.URL": "cel.URL",
+    "kubernetes.NamedFormat": "*cel.Format",
+    "kubernetes.Quantity": "cel.Quantity",
+    "kubernetes.Semver": "cel.Semver",
+}
+
+
+def type_name(value: Value) -> str:
+    """Return the name of the value's type, as `type(value)` shows it."""
+    return TYPE_NAMES[type(value)]
+
+
+def go_name(value: Value) -> str:
+    """Return the name by which Kubernetes' messages call the value's type."""
+    name = type_name(value)
+    return _GO_NAMES.get(name, f"types.{name.capitalize()}")
+
+
+def equal(left: Value, right: Value) -> bool:
+    """Return whether two values are equal. Raise EvalError when the left one cannot be compared with the right one."""
+    kind, other = type(left), type(right)
+    if kind in _NUMERIC:
+        return other in _NUMERIC and bool(left == right)
+    if left is None or right is None:
+        return left is right
+    if kind in _COMPOUND:
+        return _same_parts(left, right)
+    if kind is other:
+        return bool(left == right)
+    if kind in _STRICT:
+        raise errors.no_such_overload()
+    return False
+
+
+def _same_parts(left: Value, right: Value) -> bool:
+    if isinstance(left, dict):
+        pairs = [(value, find(right, key)) for key, value in left.items()] if isinstance(right, dict) else []
+        return isinstance(right, dict) and len(left) == len(right) and all(_not_different(one, other) for one, other in pairs)
+    if isinstance(left, values.Optional):
+        both = isinstance(right, values.Optional) and left.present is right.present
+        return both and (not left.present or equal(left.value, right.value))
+    if not isinstance(right, (list, tuple)) or len(left) != len(right):
+        return False
+    return all(_not_different(one, other) for one, other in zip(left, right, strict=True))
+
+
+def same(left: Value, right: Value) -> bool:
+    """Return whether two values are equal, where a comparison that cannot be made counts as unequal."""
+    try:
+        return equal(left, right)
+    except errors.EvalError:
+        return False
+
+
+def _not_different(left: Value, right: Value) -> bool:
+    """Inside lists and maps only a comparison that comes out false makes a difference."""
+    try:
+        return right is not MISSING and equal(left, right)
+    except errors.EvalError:
+        return True
+
+
+def compare(left: Value, right: Value) -> int:
+    """Return -1, 0 or 1. Raise EvalError for values without an order between them."""
+    kind, other = type(left), type(right)
+    if kind in _NUMERIC and other in _NUMERIC:
+        if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):
+            raise errors.EvalError("NaN values cannot be ordered")
+    elif kind is not other or kind not in _ORDERED:
+        raise errors.no_such_overload()
+    return int(left > right) - int(left < right)
+
+
+def find(mapping: dict[Value, Value], key: Value) -> Value:
+    """Return the value under the key as stored, or MISSING. Numbers of equal value are one key; True is not 1."""
+    kind = type(key)
+    if kind is str:
+        return mapping.get(key, MISSING)
+    if kind is bool:
+        return next((value for known, value in mapping.items() if known is key), MISSING)
+    if kind not in _NUMERIC:
+        return MISSING
+    if key in (0, 1):
+        return next((value for known, value in mapping.items() if known == key and type(known) is not bool), MISSING)
+    return mapping.get(key, MISSING)
+
+
+def contains(container: Value, element: Value) -> bool:
+    """Return `element in container`."""
+    if isinstance(container, dict):
+        return find(container, element) is not MISSING
+    if isinstance(container, (list, tuple)):
+        return any(same(element, one) for one in container)
+    raise errors.no_such_overload()
 
 
 def add(left: Value, right: Value) -> Value:
-    """`left + right`."""
+    """Return `left + right`."""
     kind, other = type(left), type(right)
-    if kind is other and kind in _JOINED:
+    if kind is other and kind in (str, bytes):
         return left + right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return [*left, *right]
     if kind in (Duration, Timestamp) and other in (Duration, Timestamp):
-        return _add_times(left, right)
+        if kind is Timestamp and other is Timestamp:
+            raise errors.no_such_overload()
+        make = moments.checked_duration if kind is other else moments.checked_timestamp
+        return make(left.nanos + right.nanos)
     return _arithmetic(operator.add, left, right)
 
 
-def _add_times(left: Value, right: Value) -> Value:
-    if isinstance(left, Timestamp) and isinstance(right, Timestamp):
-        raise errors.no_such_overload()
-    if isinstance(left, Duration) and isinstance(right, Duration):
-        return moments.checked_duration(left.nanos + right.nanos)
-    return moments.checked_timestamp(left.nanos + right.nanos)
-
-
 def subtract(left: Value, right: Value) -> Value:
-    """`left - right`."""
+    """Return `left - right`."""
     kind, other = type(left), type(right)
     if kind is Timestamp and other is Duration:
         return moments.checked_timestamp(left.nanos - right.nanos)
@@ -44,19 +173,10 @@ def subtract(left: Value, right: Value) -> Value:
     return _arithmetic(operator.sub, left, right)
 
 
-def multiply(left: Value, right: Value) -> Value:
-    """`left * right`."""
-    return _arithmetic(operator.mul, left, right)
-
-
 def divide(left: Value, right: Value) -> Value:
-    """`left / right`; integers are truncated towards zero."""
-    if type(left) is float and type(right) is float:
-        return _divide_doubles(left, right)
-    return _arithmetic(_quotient, left, right)
-
-
-def _divide_doubles(left: float, right: float) -> float:
+    """Return `left / right`; integers are truncated towards zero."""
+    if type(left) is not float or type(right) is not float:
+        return _arithmetic(_quotient, left, right)
     if right:
         return left / right
     if not left or math.isnan(left):
@@ -72,7 +192,7 @@ def _quotient(left: int, right: int) -> int:
 
 
 def modulo(left: Value, right: Value) -> Value:
-    """`left % right`, with the sign of the left side."""
+    """Return `left % right`, with the sign of the left side."""
     if type(left) is float:
         raise errors.no_such_overload()
     return _arithmetic(_remainder, left, right)
@@ -87,7 +207,7 @@ def _remainder(left: int, right: int) -> int:
 
 
 def negate(value: Value) -> Value:
-    """`-value`."""
+    """Return `-value`."""
     if type(value) is float:
         return -value
     if type(value) is not int:
@@ -95,79 +215,40 @@ def negate(value: Value) -> Value:
     return _arithmetic(operator.sub, 0, value)
 
 
-def _arithmetic(operation: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
-    kind = type(left)
-    if kind is not type(right):
-        raise errors.no_such_overload()
-    if kind is float:
-        return operation(left, right)
-    limits = _LIMITS.get(kind)
-    if limits is None:
-        raise errors.no_such_overload()
-    result = operation(int(left), int(right))
-    if not limits[0] <= result <= limits[1]:
-        raise errors.EvalError("integer overflow" if kind is int else "unsigned integer overflow")
-    return kind(result)
-
-
 def invert(value: Value) -> bool:
-    """`!value`."""
+    """Return `!value`."""
     if not isinstance(value, bool):
         raise errors.no_such_overload()
     return not value
 
 
-def unequal(left: Value, right: Value) -> bool:
-    """`left != right`: true also for values that cannot be compared."""
-    return not equality.same(left, right)
-
-
-def less(left: Value, right: Value) -> bool:
-    """`left < right`."""
-    return equality.compare(left, right) < 0
-
-
-def less_or_equal(left: Value, right: Value) -> bool:
-    """`left <= right`."""
-    return equality.compare(left, right) <= 0
-
-
-def greater(left: Value, right: Value) -> bool:
-    """`left > right`."""
-    return equality.compare(left, right) > 0
-
-
-def greater_or_equal(left: Value, right: Value) -> bool:
-    """`left >= right`."""
-    return equality.compare(left, right) >= 0
-
-
-def is_in(element: Value, container: Value) -> bool:
-    """`element in container`."""
-    return equality.contains(container, element)
-
-
-def size(value: Value) -> int:
-    """`size(value)`."""
-    if not isinstance(value, (str, bytes, list, tuple, dict)):
+def _arithmetic(operation: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+    kind = type(left)
+    if kind is not type(right) or (kind is not float and kind not in _LIMITS):
         raise errors.no_such_overload()
-    return len(value)
+    if kind is float:
+        return operation(left, right)
+    low, high = _LIMITS[kind]
+    result = operation(int(left), int(right))
+    if not low <= result <= high:
+        raise errors.EvalError("integer overflow" if kind is int else "unsigned integer overflow")
+    return kind(result)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "_+_": add,
     "_-_": subtract,
-    "_*_": multiply,
+    "_*_": lambda left, right: _arithmetic(operator.mul, left, right),
     "_/_": divide,
     "_%_": modulo,
     "-_": negate,
     "!_": invert,
-    "_==_": equality.equal,
-    "_!=_": unequal,
-    "_<_": less,
-    "_<=_": less_or_equal,
-    "_>_": greater,
-    "_>=_": greater_or_equal,
-    "@in": is_in,
-    "size": size,
+    "_==_": equal,
+    "_!=_": lambda left, right: not same(left, right),
+    "_<_": lambda left, right: compare(left, right) < 0,
+    "_<=_": lambda left, right: compare(left, right) <= 0,
+    "_>_": lambda left, right: compare(left, right) > 0,
+    "_>=_": lambda left, right: compare(left, right) >= 0,
+    "@in": lambda element, container: contains(container, element),
 }
+"""They check the types of their operands themselves."""

@@ -1,4 +1,4 @@
-"""Quantities inside selectors: the judge's exact quantity, and the arithmetic that CEL adds.
+"""Quantities inside selectors: the exact quantity, and the arithmetic that CEL adds.
 
 Kubernetes keeps a quantity as an integer and a power of ten where both fit, and says that a value is an integer only in that form
 with a power of at least 0. `quantity("1000m")` is therefore no integer, though it equals 1; the power is kept here for that.
@@ -7,9 +7,12 @@ with a power of at least 0. `quantity("1000m")` is therefore no integer, though 
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from typing import Final
 
+from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
+from drakit_cluster.cel.evaluation.values import Value
 from drakit_cluster.objects import quantity
 
 _NANO: Final = -9
@@ -27,48 +30,34 @@ class Amount:
 
     @property
     def integer(self) -> int | None:
-        """The whole number it stands for, None unless Kubernetes would give one."""
+        """The whole number that it stands for, None unless Kubernetes would give one."""
         if self.power is None or self.power < 0:
             return None
         units = self.nanos // quantity.NANOS
         return units if values.INT_MIN <= units <= values.INT_MAX else None
 
-    @property
-    def sign(self) -> int:
-        return (self.nanos > 0) - (self.nanos < 0)
-
-    def plus(self, other: "Amount", sign: int = 1) -> "Amount":
-        """The sum, or the difference where `sign` is -1."""
-        return Amount(self.nanos + sign * other.nanos, self._common(other))
-
-    def _common(self, other: "Amount") -> int | None:
-        if not self.nanos:
-            return other.power
-        if not other.nanos:
-            return self.power
-        return None if self.power is None or other.power is None else min(self.power, other.power)
-
-    def approximate(self) -> float:
-        """The nearest double."""
-        return self.nanos / quantity.NANOS
+    def plus(self, other: "Amount | int", sign: int = 1) -> "Amount":
+        """Return the sum, or the difference where `sign` is -1."""
+        if isinstance(other, int):
+            other = Amount(other * quantity.NANOS, 0)
+        if not self.nanos or not other.nanos:
+            power = self.power if self.nanos else other.power
+        else:
+            power = None if self.power is None or other.power is None else min(self.power, other.power)
+        return Amount(self.nanos + sign * other.nanos, power)
 
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Amount:
-    """The quantity that the text is. Raises ValueError."""
+    """Return the quantity that the text is. Raise ValueError."""
     if text != text.strip():
         raise ValueError(f"{text!r} is no quantity")
     read = quantity.parse(text)
     return Amount(read.nanos, _power(text, read.nanos))
 
 
-def of_int(units: int) -> Amount:
-    """A whole number of units."""
-    return Amount(units * quantity.NANOS, 0)
-
-
 def _power(text: str, nanos: int) -> int | None:
-    """The power of ten that Kubernetes counts the written quantity in, None where it falls back to big decimals."""
+    """Return the power of ten that Kubernetes counts the written quantity in, None where it falls back to big decimals."""
     match = _WRITTEN.match(text)
     whole, fraction, binary = match.groups() if match else ("", None, None)
     fraction = fraction or ""
@@ -83,6 +72,31 @@ def _power(text: str, nanos: int) -> int | None:
 
 def _exponent(text: str) -> int:
     tail = text.lstrip("+-0123456789.")
-    if len(tail) > 1:
-        return int(tail[1:])
-    return {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}[tail]
+    return int(tail[1:]) if len(tail) > 1 else {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}[tail]
+
+
+def to_quantity(text: str) -> Amount:
+    """Return `quantity(text)`. Raise EvalError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise errors.EvalError(str(error)) from error
+
+
+def as_integer(value: Amount) -> int:
+    """Return `quantity.asInteger()`. Raise EvalError for what Kubernetes keeps in another form."""
+    if value.integer is None:
+        raise errors.EvalError("cannot convert value to integer")
+    return value.integer
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
+    "quantity": to_quantity,
+    "isQuantity": lambda text: values.is_accepted(to_quantity, text),
+    "sign": lambda value: (value.nanos > 0) - (value.nanos < 0),
+    "asInteger": as_integer,
+    "isInteger": lambda value: value.integer is not None,
+    "asApproximateFloat": lambda value: value.nanos / quantity.NANOS,
+    "add": lambda left, right: left.plus(right),
+    "sub": lambda left, right: left.plus(right, -1),
+}

@@ -3,7 +3,12 @@
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from typing import Final
+
+from drakit_cluster.cel import errors
+from drakit_cluster.cel.evaluation import values
+from drakit_cluster.cel.evaluation.values import Value
 
 NUMBER_MAX: Final = 2**64 - 1
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
@@ -33,9 +38,7 @@ class Semver:
         return isinstance(other, Semver) and self.rank == other.rank
 
     def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Semver):
-            return NotImplemented
-        return self.rank < other.rank
+        return self.rank < other.rank if isinstance(other, Semver) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.rank)
@@ -43,7 +46,7 @@ class Semver:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
-    """A version from its text, strictly. Raises ValueError."""
+    """Return the version that a text is, strictly. Raise ValueError."""
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)
@@ -63,7 +66,7 @@ def parse(text: str) -> Semver:
 
 
 def normalize(text: str) -> str:
-    """The text with a leading `v` and leading zeros removed and missing parts filled with 0. Raises ValueError."""
+    """Return the text with a leading `v` and leading zeros removed and missing parts filled with 0. Raise ValueError."""
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < _FULL:
         if "+" in parts[-1] or "-" in parts[-1]:
@@ -103,3 +106,20 @@ def _pre_release(text: str) -> Identifier:
     if not _DIGITS.fullmatch(text):
         return (1, 0, text)
     return (0, _number(text, "prerelease"), "")
+
+
+def to_semver(text: str, normalized: bool = False) -> Semver:  # noqa: FBT001, FBT002 - an argument of CEL
+    """Return `semver(text, normalized)`. Raise EvalError."""
+    try:
+        return parse(normalize(text) if normalized else text)
+    except ValueError as error:
+        raise errors.EvalError(str(error)) from error
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
+    "semver": to_semver,
+    "isSemver": lambda *args: values.is_accepted(to_semver, *args),
+    "major": lambda version: version.major,
+    "minor": lambda version: version.minor,
+    "patch": lambda version: version.patch,
+}

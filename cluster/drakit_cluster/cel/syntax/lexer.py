@@ -5,6 +5,7 @@ import enum
 import re
 from typing import Final
 
+from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
 
 _ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"
@@ -50,22 +51,14 @@ class Token:
     offset: int
 
 
-class LexError(ValueError):
-    """The text has no word or no value at `offset`."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.offset = offset
-
-
 def tokens(source: str) -> list[Token]:
-    """The words of the source, an END last. Raises LexError at a character that starts no word."""
+    """Return the words of the source, an END last. Raise SourceError at a character that starts no word."""
     found: list[Token] = []
     position = 0
     while position < len(source):
         match = _TOKEN.match(source, position)
         if match is None or match.lastgroup is None:
-            raise LexError(f"token recognition error at: '{source[position]}'", position)
+            raise errors.SourceError(f"Syntax error: token recognition error at: '{source[position]}'", position)
         if match.lastgroup != "space":
             found.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
         position = match.end()
@@ -74,26 +67,26 @@ def tokens(source: str) -> list[Token]:
 
 
 def number(token: Token, *, negative: bool) -> values.Value:
-    """The value of a numeric word; a minus belongs to it. Raises LexError when it does not fit into 64 bits."""
+    """Return the value of a numeric word; a minus belongs to it. Raise SourceError when it does not fit into 64 bits."""
     sign = "-" if negative else ""
     if token.kind is Kind.FLOAT:
         value = float(sign + token.text)
         if value in (float("inf"), float("-inf")):
-            raise LexError("invalid double literal", token.offset)
+            raise errors.SourceError("Syntax error: invalid double literal", token.offset)
         return value
     digits = token.text.rstrip("uU") if token.kind is Kind.UINT else token.text
     whole = int(sign + digits, 16 if digits.startswith("0x") else 10)
     if token.kind is Kind.UINT:
         if whole > values.UINT_MAX:
-            raise LexError("invalid uint literal", token.offset)
+            raise errors.SourceError("Syntax error: invalid uint literal", token.offset)
         return values.Uint(whole)
     if not values.INT_MIN <= whole <= values.INT_MAX:
-        raise LexError("invalid int literal", token.offset)
+        raise errors.SourceError("Syntax error: invalid int literal", token.offset)
     return whole
 
 
 def text(token: Token) -> str | bytes:
-    """The value of a string or bytes word. Raises LexError for an escape that is no character."""
+    """Return the value of a string or bytes word. Raise SourceError for an escape that is no character."""
     body = token.text
     binary = body[0] in "bB"
     body = body[1:] if binary else body
@@ -107,26 +100,17 @@ def text(token: Token) -> str | bytes:
 
 
 def _bytes(body: str, offset: int) -> bytes:
-    pieces: list[bytes] = []
-    last = 0
-    for match in _ESCAPES.finditer(body):
-        pieces.append(body[last : match.start()].encode())
-        pieces.append(_octet(match.group(), offset))
-        last = match.end()
-    pieces.append(body[last:].encode())
-    return b"".join(pieces)
-
-
-def _octet(escape: str, offset: int) -> bytes:
-    if escape[1] in "uU":
-        raise LexError("unable to unescape string", offset)
-    return bytes([_code(escape)])
+    pieces = _ESCAPES.split(body)
+    escapes = [match.group() for match in _ESCAPES.finditer(body)]
+    if any(escape[1] in "uU" for escape in escapes):
+        raise errors.SourceError("Syntax error: unable to unescape string", offset)
+    return pieces[0].encode() + b"".join(bytes([_code(escape)]) + text.encode() for escape, text in zip(escapes, pieces[1:], strict=True))
 
 
 def _character(escape: str, offset: int) -> str:
     code = _code(escape)
     if code in _SURROGATES or code >= _CODE_POINTS:
-        raise LexError("unable to unescape string", offset)
+        raise errors.SourceError("Syntax error: unable to unescape string", offset)
     return chr(code)
 
 

@@ -1,239 +1,139 @@
 """The macros of CEL: calls that are rewritten while parsing.
 
-The standard ones, optional values' `optMap` and `optFlatMap`, `cel.bind`, `sortBy`, and those with two variables, which are the
+The standard ones, `optMap` and `optFlatMap` of optional values, `cel.bind`, `sortBy`, and those with two variables, which are the
 macros of Kubernetes' base environment.
 """
 
-import itertools
 from collections.abc import Callable
-from typing import Any, Final, TypedDict
+from typing import Final
 
-from drakit_cluster.cel.syntax import syntax
-from drakit_cluster.cel.syntax.syntax import Expr
+from drakit_cluster.cel import errors
+from drakit_cluster.cel.syntax import tree
+from drakit_cluster.cel.syntax.tree import Call, Expr, Ident, ListExpr, Literal
 
 ACCU: Final = "@result"
-UNUSED: Final = "#unused"
 _SORT_INPUT: Final = "@__sortBy_input__"
-_INSERT: Final = "cel.@mapInsert"
-
-
-class MacroError(ValueError):
-    """A macro was given something it cannot expand, at `offset`."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.offset = offset
-
-
-class Place(TypedDict):
-    """What tells a node from the others."""
-
-    number: int
-    offset: int
-
-
-class Maker:
-    """Makes nodes with numbers of their own, all at the offset of the call being expanded."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self.offset = 0
-
-    def place(self, offset: int | None = None) -> Place:
-        """The number and the offset of a new node."""
-        return Place(number=next(self._numbers), offset=self.offset if offset is None else offset)
-
-    def literal(self, value: Any) -> Expr:
-        return syntax.Literal(**self.place(), value=value)
-
-    def ident(self, name: str) -> Expr:
-        return syntax.Ident(**self.place(), name=name)
-
-    def call(self, function: str, *args: Expr, target: Expr | None = None) -> Expr:
-        return syntax.Call(**self.place(), function=function, args=args, target=target)
-
-    def list(self, *elements: Expr) -> Expr:
-        return syntax.ListExpr(**self.place(), elements=elements)
-
-    def empty_map(self) -> Expr:
-        return syntax.MapExpr(**self.place(), entries=())
-
-    def loop(self, over: Expr, variables: tuple[str, str | None], parts: tuple[Expr, Expr, Expr, Expr]) -> Expr:
-        """A loop; `parts` are init, condition, step and result."""
-        init, condition, step, result = parts
-        return syntax.Comprehension(
-            **self.place(),
-            range=over,
-            first=variables[0],
-            second=variables[1],
-            accu=ACCU,
-            init=init,
-            condition=condition,
-            step=step,
-            result=result,
-        )
-
-    def bind(self, name: str, value: Expr, result: Expr) -> Expr:
-        """`cel.bind(name, value, result)`."""
-        return syntax.Comprehension(
-            **self.place(),
-            range=self.list(),
-            first=UNUSED,
-            second=None,
-            accu=name,
-            init=value,
-            condition=self.literal(False),
-            step=self.ident(name),
-            result=result,
-        )
-
 
 Args = tuple[Expr, ...]
-Expander = Callable[[Maker, Expr, Args], Expr]
+Expander = Callable[[int, Expr, Args], Expr]
+"""Rewrites a call at an offset, from its receiver and arguments."""
 
 
-def expand(maker: Maker, function: str, target: Expr | None, args: Args) -> Expr | None:
-    """What the call is rewritten to, None if it is no macro. Raises MacroError."""
+def expand(offset: int, function: str, target: Expr | None, args: Args) -> Expr | None:
+    """Return what the call is rewritten to, None if it is no macro. Raise SourceError."""
     if target is None:
-        return _has(maker, args) if function == "has" and len(args) == 1 else None
-    if function == "bind" and len(args) == 3 and _is_cel(target):
-        return maker.bind(_name(args[0]), args[1], args[2])
+        return _has(offset, args[0]) if function == "has" and len(args) == 1 else None
+    if function == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":
+        return _bind(offset, _name(args[0]), args[1], args[2])
     expander = _MEMBERS.get((function, len(args)))
-    return None if expander is None else expander(maker, target, args)
+    return None if expander is None else expander(offset, target, args)
 
 
-def _is_cel(target: Expr) -> bool:
-    return isinstance(target, syntax.Ident) and target.name == "cel"
+def _has(offset: int, operand: Expr) -> Expr:
+    if not isinstance(operand, tree.Select) or operand.test_only:
+        raise errors.SourceError("invalid argument to has() macro", operand.offset)
+    return tree.Select(offset, operand.operand, operand.field, test_only=True)
+
+
+def _bind(offset: int, name: str, value: Expr, result: Expr) -> Expr:
+    """Return `cel.bind(name, value, result)`: a loop over nothing, whose accumulator is the variable."""
+    return tree.Comprehension(
+        offset, ListExpr(offset, ()), "#unused", None, name, value, Literal(offset, False), Ident(offset, name), result
+    )
 
 
 def _name(argument: Expr) -> str:
-    if not isinstance(argument, syntax.Ident) or argument.name.startswith("."):
-        raise MacroError("argument must be a simple name", argument.offset)
+    if not isinstance(argument, Ident) or argument.name.startswith("."):
+        raise errors.SourceError("argument must be a simple name", argument.offset)
     return argument.name
 
 
-def _variables(args: Args, count: int) -> tuple[str, str | None]:
-    names = [_name(argument) for argument in args[:count]]
+def _loop(target: Expr, variables: Args, init: Expr, step: Expr, *, condition: Expr | None = None, result: Expr | None = None) -> Expr:
+    """Return a loop over the target with one or two variables; it does not end early and gives its accumulator unless said otherwise."""
+    names = [_name(variable) for variable in variables]
     if ACCU in names:
-        raise MacroError("iteration variable overwrites accumulator variable", args[0].offset)
-    return names[0], names[1] if count > 1 else None
+        raise errors.SourceError("iteration variable overwrites accumulator variable", variables[0].offset)
+    at = init.offset
+    second = names[1] if len(names) > 1 else None
+    return tree.Comprehension(at, target, names[0], second, ACCU, init, condition or Literal(at, True), step, result or Ident(at, ACCU))
 
 
-def _has(maker: Maker, args: Args) -> Expr:
-    operand = args[0]
-    if not isinstance(operand, syntax.Select) or operand.test_only:
-        raise MacroError("invalid argument to has() macro", operand.offset)
-    return syntax.Select(**maker.place(), operand=operand.operand, field=operand.field, test_only=True)
+def _quantifier(neutral: bool) -> Expander:  # noqa: FBT001 - the value that leaves the result open
+    """Return `all` (true leaves the result open) or `exists` (false does): both end at the first other value."""
 
-
-def _all(count: int) -> Expander:
-    def expander(maker: Maker, target: Expr, args: Args) -> Expr:
-        condition = maker.call("@not_strictly_false", maker.ident(ACCU))
-        step = maker.call("_&&_", maker.ident(ACCU), args[count])
-        parts = (maker.literal(True), condition, step, maker.ident(ACCU))
-        return maker.loop(target, _variables(args, count), parts)
+    def expander(offset: int, target: Expr, args: Args) -> Expr:
+        accu = Ident(offset, ACCU)
+        open_still: Expr = Ident(offset, ACCU) if neutral else Call(offset, "!_", (Ident(offset, ACCU),))
+        step = Call(offset, "_&&_" if neutral else "_||_", (accu, args[-1]))
+        condition = Call(offset, "@not_strictly_false", (open_still,))
+        return _loop(target, args[:-1], Literal(offset, neutral), step, condition=condition)
 
     return expander
 
 
-def _exists(count: int) -> Expander:
-    def expander(maker: Maker, target: Expr, args: Args) -> Expr:
-        condition = maker.call("@not_strictly_false", maker.call("!_", maker.ident(ACCU)))
-        step = maker.call("_||_", maker.ident(ACCU), args[count])
-        parts = (maker.literal(False), condition, step, maker.ident(ACCU))
-        return maker.loop(target, _variables(args, count), parts)
+def _exists_one(offset: int, target: Expr, args: Args) -> Expr:
+    more = Call(offset, "_+_", (Ident(offset, ACCU), Literal(offset, 1)))
+    result = Call(offset, "_==_", (Ident(offset, ACCU), Literal(offset, 1)))
+    return _loop(target, args[:-1], Literal(offset, 0), _if(args[-1], more), result=result)
+
+
+def _if(condition: Expr | None, step: Expr) -> Expr:
+    """Return a step that is taken where the condition holds, or always without one."""
+    offset = step.offset
+    return step if condition is None else Call(offset, "_?_:_", (condition, step, Ident(offset, ACCU)))
+
+
+def _collect(variables: int, *, filtering: bool = False) -> Expander:
+    """Return `map`, `filter` or `transformList`: a condition may stand between the variables and what is collected."""
+
+    def expander(offset: int, target: Expr, args: Args) -> Expr:
+        keep = args[variables] if filtering or len(args) > variables + 1 else None
+        element = Ident(offset, _name(args[0])) if filtering else args[-1]
+        step = Call(offset, "_+_", (Ident(offset, ACCU), ListExpr(offset, (element,))))
+        return _loop(target, args[:variables], ListExpr(offset, ()), _if(keep, step))
 
     return expander
 
 
-def _exists_one(count: int) -> Expander:
-    def expander(maker: Maker, target: Expr, args: Args) -> Expr:
-        more = maker.call("_+_", maker.ident(ACCU), maker.literal(1))
-        step = maker.call("_?_:_", args[count], more, maker.ident(ACCU))
-        result = maker.call("_==_", maker.ident(ACCU), maker.literal(1))
-        parts = (maker.literal(0), maker.literal(True), step, result)
-        return maker.loop(target, _variables(args, count), parts)
+def _insert(*, entries: bool) -> Expander:
+    """Return `transformMap`, or `transformMapEntry` where each turn gives a map of `entries`."""
+
+    def expander(offset: int, target: Expr, args: Args) -> Expr:
+        keep = args[2] if len(args) > 3 else None
+        key: Args = () if entries else (Ident(offset, _name(args[0])),)
+        step = Call(offset, "cel.@mapInsert", (Ident(offset, ACCU), *key, args[-1]))
+        return _loop(target, args[:2], tree.MapExpr(offset, (), ()), _if(keep, step))
 
     return expander
-
-
-def _collect(maker: Maker, target: Expr, args: Args, count: int, *, keep: Expr | None, element: Expr) -> Expr:
-    step = maker.call("_+_", maker.ident(ACCU), maker.list(element))
-    if keep is not None:
-        step = maker.call("_?_:_", keep, step, maker.ident(ACCU))
-    parts = (maker.list(), maker.literal(True), step, maker.ident(ACCU))
-    return maker.loop(target, _variables(args, count), parts)
-
-
-def _map(maker: Maker, target: Expr, args: Args) -> Expr:
-    keep = args[1] if len(args) > 2 else None
-    return _collect(maker, target, args, 1, keep=keep, element=args[-1])
-
-
-def _filter(maker: Maker, target: Expr, args: Args) -> Expr:
-    return _collect(maker, target, args, 1, keep=args[1], element=maker.ident(_name(args[0])))
-
-
-def _transform_list(maker: Maker, target: Expr, args: Args) -> Expr:
-    return _collect(maker, target, args, 2, keep=_filter_of(args), element=args[-1])
-
-
-def _filter_of(args: Args) -> Expr | None:
-    return args[2] if len(args) > 3 else None
-
-
-def _transform_map(maker: Maker, target: Expr, args: Args) -> Expr:
-    return _insert(maker, target, args, (maker.ident(_name(args[0])), args[-1]))
-
-
-def _transform_entry(maker: Maker, target: Expr, args: Args) -> Expr:
-    return _insert(maker, target, args, (args[-1],))
-
-
-def _insert(maker: Maker, target: Expr, args: Args, what: Args) -> Expr:
-    step = maker.call(_INSERT, maker.ident(ACCU), *what)
-    if (keep := _filter_of(args)) is not None:
-        step = maker.call("_?_:_", keep, step, maker.ident(ACCU))
-    parts = (maker.empty_map(), maker.literal(True), step, maker.ident(ACCU))
-    return maker.loop(target, _variables(args, 2), parts)
 
 
 def _opt_map(*, flat: bool) -> Expander:
-    def expander(maker: Maker, target: Expr, args: Args) -> Expr:
+    def expander(offset: int, target: Expr, args: Args) -> Expr:
         # The target is bound to a name first, so that it is evaluated once.
         name = _name(args[0])
         held = f"@{name}#target"
-        inner = maker.bind(name, maker.call("value", target=maker.ident(held)), args[1])
-        present = inner if flat else maker.call("optional.of", inner)
-        chosen = maker.call("_?_:_", maker.call("hasValue", target=maker.ident(held)), present, maker.call("optional.none"))
-        return maker.bind(held, target, chosen)
+        inner = _bind(offset, name, Call(offset, "value", (), Ident(offset, held)), args[1])
+        present = inner if flat else Call(offset, "optional.of", (inner,))
+        has_value = Call(offset, "hasValue", (), Ident(offset, held))
+        return _bind(offset, held, target, Call(offset, "_?_:_", (has_value, present, Call(offset, "optional.none", ()))))
 
     return expander
 
 
-def _sort_by(maker: Maker, target: Expr, args: Args) -> Expr:
-    keys = _map(maker, maker.ident(_SORT_INPUT), args)
-    ordered = maker.call("@sortByAssociatedKeys", keys, target=maker.ident(_SORT_INPUT))
-    return maker.bind(_SORT_INPUT, target, ordered)
+def _sort_by(offset: int, target: Expr, args: Args) -> Expr:
+    keys = _collect(1)(offset, Ident(offset, _SORT_INPUT), args)
+    return _bind(offset, _SORT_INPUT, target, Call(offset, "@sortByAssociatedKeys", (keys,), Ident(offset, _SORT_INPUT)))
 
 
 _MEMBERS: Final[dict[tuple[str, int], Expander]] = {
-    ("all", 2): _all(1),
-    ("all", 3): _all(2),
-    ("exists", 2): _exists(1),
-    ("exists", 3): _exists(2),
-    ("exists_one", 2): _exists_one(1),
-    ("exists_one", 3): _exists_one(2),
-    ("existsOne", 3): _exists_one(2),
-    ("map", 2): _map,
-    ("map", 3): _map,
-    ("filter", 2): _filter,
-    ("transformList", 3): _transform_list,
-    ("transformList", 4): _transform_list,
-    ("transformMap", 3): _transform_map,
-    ("transformMap", 4): _transform_map,
-    ("transformMapEntry", 3): _transform_entry,
-    ("transformMapEntry", 4): _transform_entry,
+    **dict.fromkeys([("all", 2), ("all", 3)], _quantifier(True)),
+    **dict.fromkeys([("exists", 2), ("exists", 3)], _quantifier(False)),
+    **dict.fromkeys([("exists_one", 2), ("exists_one", 3), ("existsOne", 3)], _exists_one),
+    **dict.fromkeys([("map", 2), ("map", 3)], _collect(1)),
+    ("filter", 2): _collect(1, filtering=True),
+    **dict.fromkeys([("transformList", 3), ("transformList", 4)], _collect(2)),
+    **dict.fromkeys([("transformMap", 3), ("transformMap", 4)], _insert(entries=False)),
+    **dict.fromkeys([("transformMapEntry", 3), ("transformMapEntry", 4)], _insert(entries=True)),
     ("optMap", 2): _opt_map(flat=False),
     ("optFlatMap", 2): _opt_map(flat=True),
     ("sortBy", 2): _sort_by,

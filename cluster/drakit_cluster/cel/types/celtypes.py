@@ -1,7 +1,8 @@
-"""The types of CEL as the checker sees them."""
+"""The types of CEL, and which fit which (language definition, "Type checking")."""
 
-import dataclasses
 import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 
@@ -28,7 +29,7 @@ class Kind(enum.Enum):
     UINT = "uint"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Type:
     """A type; `name` for opaque types, structs and type parameters, `parameters` for lists, maps and opaque types."""
 
@@ -37,7 +38,7 @@ class Type:
     parameters: tuple["Type", ...] = ()
 
     def __str__(self) -> str:
-        inner = ", ".join(str(parameter) for parameter in self.parameters)
+        inner = ", ".join(map(str, self.parameters))
         label = self.name or self.kind.value
         return f"{label}({inner})" if inner else label
 
@@ -46,8 +47,16 @@ class Type:
         """Whether the type says nothing: everything is assignable to it, and it to everything."""
         return self.kind in _WILD
 
+    @property
+    def optional_value(self) -> "Type | None":
+        """What an optional type holds, None for any other type."""
+        return self.parameters[0] if self.name == OPTIONAL_NAME else None
+
 
 _WILD: Final = frozenset({Kind.ANY, Kind.DYN, Kind.ERROR})
+_NULLABLE: Final = frozenset({Kind.NULL, Kind.DURATION, Kind.TIMESTAMP, Kind.OPAQUE, Kind.STRUCT})
+_COMPOUND: Final = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE})
+OPTIONAL_NAME: Final = "optional_type"
 
 ANY: Final = Type(Kind.ANY)
 BOOL: Final = Type(Kind.BOOL)
@@ -61,7 +70,6 @@ NULL: Final = Type(Kind.NULL)
 STRING: Final = Type(Kind.STRING)
 TIMESTAMP: Final = Type(Kind.TIMESTAMP)
 UINT: Final = Type(Kind.UINT)
-
 QUANTITY: Final = Type(Kind.STRUCT, "kubernetes.Quantity")
 SEMVER: Final = Type(Kind.STRUCT, "kubernetes.Semver")
 URL: Final = Type(Kind.STRUCT, "kubernetes.URL")
@@ -70,34 +78,105 @@ DEVICE: Final = Type(Kind.STRUCT, "kubernetes.DRADevice")
 IP: Final = Type(Kind.OPAQUE, "net.IP")
 CIDR: Final = Type(Kind.OPAQUE, "net.CIDR")
 
-OPTIONAL_NAME: Final = "optional_type"
-
 
 def list_of(element: Type) -> Type:
-    """`list(element)`."""
+    """Return `list(element)`."""
     return Type(Kind.LIST, "", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """`map(key, value)`."""
+    """Return `map(key, value)`."""
     return Type(Kind.MAP, "", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """`optional_type(value)`."""
+    """Return `optional_type(value)`."""
     return Type(Kind.OPAQUE, OPTIONAL_NAME, (value,))
 
 
 def type_of(value: Type) -> Type:
-    """`type(value)`, the type of a type."""
+    """Return `type(value)`, the type of a type."""
     return Type(Kind.TYPE, "", (value,))
 
 
 def param(name: str) -> Type:
-    """A type parameter."""
+    """Return a type parameter."""
     return Type(Kind.PARAM, name)
 
 
-def unwrap_optional(value: Type) -> Type | None:
-    """What an optional type holds, None for any other type."""
-    return value.parameters[0] if value.kind is Kind.OPAQUE and value.name == OPTIONAL_NAME else None
+Bindings = dict[Type, Type]
+"""What each type parameter stands for so far."""
+
+
+def assign_all(bindings: Bindings, given: Iterable[Type], wanted: Iterable[Type]) -> Bindings | None:
+    """Return the bindings under which each given type may stand where the wanted one is, None if there are none."""
+    extended = dict(bindings)
+    given, wanted = tuple(given), tuple(wanted)
+    fit = len(given) == len(wanted) and all(_assignable(extended, one, other) for one, other in zip(given, wanted, strict=True))
+    return extended if fit else None
+
+
+def most_general(first: Type, second: Type) -> Type:
+    """Return the less specific of two types that unify."""
+    return first if _less_specific(first, second) else second
+
+
+def substitute(bindings: Bindings, value: Type, *, unbound: Type | None = None) -> Type:
+    """Return the type with its parameters replaced; those without a binding by `unbound`, where that is given."""
+    if value in bindings:
+        return substitute(bindings, bindings[value], unbound=unbound)
+    if value.kind is Kind.PARAM:
+        return value if unbound is None else unbound
+    if not value.parameters:
+        return value
+    inner = tuple(substitute(bindings, parameter, unbound=unbound) for parameter in value.parameters)
+    return Type(value.kind, value.name, inner)
+
+
+def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
+    if given == wanted:
+        return True
+    if wanted.kind is Kind.PARAM and (verdict := _bind(bindings, wanted, given)) is not None:
+        return verdict
+    if given.kind is Kind.PARAM:
+        return _bind(bindings, given, wanted) is True
+    if given.wild or wanted.wild or (given.kind is Kind.NULL and wanted.kind in _NULLABLE):
+        return True
+    if given.kind is not wanted.kind or given.name != wanted.name:
+        return False
+    pairs = zip(given.parameters, wanted.parameters, strict=True) if given.kind in _COMPOUND else ()
+    return all(_assignable(bindings, one, other) for one, other in pairs)
+
+
+def _bind(bindings: Bindings, parameter: Type, value: Type) -> bool | None:
+    """Let the parameter stand for the value: True if it can, False if it stands for something else, None if unsettled."""
+    known = bindings.get(parameter)
+    if known == value:
+        return True
+    if known is not None:
+        if not _assignable(bindings, value, known):
+            return False
+        bindings[parameter] = most_general(value, known)
+        return True
+    if _occurs(bindings, parameter, value):
+        return None
+    bindings[parameter] = value
+    return True
+
+
+def _occurs(bindings: Bindings, parameter: Type, value: Type) -> bool:
+    if parameter == value:
+        return True
+    if value.kind is Kind.PARAM:
+        return value in bindings and _occurs(bindings, parameter, bindings[value])
+    return any(_occurs(bindings, parameter, inner) for inner in value.parameters)
+
+
+def _less_specific(first: Type, second: Type) -> bool:
+    if first.wild or first.kind is Kind.PARAM:
+        return first is not ERROR
+    if second.wild or second.kind is Kind.PARAM or first.kind is not second.kind or first.name != second.name:
+        return False
+    if first.kind is Kind.TYPE:
+        return True
+    return all(_less_specific(one, other) for one, other in zip(first.parameters, second.parameters, strict=True))

@@ -1,0 +1,209 @@
+"""Selectors: expressions compiled once, evaluated on devices, and both kept.
+
+A device is `device` in an expression: attributes and capacities by domain and id. A name without a domain belongs to the driver's domain.
+Lists count only where their gate is on; a device with an attribute that cannot be read has no verdict at all.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from drakit_cluster.cel import errors, estimate
+from drakit_cluster.cel.evaluation import build, paths, values
+from drakit_cluster.cel.evaluation.values import Value
+from drakit_cluster.cel.functions import quantities, semver
+from drakit_cluster.cel.syntax import parser
+from drakit_cluster.cel.types import celtypes, checker, declarations, validators
+from drakit_cluster.cel.types.declarations import EnvType
+from drakit_cluster.objects import devices, features
+from drakit_cluster.objects.json_types import Json, Object
+
+LENGTH_LIMIT: Final = 10 * 1024
+"""The longest expression that the API takes, in bytes (`CELSelectorExpressionMaxLength`)."""
+COST_LIMIT: Final = 1_000_000
+"""What an expression may cost, estimated and spent (`CELSelectorExpressionMaxCost`)."""
+_FRAMES: Final = 6000
+"""Python's frames that 250 levels of the deepest construct need, twice over."""
+_CACHED: Final = 4096
+_Key = TypeVar("_Key")
+_Held = TypeVar("_Held")
+
+
+def with_deep_stack(work: Callable[[], _Held]) -> _Held:
+    """Return what `work` returns, with room for the 250 levels that Kubernetes allows. Raise RecursionError if that is not enough.
+
+    The limit is raised for the whole process, once such an expression turns up: Python functions that call each other take no room on
+    the C stack, so a higher limit costs other code nothing.
+    """
+    try:
+        return work()
+    except RecursionError:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
+        return work()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The feature gates that selectors depend on."""
+
+    consumable_capacity: bool = True
+    list_type_attributes: bool = False
+
+    @classmethod
+    def of(cls, gates: features.FeatureGates) -> "Gates":
+        return cls(
+            consumable_capacity=gates.on(features.Gate.CONSUMABLE_CAPACITY),
+            list_type_attributes=gates.on(features.Gate.LIST_TYPE_ATTRIBUTES),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A selector ready to run. `max_cost` is its worst case; above `COST_LIMIT` the API refuses it."""
+
+    expression: str
+    output: str
+    max_cost: int
+    _run: paths.Run = field(repr=False)
+    _slots: int = field(repr=False)
+
+    def evaluate(self, device: dict[str, Value], limit: int = COST_LIMIT) -> tuple[bool, int]:
+        """Return the verdict on a device, and what it cost. Raise RunError."""
+        frame = paths.Frame(device, self._slots, limit)
+        try:
+            verdict = self._run(frame)
+            frame.afford()
+        except (errors.EvalError, errors.BudgetError) as error:
+            raise errors.RunError(str(error)) from error
+        if not isinstance(verdict, bool):
+            raise errors.RunError(f"CEL result of type {type(verdict).__name__} could not be converted to bool")
+        return verdict, frame.cost
+
+
+def _compile(expression: str, gates: Gates, env_type: EnvType) -> Compiled:
+    if len(expression.encode()) > LENGTH_LIMIT:
+        raise errors.CompileError(f"expression is longer than {LENGTH_LIMIT} bytes")
+    environment = declarations.environment(gates, env_type)
+    try:
+        checked = checker.check(expression, parser.parse(expression), environment)
+        validators.validate(expression, checked)
+        output = _output(checked, environment)
+        run, slots = build.build(checked)
+    except errors.CompileError as error:
+        message = str(error)
+        raise errors.CompileError(f"compilation failed: {message}" if message.startswith("ERROR:") else message) from error
+    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked), _run=run, _slots=slots)
+
+
+def _output(checked: checker.Checked, environment: declarations.Environment) -> str:
+    """Return the type of the whole expression. Raise CompileError unless it is bool or may be."""
+    output = checked.types[checked.root]
+    if output not in (celtypes.BOOL, celtypes.ANY, environment.attribute):
+        raise errors.CompileError(f"must evaluate to bool or the unknown type, not {output}")
+    return str(output)
+
+
+class Selectors:
+    """Compiles and evaluates selectors under one set of feature gates. Every method may be called from any thread."""
+
+    def __init__(self, gates: Gates | features.FeatureGates | None = None, cost_limit: int = COST_LIMIT) -> None:
+        self._gates = Gates.of(gates) if isinstance(gates, features.FeatureGates) else gates or Gates()
+        self._limit = cost_limit
+        self._lock = threading.Lock()
+        self._compiled: dict[tuple[str, EnvType], Compiled | str] = {}
+        self._devices: dict[devices.DeviceView, dict[str, Value]] = {}
+
+    def compile(self, expression: str, env_type: EnvType = EnvType.NEW) -> Compiled:
+        """Return the compiled expression; a failure is kept as well. Raise CompileError."""
+        key = (expression, env_type)
+        known = self._compiled.get(key)
+        if known is None:
+            known = self._keep(self._compiled, key, self._try(expression, env_type))
+        if isinstance(known, str):
+            raise errors.CompileError(known)
+        return known
+
+    def _try(self, expression: str, env_type: EnvType) -> Compiled | str:
+        try:
+            return with_deep_stack(lambda: _compile(expression, self._gates, env_type))
+        except errors.CompileError as error:
+            return str(error)
+        except RecursionError:
+            return "compilation failed: the expression is nested too deeply"
+
+    def matches(self, expression: str, device: devices.DeviceView) -> bool:
+        """Return the verdict of a stored expression on a device. Raise CompileError or RunError."""
+        return self.verdict(self.compile(expression, EnvType.STORED), device)
+
+    def verdict(self, compiled: Compiled, device: devices.DeviceView) -> bool:
+        """Return the verdict of a compiled expression on a device. Raise RunError."""
+        variables = self._variables(device)
+        try:
+            return with_deep_stack(lambda: compiled.evaluate(variables, self._limit))[0]
+        except RecursionError as error:
+            raise errors.RunError("the expression is nested too deeply") from error
+
+    def _variables(self, device: devices.DeviceView) -> dict[str, Value]:
+        known = self._devices.get(device)
+        if known is None:
+            known = self._keep(self._devices, device, _read_device(device, lists=self._gates.list_type_attributes))
+        return known
+
+    def _keep(self, cache: dict[_Key, _Held], key: _Key, value: _Held) -> _Held:
+        """Add an entry to a cache, in place of the oldest where it is full."""
+        with self._lock:
+            if len(cache) >= _CACHED:
+                del cache[next(iter(cache))]
+            cache[key] = value
+        return value
+
+
+def _read_device(view: devices.DeviceView, *, lists: bool) -> dict[str, Value]:
+    """Return the variable `device`. Raise RunError when an attribute or a capacity cannot be read."""
+    attributes, capacity = values.DomainMap(), values.DomainMap()
+    for name, attribute in view.attributes.items():
+        _place(attributes, view.driver, name, _attribute(name, attribute, lists=lists))
+    for name, amount in view.capacity.items():
+        try:
+            _place(capacity, view.driver, name, quantities.parse(amount))
+        except ValueError as error:
+            raise errors.RunError(f"capacity {name}: {error}") from error
+    return {
+        "driver": view.driver,
+        "allowMultipleAllocations": view.allow_multiple_allocations,
+        "attributes": attributes,
+        "capacity": capacity,
+    }
+
+
+def _place(domains: values.DomainMap, driver: str, name: str, value: Value) -> None:
+    domain, slash, key = name.partition("/")
+    domains.setdefault(domain if slash else driver, {})[key if slash else name] = value
+
+
+def _attribute(name: str, attribute: Mapping[str, Json], *, lists: bool) -> Value:
+    for kind in (*(("ints", "bools", "strings", "versions") if lists else ()), "int", "bool", "string", "version"):
+        value = attribute.get(kind)
+        if value is None:
+            continue
+        try:
+            if kind == "versions":
+                return [semver.parse(str(item)) for item in value] if isinstance(value, list) else []
+            return semver.parse(str(value)) if kind == "version" else value
+        except ValueError as error:
+            raise errors.RunError(f"attribute {name}: parse semantic version: {error}") from error
+    raise errors.RunError(f"attribute {name}: unsupported attribute value")
+
+
+def conformance(expression: str, device: devices.DeviceView, gates: features.FeatureGates, env_type: str) -> Object:
+    """Return what Kubernetes' recorded runs say of one expression and one device: an outcome, and the verdict if there is one."""
+    selectors = Selectors(gates)
+    kind = EnvType.NEW if env_type.startswith(EnvType.NEW.value) else EnvType.STORED
+    try:
+        return {"outcome": "match", "match": selectors.verdict(selectors.compile(expression, kind), device)}
+    except errors.CompileError as error:
+        return {"outcome": "compileError", "error": str(error)}
+    except errors.RunError as error:
+        return {"outcome": "matchError", "error": str(error)}
