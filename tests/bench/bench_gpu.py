@@ -1,7 +1,7 @@
 """A hundred claims at once on eight GPUs whose hardware steps take 50 ms each, through engine, journal, locks and CDI files on this disk.
 
 The floor is what no driver can do without: the steps of one GPU, one after the other. Beside the time of each claim it prints how many GPUs were at
-work at the same time, and what drakit itself costs, with steps that take no time.
+work at the same time, the NVML calls of a claim, and what drakit itself costs, with steps that take no time.
 """
 
 import concurrent.futures
@@ -16,7 +16,7 @@ from typing import cast
 from bench import table
 from drakit.core import claim as claims
 from drakit.devices.gpu import port
-from fakes import gpu_crowd
+from fakes import gpu_crowd, nvml_calls
 
 STEP_MS = 50
 _STEPS_TO_MAKE, _STEPS_TO_REMOVE = 2, 2
@@ -92,6 +92,10 @@ def main(folder: pathlib.Path) -> None:
     """Print the floor, then both runs."""
     floor = gpu_crowd.PARTITIONS * _STEPS_TO_MAKE * STEP_MS
     sys.stdout.write(f"gpu: {'floor: 14 steps of one GPU':34} {floor:20d} ms {'':27} 1.00\n")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        *_, calls = nvml_calls.of_claims(pathlib.Path(scratch), "server-h100-pcie", *(f"gpu-2-mig-2g20gb-14-{start}" for start in (0, 2)))
+    sys.stdout.write(f"gpu: NVML calls of a MIG claim: plan {calls.plan.total()}, prepare {calls.prepare.total()}, ")
+    sys.stdout.write(f"unprepare {calls.unprepare.total()}; {calls.reads()} of plan and prepare change nothing\n")
     for milliseconds in (STEP_MS, 0):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             run(pathlib.Path(scratch), milliseconds)

@@ -1,7 +1,8 @@
 """Count what a reader has to read: lines, modules, entries of folders, and the files and functions that one prepare and one publish cross.
 
 Run it as ``.venv/bin/python tests/bench/count_house.py [ROOT]``; ROOT is a checkout, by default this one. A prepare is that of one MIG partition of a
-mock machine through the engine, a publish the first round of a publisher for that machine's devices. Both are traced by ``sys.setprofile``.
+mock machine through the engine, a publish the first round of a publisher for that machine's devices. Both are traced by ``sys.setprofile``. The mock
+hardware counts, and is also printed by itself.
 """
 
 import ast
@@ -30,6 +31,11 @@ class Crossed:
     @property
     def files(self) -> set[str]:
         return {file for file, *_ in self.functions}
+
+    @property
+    def mock_files(self) -> set[str]:
+        """The files that stand for the hardware and that a node with real hardware does not enter."""
+        return {file for file in self.files if set(pathlib.Path(file).parts) & {"mock", "machines"} or file.endswith("/devices/tables.py")}
 
     def during(self, work: Callable[[], object]) -> None:
         """Trace a call of this thread."""
@@ -109,7 +115,7 @@ def publish(folder: pathlib.Path, crossed: Crossed) -> None:
     spec = gpu.spec if hasattr(gpu, "spec") else gpu.post
     target = publishers.Target(driver=spec.driver_name, node="node-1", pool="node-1")
     publisher = publishers.Publisher(target, store=stores.FakeSliceStore(), clock=clock.SystemClock())
-    publisher.offer(spec.build(tuple).discover())
+    publisher.offer(spec.build(lambda _=None: ()).discover())
     crossed.during(publisher.reconcile)
 
 
@@ -144,6 +150,10 @@ def main() -> None:
             crossed = Crossed(root / "driver" / "drakit")
             work(pathlib.Path(folder), crossed)
         rows += [(f"{name}: files crossed", len(crossed.files)), (f"{name}: functions crossed", len(crossed.functions))]
+        rows += [
+            (f"{name}: of these, mock hardware: files", len(crossed.mock_files)),
+            (f"{name}: of these, mock hardware: functions", len([file for file, *_ in crossed.functions if file in crossed.mock_files])),
+        ]
     rows.append(("import of drakit, ms", round(import_ms("import drakit"))))
     rows.append(("import of the node's modules, ms", round(import_ms("import drakit.node.node"))))
     width = max(len(name) for name, _ in rows)

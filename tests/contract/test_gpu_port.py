@@ -48,7 +48,7 @@ def smallest(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstanc
 
 
 def whole(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
-    return max(hardware.compute_instance_profiles(gpu, instance.id), key=lambda item: item.slices)
+    return max(hardware.compute_instance_profiles(gpu, instance), key=lambda item: item.slices)
 
 
 def make(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstance, port.ComputeInstance]:

@@ -244,7 +244,7 @@ def test_a_whole_compute_instance_is_a_mig_device(bench: Bench) -> None:
     profile = min(bench.profiles(), key=lambda one: (one.slices, one.memory_mib))
     placement = bench.hardware.possible_placements(bench.gpu.uuid, profile.id)[0]
     instance = bench.hardware.create_gpu_instance(bench.gpu.uuid, profile.id, placement)
-    whole = max(bench.hardware.compute_instance_profiles(bench.gpu.uuid, instance.id), key=lambda one: one.slices)
+    whole = max(bench.hardware.compute_instance_profiles(bench.gpu.uuid, instance), key=lambda one: one.slices)
     compute = bench.hardware.create_compute_instance(bench.gpu.uuid, instance.id, whole.id)
     assert list(bench.hardware.compute_instances(bench.gpu.uuid, instance.id)) == [compute]
     with pytest.raises(port.CallError) as in_use:

@@ -274,7 +274,7 @@ def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
 def admin_makes(hardware: mock_gpus.MockGpus, partition: partitioning.Partition) -> None:
     (gpu,) = hardware.gpus()
     made = hardware.create_gpu_instance(gpu.uuid, partition.profile.id, partition.placement)
-    whole = max(hardware.compute_instance_profiles(gpu.uuid, made.id), key=lambda item: item.slices)
+    whole = max(hardware.compute_instance_profiles(gpu.uuid, made), key=lambda item: item.slices)
     hardware.create_compute_instance(gpu.uuid, made.id, whole.id)
 
 

@@ -19,12 +19,13 @@ from typing import Any, cast
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
+from drakit.core import driver as drivers
 from drakit.core import names, ports, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.cdi import driver_root
 from drakit.devices.gpu.inventory import discovery
-from drakit.devices.gpu.mig import ownership_markers
+from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.devices.gpu.sharing import gpu_settings, share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
@@ -35,7 +36,7 @@ from fakes import claim_source, gpu_node, world
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
-BY_LINE = (child_daemons.__file__, daemon_folder.__file__, ownership_markers.__file__)
+BY_LINE = (child_daemons.__file__, daemon_folder.__file__, instances.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,7 +222,7 @@ def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driv
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
         options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else share_policy.NOT_SHARED),
-        resources=gpu_driver.HostResources(daemons=daemons, made=ownership_markers.MarkerStore(folder=life.folder / "made")),
+        resources=gpu_driver.HostResources(daemons=daemons, made=instances.MarkerStore(folder=life.folder / "made")),
         pause=lambda _: None,
     )
 
@@ -259,6 +260,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
             device_locks=device_locks,
             locks_of_claims=locks.FileLocks(life.folder / "data", "claims", disposable=True),
         )
+        drivers.open_driver(author, served.planner.planned)
         recovery.recover(served, journaled, files, sweep_orphans=True)
         home = driver_context.NodeDriverContext(
             author,

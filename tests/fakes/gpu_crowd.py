@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
+from drakit.core import driver as drivers
 from drakit.core import names, quantity
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
@@ -93,6 +94,7 @@ def crowd(
             device_locks=locks.FileLocks(folder / "data"),
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
+        drivers.open_driver(driver, served.planner.planned)
         yield Crowd(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted), source=source, journal=memory)
 
 

@@ -113,11 +113,16 @@ class GpuNode:
             health=self.health,
             pause=self.pauses.append,
         )
+        driver.open_driver(self.driver, self.planned)
         return self.driver
 
-    def intents(self) -> list[records.Record]:
-        """The intents of all grants in the journal."""
-        return [kept.grant.intent for kept in self.journal.values()]
+    def intents(self, claim: names.ClaimUid | None = None) -> list[records.Record]:
+        """The intents of all grants in the journal, or of one claim's."""
+        return [kept.grant.intent for kept in self.journal.values() if claim in {None, kept.grant.claim.uid}]
+
+    def planned(self, wanted: device.Device) -> list[records.Record]:
+        """The intents of a device's grants."""
+        return [kept.grant.intent for kept in self.journal.values() if kept.grant.device.name == wanted.name]
 
     def device(self, name: str) -> device.Device:
         """A flat device that is offered now; raises ClaimError for one that is not, as the engine does."""

@@ -23,6 +23,13 @@ class ApiServer:
     lacks: frozenset[str] = frozenset()
 
 
+class Intents(Protocol):
+    """Reads the intents that a driver's journal holds."""
+
+    def __call__(self, claim: names.ClaimUid | None = None, /) -> Iterable[records.Record]:
+        """Return the intents of one claim's grants, or of all grants (cost grows with their number)."""
+
+
 class Journal(Protocol):
     """Crash-safe memory of claims (drakit.journal).
 

@@ -8,18 +8,16 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drakit.core import config, errors, inventory, records
+from drakit.core import config, errors, inventory, names, ports, records
 from drakit.core import driver as drivers
 from drakit.devices import machines
 
 if TYPE_CHECKING:
     from drakit.devices.tpu import machine
 
-Intents = Callable[[], Iterable[records.Record]]
 
-
-def no_intents() -> Iterable[records.Record]:
-    """The intents of a node on which nothing was prepared."""
+def no_intents(_: names.ClaimUid | None = None) -> Iterable[records.Record]:
+    """Return the intents of a node without prepared claims."""
     return ()
 
 
@@ -35,7 +33,7 @@ class Order:
     node: str
     driver_name: str | None = None
     machine: machines.Choice | None = None
-    intents: Intents = no_intents
+    intents: ports.Intents = no_intents
     netns: str | None = None
     options: object = None
 

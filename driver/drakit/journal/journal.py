@@ -75,10 +75,10 @@ class Journal:
         with self._reading() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in store.all_rows(database))
 
-    def intents(self) -> Sequence[records.Record]:
-        """The intents of all grants, oldest claim first, without reading anything else of them; raises JournalError."""
+    def intents(self, claim: names.ClaimUid | None = None) -> Sequence[records.Record]:
+        """The intents of one claim's grants, or of all, oldest claim first, without reading anything else of them; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.intent(*row) for row in store.intents(database))
+            return tuple(codec.intent(*row) for row in store.intents(database, claim))
 
     def counts(self) -> dict[lifecycle.State, int]:
         """How many claims are in each state; raises JournalError."""

@@ -63,8 +63,12 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
     return _grouped(connection.execute(_SELECT_ALL))
 
 
-def intents(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
-    """Claim, position and intent of every grant, oldest claim first."""
+def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None) -> Iterator[tuple[str, int, str]]:
+    """Claim, position and intent of every grant, or of one claim's, oldest claim first."""
+    if claim is not None:
+        return connection.execute(
+            "SELECT uid, position, intent FROM claims JOIN grants ON claim = seq WHERE uid = ? ORDER BY position", (claim,)
+        )
     return connection.execute("SELECT uid, position, intent FROM claims JOIN grants ON claim = seq ORDER BY seq, position")
 
 

@@ -20,7 +20,7 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-Intents = Callable[[], Iterable[records.Record]]
+Intents = ports.Intents
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,8 +129,8 @@ class LocalNode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         self.close()
 
-    def _intents(self) -> Iterable[records.Record]:
-        return self.journal.intents()
+    def _intents(self, claim: names.ClaimUid | None = None, /) -> Iterable[records.Record]:
+        return self.journal.intents(claim)
 
 
 def _locks(home: pathlib.Path) -> tuple[ports.Locks, ports.Locks]:

@@ -94,7 +94,9 @@ def destroy_instance(library: cells.Library, handle: object) -> None:
 
 
 def compute_profile(library: cells.Library, handle: object, enum: object, engines: object, pointer: object) -> int | None:
-    found = {item.enum: item for item in library.hardware.compute_instance_profiles(*library.instance(handle))}
+    gpu, identity = library.instance(handle)
+    instance = next(item for item in library.hardware.gpu_instances(gpu) if item.id == identity)
+    found = {item.enum: item for item in library.hardware.compute_instance_profiles(gpu, instance)}
     if cells.number(engines) != 0 or cells.number(enum) not in found:
         return cells.NOT_SUPPORTED
     most = max(item.slices for item in found.values())

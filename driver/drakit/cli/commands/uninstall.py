@@ -192,7 +192,7 @@ def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
 
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
-    made = family.spec.build(tuple)
+    made = family.spec.build(registry.no_intents)
     return made.leftovers() if isinstance(made, advanced.Removable) else ()
 
 

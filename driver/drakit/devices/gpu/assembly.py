@@ -1,12 +1,12 @@
 """Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
-from drakit.core import errors
+from drakit.core import errors, ports
 from drakit.devices import machines
 from drakit.devices.gpu import driver, host, port, settings
 from drakit.devices.gpu.cdi import driver_files, driver_root
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery
-from drakit.devices.gpu.mig import ownership_markers
+from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
 from drakit.devices.gpu.sharing import share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons, pod_daemons
@@ -18,7 +18,7 @@ _MARKERS = "instances"
 
 
 def assemble(
-    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: discovery.Intents
+    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: ports.Intents
 ) -> driver.GpuDriver:
     """Return the driver; raises SettingsError for contradicting settings, HardwareError when the hardware cannot be opened.
 
@@ -44,7 +44,7 @@ def assemble(
         resources=driver.HostResources(
             files=driver_files.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
-            made=ownership_markers.MarkerStore(folder=options.home / _MARKERS if options.home else None),
+            made=instances.MarkerStore(folder=options.home / _MARKERS if options.home else None),
             # A mock machine's daemons serve no CUDA program, and need no privilege.
             daemons=_daemons(options, root, own_shm=machine is None),
         ),

@@ -11,13 +11,14 @@ Prepare turns MIG mode on for a partition and off for a whole GPU where that nee
 the driver never changes it. A GPU that never answered is not offered; the others are.
 """
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from drakit.core import advanced, errors, inventory, records
+from drakit.core import advanced, errors, inventory, names, ports, records
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -26,7 +27,7 @@ from drakit.devices.gpu import config, host, identity, metrics, port
 from drakit.devices.gpu.cdi import container_edits, driver_files
 from drakit.devices.gpu.health import faults, monitor
 from drakit.devices.gpu.inventory import attributes, discovery
-from drakit.devices.gpu.mig import instances, ownership_markers
+from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit.devices.gpu.sharing.mps import child_daemons
 from drakit.devices.gpu.sharing.mps import port as mps_port
@@ -34,12 +35,11 @@ from drakit.devices.gpu.sharing.mps import port as mps_port
 NAME = "gpu.drakit.dev"
 
 Grant = drivers.Grant[config.AnyConfig]
-Intents = discovery.Intents
 
 _log = logging.getLogger(__name__)
 
 
-def no_intents() -> Sequence[records.Record]:
+def no_intents(_: names.ClaimUid | None = None) -> Sequence[records.Record]:
     """Return no intents: those of a node without prepared claims."""
     return ()
 
@@ -55,7 +55,7 @@ class HostResources:
     files: driver_files.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
     daemons: mps_port.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
-    made: ownership_markers.MarkerStore = dataclasses.field(default_factory=ownership_markers.MarkerStore)
+    made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         hardware: port.GpuPort,
         *,
         name: str = NAME,
-        intents: Intents = no_intents,
+        intents: ports.Intents = no_intents,
         options: discovery.DiscoveryOptions | None = None,
         resources: HostResources | None = None,
         health: HealthOptions | None = None,
@@ -166,11 +166,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         settings, ConfigError for parameters that this GPU does not support or a claim may not set.
         """
         wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
-        gpu = self._gpu(wanted.gpu)
-        known = self._grants_on(wanted.gpu) if wanted.shared else ()
-        if not wanted.borrowed and not gpu.is_vgpu:
-            self._check_free(grant.device.name, wanted, known)
-        settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
+        known = self._grants_of(grant.device, wanted)
+        with self._reporting_a_lost_gpu(wanted.gpu):
+            gpu = self._gpu(wanted)
+            if not wanted.borrowed and not gpu.is_vgpu:
+                self._check_free(grant.device.name, wanted, known)
+            settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
@@ -191,9 +192,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if grant.record:
                 return drivers.Prepared()
             raise errors.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
-        gpu = self._gpu(wanted.gpu)
         if not grant.record:
             self._warn_about_usage(grant)
+        with self._reporting_a_lost_gpu(wanted.gpu):
+            return self._prepare(grant, wanted, self._gpu(wanted))
+
+    def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drivers.Prepared:
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drivers.Prepared()
@@ -218,7 +222,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         settings = gpu_settings.Settings.from_record(wanted.settings)
         # Also where the intent names no daemon: after a lost journal the intent was rebuilt without its settings.
         self._resources.daemons.stop(wanted.holder)
-        if wanted.boot != self._hardware.boot_id() or self._is_held_by_others(wanted):
+        if wanted.boot != self._hardware.boot_id() or _is_held(wanted, self._grants_of(grant.device, wanted)):
             return
         gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
@@ -255,7 +259,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def _warn_about_usage(self, grant: Grant) -> None:
         if not usage_warnings.is_relevant(grant.intent):
             return
-        for notice in usage_warnings.warnings(self._intents(), grant.intent):
+        for notice in usage_warnings.warnings(self._intents(grant.claim.uid), grant.intent):
             _log.warning(
                 "claim prepared against advice",
                 extra={
@@ -269,39 +273,58 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if self._context is not None:
                 self._context.record_event(grant.claim, notice)
 
-    def _grants_on(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
-        return identity.from_intents(self._intents(), self._hardware.boot_id(), gpu=gpu)
-
-    def _is_held_by_others(self, wanted: identity.Identity) -> bool:
-        """Return whether another grant still holds the same shared device."""
-        return wanted.shared and _is_held(wanted, self._grants_on(wanted.gpu))
+    def _grants_of(self, device: devices.Device, wanted: identity.Identity) -> Sequence[identity.Identity]:
+        """Return the identities of all grants of a shared device in this boot; none of any other device."""
+        return identity.from_intents(self.planned(device), wanted.boot, gpu=wanted.gpu) if wanted.shared else ()
 
     def _make_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
         """Turn MIG mode off where drakit may. Return False only for a prepared grant whose GPU is no longer usable as a whole."""
         if gpu.is_vgpu or (self._options.whole_beside_partitions and not gpu.switches_mig_at_once):
             return True
-        if not grant.record and not instances.has_mode(self._hardware, gpu, enabled=False):
-            # An admin may have made instances since the plan; turning the mode off would destroy them.
-            self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
-            instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
         if instances.has_mode(self._hardware, gpu, enabled=False):
             return True
         if grant.record:
             return False
+        # An admin may have made instances since the plan; turning the mode off would destroy them.
+        self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
+        instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
+        if instances.has_mode(self._hardware, gpu, enabled=False):
+            return True
         if gpu.switches_mig_at_once:
             raise errors.DeviceBusyError(f"{grant.device.name} was switched to MIG mode by another process")
         raise errors.DeviceGoneError(
             f"{grant.device.name} is in MIG mode, so it cannot be used whole; its mode is the admin's, and takes a reset"
         )
 
-    def _gpu(self, uuid: port.GpuUuid) -> port.Gpu:
-        found = self._hardware.gpu(uuid)
-        if found is None:
-            raise errors.DeviceGoneError(f"{uuid} is not in this machine any more, or does not answer")
-        return found
+    def _gpu(self, wanted: identity.Identity) -> port.Gpu:
+        """Return the GPU; raises DeviceGoneError. The calls for a partition of its own show whether a GPU answers, so it is not read for one."""
+        is_used = wanted.slot is not None and not wanted.borrowed
+        gpu = self._hardware.known_gpu(wanted.gpu) if is_used else self._hardware.gpu(wanted.gpu)
+        if gpu is None:
+            raise errors.DeviceGoneError(f"{wanted.gpu} is not in this machine any more, or does not answer")
+        return gpu
+
+    @contextlib.contextmanager
+    def _reporting_a_lost_gpu(self, gpu: port.GpuUuid) -> Iterator[None]:
+        """Raise DeviceGoneError for a call that fails because the GPU no longer answers."""
+        try:
+            yield
+        except port.CallError as error:
+            if self._hardware.gpu(gpu) is None:
+                raise errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer: {error}") from error
+            raise
 
     def _check_free(self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity]) -> None:
-        for instance in instances.blocking(self._hardware, wanted):
+        """Raise DeviceBusyError for an instance in the slot, or for any on a whole GPU. The hardware rejects a slot that overlaps another one."""
+        if wanted.slot is None:
+            self._check_unblocked(device, wanted, known, instances.blocking(self._hardware, wanted))
+        elif (instance := instances.find_instance(self._hardware, wanted.slot)) is not None:
+            self._check_unblocked(device, wanted, known, (instance,))
+
+    def _check_unblocked(
+        self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity], blocking: Sequence[port.GpuInstance]
+    ) -> None:
+        for instance in blocking:
             slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
             if slot == wanted.slot and _is_held(wanted, known):
                 continue
@@ -315,7 +338,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         made = instances.find(self._hardware, slot)
         if made is None or made.to_record() == grant.record:
             return made
-        if not wanted.borrowed and self._is_held_by_others(wanted):
+        if not wanted.borrowed and _is_held(wanted, self._grants_of(grant.device, wanted)):
             return None
         raise errors.DeviceBusyError(
             f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
@@ -326,8 +349,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            marker = ownership_markers.NO_MARKER if self._is_held_by_others(wanted) else self._resources.made.of(wanted)
-            return instances.ensure(self._hardware, slot, self._pause, marker)
+            known = self._grants_of(grant.device, wanted)
+            marker = instances.NO_MARKER if _is_held(wanted, known) else self._resources.made.of(wanted)
+            try:
+                return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared)
+            except errors.DeviceBusyError:
+                overlapping = [item for item in instances.blocking(self._hardware, wanted) if not slot.is_instance(item)]
+                self._check_unblocked(grant.device.name, wanted, known, overlapping)
+                raise
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
         if published is not None and (made is None or made.uuid != published):

@@ -33,7 +33,7 @@ class Identity:
 
     ``borrowed`` is set where the grant uses an existing device and creates none: for admin access, and for a MIG device that an admin created.
     ``holder`` names the grant (claim UID, device, share id), to distinguish several grants of one device; it is empty in intents of older versions.
-    ``marked`` is set where a marker records the creation of the instance (see ``ownership_markers``). ``settings`` are the GPU settings that the
+    ``marked`` is set where a marker records the creation of the instance (see ``mig.instances``). ``settings`` are the GPU settings that the
     grant changes.
     """
 

@@ -8,10 +8,10 @@ import dataclasses
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import advanced
+from drakit.core import advanced, ports
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.health import faults
-from drakit.devices.gpu.inventory import discovery, gpu_devices
+from drakit.devices.gpu.inventory import gpu_devices
 from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.sharing.mps import port as mps_port
 
@@ -53,7 +53,7 @@ class HealthState:
 def collect(
     hardware: port.GpuPort,
     views: Sequence[gpu_devices.GpuView],
-    intents: discovery.Intents,
+    intents: ports.Intents,
     daemons: mps_port.Daemons,
     seen: HealthState,
 ) -> tuple[advanced.Metric, ...]:

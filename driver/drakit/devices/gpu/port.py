@@ -324,8 +324,12 @@ class GpuPort(Protocol):
         return self.census().gpus
 
     def gpu(self, uuid: GpuUuid) -> Gpu | None:
-        """One GPU; None when it is not in the machine or does not answer. Adapters that can do so read only this GPU."""
+        """One GPU; None when it is not in the machine or does not answer. Its properties may be those of an earlier read."""
         return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
+
+    def known_gpu(self, uuid: GpuUuid) -> Gpu | None:
+        """One GPU with the properties of the last read, whether or not it still answers; ``gpu`` where it has not been read yet."""
+        return self.gpu(uuid)
 
     def ping(self, gpu: Gpu) -> None:
         """Make a call that a lost GPU cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
@@ -342,8 +346,8 @@ class GpuPort(Protocol):
     def possible_placements(self, gpu: GpuUuid, profile_id: int) -> Sequence[Placement]:
         """The possible placements of a profile on an empty GPU; also while MIG is off."""
 
-    def gpu_instances(self, gpu: GpuUuid) -> Sequence[GpuInstance]:
-        """All instances of all owners, with or without compute instances, by placement; none while MIG is off."""
+    def gpu_instances(self, gpu: GpuUuid, profile_id: int | None = None) -> Sequence[GpuInstance]:
+        """The instances of all owners, of one profile or of all, with or without compute instances, by placement; none while MIG is off."""
 
     def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
         """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES the placement is occupied."""
@@ -351,8 +355,8 @@ class GpuPort(Protocol):
     def destroy_gpu_instance(self, gpu: GpuUuid, instance_id: int) -> None:
         """NOT_FOUND it is gone; IN_USE it still has compute instances or a client."""
 
-    def compute_instance_profiles(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstanceProfile]:
-        """The profiles of an instance, by enum; NOT_FOUND the instance is gone."""
+    def compute_instance_profiles(self, gpu: GpuUuid, instance: GpuInstance) -> Sequence[ComputeInstanceProfile]:
+        """The profiles of an instance, by enum. Instances of one profile have equal ones, so adapters may answer from an earlier read."""
 
     def compute_instances(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstance]:
         """The compute instances of an instance, by id; NOT_FOUND the instance is gone."""

@@ -15,14 +15,13 @@ from typing import TypeVar
 
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.core import errors, inventory, records
+from drakit.core import errors, inventory, ports
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.inventory import attributes, gpu_devices
 from drakit.devices.gpu.mig import instances, partitioning
 from drakit.devices.gpu.sharing import share_policy
 
 Result = TypeVar("Result")
-Intents = Callable[[], Iterable[records.Record]]
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ def keep_none(_: port.Gpu) -> bool:
 
 def discover(
     hardware: port.GpuPort,
-    intents: Intents,
+    intents: ports.Intents,
     choices: DiscoveryOptions,
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,

@@ -4,17 +4,24 @@ A MIG device is a GPU instance with one compute instance that fills it. Both are
 compute instance has no UUID and is in no list of MIG devices. An instance is deleted only if its profile and placement match and, once known, its
 ids and UUID: NVML reuses ids, and probably UUIDs.
 
+A marker is a small file for a slot, written after the GPU instance is created and before its compute instance is. So an instance that a crashed
+prepare may have left, and that has compute instances but no marker, belongs to an admin. Markers are not synced to disk: they outlive the process
+and need not outlive the boot, because no instance does.
+
 A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
 """
 
 import contextlib
+import dataclasses
 import functools
+import json
 import logging
+import os
+import pathlib
 from collections.abc import Callable
 
 from drakit.core import errors
 from drakit.devices.gpu import identity, port
-from drakit.devices.gpu.mig import ownership_markers
 
 Pause = Callable[[float], None]
 
@@ -24,18 +31,79 @@ PAUSES = (0.1, 0.2, 0.4, 0.8)
 _log = logging.getLogger(__name__)
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 _LOST = _GONE | {port.Code.GPU_IS_LOST}
+_DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Marker:
+    """The marker of a slot in one boot. Without a ``file`` nothing is written, and every instance matches."""
+
+    boot: str = ""
+    file: pathlib.Path | None = None
+
+    def write(self, instance: port.GpuInstance) -> None:
+        """Record that this instance was created in the slot; raises CallError where that cannot be written."""
+        if self.file is None:
+            return
+        try:
+            self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(self._content(instance), stream)
+        except OSError as error:
+            detail = f"created, but its marker cannot be written to {self.file}: {error.strerror}"
+            raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
+
+    def matches(self, instance: port.GpuInstance) -> bool:
+        """Return whether the marker names this instance; a truncated file names none."""
+        if self.file is None:
+            return True
+        try:
+            return bool(json.loads(self.file.read_text("utf-8")) == self._content(instance))
+        except (OSError, ValueError):
+            return False
+
+    def remove(self) -> None:
+        """Delete the marker."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+    def _content(self, instance: port.GpuInstance) -> dict[str, object]:
+        return {"boot": self.boot, "gi": instance.id}
+
+
+NO_MARKER = Marker()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarkerStore:
+    """The markers in a folder, which is created with the first; None: no markers are written."""
+
+    folder: pathlib.Path | None = None
+
+    def of(self, wanted: identity.Identity) -> Marker:
+        """Return the marker of a partition, or NO_MARKER for one that was planned without markers."""
+        slot = wanted.slot
+        if self.folder is None or slot is None or not wanted.marked:
+            return NO_MARKER
+        return Marker(boot=wanted.boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
     """Return the instances in the way: those that overlap the slot, or all for a whole GPU."""
-    found = hardware.gpu_instances(wanted.gpu)
     slot = wanted.slot
-    return tuple(item for item in found if slot is None or item.placement.overlaps(slot.placement))
+    present = hardware.gpu_instances(wanted.gpu)
+    return tuple(instance for instance in present if slot is None or instance.placement.overlaps(slot.placement))
+
+
+def find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+    """Return the GPU instance that fills the slot, or None."""
+    return next(filter(slot.is_instance, hardware.gpu_instances(slot.gpu, slot.profile_id)), None)
 
 
 def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
     """Return the MIG device that fills the slot; None when there is none, or only a GPU instance without its compute instance."""
-    instance = _find_instance(hardware, slot)
+    instance = find_instance(hardware, slot)
     if instance is None:
         return None
     compute = _find_compute(hardware, slot, instance)
@@ -51,27 +119,38 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
     return None
 
 
-def ensure(
-    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: ownership_markers.Marker = ownership_markers.NO_MARKER
-) -> identity.MigDevice:
-    """Return the MIG device that fills the slot; create what is missing.
+def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False) -> identity.MigDevice:
+    """Return the MIG device that fills the slot; create what is missing. A shared slot is read first, any other only if it cannot be filled.
 
     Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
     is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
     that existed before is kept, because another claim may share it.
     """
-    found = _find_instance(hardware, slot)
-    if found is not None and _is_foreign(hardware, slot, found, marker):
+    instance = find_instance(hardware, slot) if is_shared else None
+    is_new = instance is None
+    if instance is None:
+        instance, is_new = _create_or_find(hardware, slot)
+    if not is_new and _is_foreign(hardware, slot, instance, marker):
         raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
-    instance = found or _create(hardware, slot)
     try:
         marker.write(instance)
-        compute = _find_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
+        compute = None if is_new else _find_compute(hardware, slot, instance)
+        compute = compute or hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
     except port.CallError as error:
-        if found is None:
+        if is_new:
             _remove_after_error(hardware, slot, error, pause)
         raise
     return _mig_device(instance, compute)
+
+
+def _create_or_find(hardware: port.GpuPort, slot: identity.Slot) -> tuple[port.GpuInstance, bool]:
+    """Return the GPU instance that fills the slot, and whether it was created now."""
+    try:
+        return _create(hardware, slot), True
+    except errors.DeviceBusyError:
+        if (existing := find_instance(hardware, slot)) is None:
+            raise
+        return existing, False
 
 
 def remove(
@@ -79,7 +158,7 @@ def remove(
     slot: identity.Slot,
     known: identity.MigDevice | None,
     pause: Pause,
-    marker: ownership_markers.Marker = ownership_markers.NO_MARKER,
+    marker: Marker = NO_MARKER,
 ) -> None:
     """Delete the instance that fills the slot, if it is the ``known`` one (None: its creation was interrupted, and only its marker is known).
 
@@ -128,13 +207,9 @@ def describe(slot: identity.Slot) -> str:
     return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
 
 
-def _is_foreign(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: ownership_markers.Marker) -> bool:
+def _is_foreign(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
     """Return whether an instance is foreign: it has compute instances, which drakit creates after the marker, and no marker."""
     return not marker.matches(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
-
-
-def _find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
-    return next(filter(slot.is_instance, hardware.gpu_instances(slot.gpu)), None)
 
 
 def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
@@ -143,7 +218,7 @@ def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstan
     A lost GPU comes back after a reset or a reboot, and keeps no instance over either.
     """
     try:
-        return _find_instance(hardware, slot)
+        return find_instance(hardware, slot)
     except port.CallError as error:
         if error.code in _LOST and not _has_mig(hardware, slot.gpu):
             return None
@@ -159,7 +234,7 @@ def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
 
 def _full_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
     """Return the profile that fills the GPU instance: the one with most slices, and of those the plain one (lowest enum)."""
-    profiles = hardware.compute_instance_profiles(slot.gpu, instance.id)
+    profiles = hardware.compute_instance_profiles(slot.gpu, instance)
     return max(profiles, key=lambda item: (item.slices, -item.enum))
 
 
@@ -184,10 +259,6 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
         hardware.destroy_gpu_instance(slot.gpu, created.id)
         raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"made {created} instead of {describe(slot)}")
     return created
-
-
-def _create_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance:
-    return hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
 
 
 def _remove_after_error(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError, pause: Pause) -> None:

@@ -100,9 +100,10 @@ class MockGpus(port.GpuPort):
                 raise rules.failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
             return known[profile_id][1]
 
-    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
+    def gpu_instances(self, gpu: port.GpuUuid, profile_id: int | None = None) -> Sequence[port.GpuInstance]:
         with self._call("gpu_instances"):
-            return tuple(item.instance for item in self._read(gpu, "gpu_instances").instances)
+            present = (item.instance for item in self._read(gpu, "gpu_instances").instances)
+            return tuple(instance for instance in present if profile_id in {None, instance.profile_id})
 
     def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
         call = "create_gpu_instance"
@@ -119,10 +120,10 @@ class MockGpus(port.GpuPort):
             self._change(gpu, lambda now: (rules.destroy_instance(now, instance_id), None))
             self._emit(gpu, signals.EventKind.MIG)
 
-    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance: port.GpuInstance) -> Sequence[port.ComputeInstanceProfile]:
         call = "compute_instance_profiles"
         with self._call(call):
-            return rules.compute_profiles(self._board(gpu, call).model, self._read(gpu, call), instance_id, call)
+            return rules.compute_profiles(self._board(gpu, call).model, self._read(gpu, call), instance.id, call)
 
     def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
         call = "compute_instances"

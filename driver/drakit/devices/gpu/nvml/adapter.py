@@ -79,7 +79,10 @@ class NvmlGpus(port.GpuPort):
         self._tools = tools or NvidiaSmi(driver_root.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._addresses: dict[port.GpuUuid, str] = {}
+        self._gpus: dict[port.GpuUuid, port.Gpu] = {}
+        self._versions: port.Versions | None = None
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
+        self._compute_profiles: dict[tuple[port.GpuUuid, int], tuple[port.ComputeInstanceProfile, ...]] = {}
         self._uuids: dict[int, port.GpuUuid] = {}
         self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
@@ -105,9 +108,12 @@ class NvmlGpus(port.GpuPort):
         return self._host.boot_id()
 
     def versions(self) -> port.Versions:
-        with session.calling("versions"):
-            cuda = nvml_names.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-            return port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=properties.cc_mode())
+        """Return the versions; they are read once a session, because a driver that is loaded again ends the session."""
+        if self._versions is None:
+            with session.calling("versions"):
+                cuda = nvml_names.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+                self._versions = port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=properties.cc_mode())
+        return self._versions
 
     def census(self) -> port.Census:
         """Return all GPUs that NVML counts. Log a GPU that cannot be identified once, and again when its error changes."""
@@ -128,13 +134,20 @@ class NvmlGpus(port.GpuPort):
         self._on(gpu.uuid, "ping", _answer)
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
-        """Return one GPU by its cached handle, without a call to any other: a GPU that hangs does not block claims on others."""
+        """Return one GPU without a call to any other: a GPU that hangs does not block claims on others. One that was read is only pinged."""
         try:
-            return self._on(uuid, "gpus", self._gpu)
+            if uuid in self._gpus:
+                self._on(uuid, "gpus", _answer)
+            if uuid not in self._gpus:
+                self._gpus[uuid] = self._on(uuid, "gpus", self._gpu)
+            return self._gpus.get(uuid)
         except port.CallError as error:
             if error.code is not port.Code.NOT_FOUND:
                 _log.warning("GPU does not answer", extra={"gpu": uuid, "error": str(error)})
             return None
+
+    def known_gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
+        return self._gpus.get(uuid) or self.gpu(uuid)
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
         try:
@@ -161,8 +174,8 @@ class NvmlGpus(port.GpuPort):
     def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
         return self._on(gpu, "possible_placements", lambda handle: instances.possible_placements(handle, profile_id))
 
-    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
-        profiles = self.gpu_instance_profiles(gpu)
+    def gpu_instances(self, gpu: port.GpuUuid, profile_id: int | None = None) -> Sequence[port.GpuInstance]:
+        profiles = [profile for profile in self.gpu_instance_profiles(gpu) if profile_id in {None, profile.id}]
         try:
             return self._on(gpu, "gpu_instances", lambda handle: instances.gpu_instances(handle, profiles))
         except port.CallError as error:
@@ -181,9 +194,14 @@ class NvmlGpus(port.GpuPort):
     def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
         self._in(gpu, instance_id, "destroy_gpu_instance", pynvml.nvmlGpuInstanceDestroy)
 
-    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
-        found = self._in(gpu, instance_id, "compute_instance_profiles", instances.compute_profiles)
-        return tuple(port.ComputeInstanceProfile(enum=enum, id=told.id, slices=told.sliceCount) for enum, told in found.items())
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance: port.GpuInstance) -> Sequence[port.ComputeInstanceProfile]:
+        key = gpu, instance.profile_id
+        if key not in self._compute_profiles:
+            found = self._in(gpu, instance.id, "compute_instance_profiles", instances.compute_profiles)
+            self._compute_profiles[key] = tuple(
+                port.ComputeInstanceProfile(enum=enum, id=profile.id, slices=profile.sliceCount) for enum, profile in found.items()
+            )
+        return self._compute_profiles[key]
 
     def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
         return self._in(gpu, instance_id, "compute_instances", instances.compute_instances)
@@ -208,8 +226,10 @@ class NvmlGpus(port.GpuPort):
         return self._host.device_majors()
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
-        minor = self._on(gpu, "capability_minors", pynvml.nvmlDeviceGetMinorNumber)
-        return self._host.capability_minors(minor, instance_id, compute_id)
+        known = self.known_gpu(gpu)
+        if known is None:
+            raise port.CallError(port.CALLS["capability_minors"], port.Code.NOT_FOUND, gpu)
+        return self._host.capability_minors(known.minor, instance_id, compute_id)
 
     def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
         try:
@@ -265,6 +285,7 @@ class NvmlGpus(port.GpuPort):
         except port.CallError as error:
             return port.SilentGpu(index=index, error=str(error))
         self._addresses[gpu.uuid] = gpu.pci_bus_id
+        self._gpus[gpu.uuid] = gpu
         self._keep(gpu.uuid, handle)
         return gpu
 
@@ -303,6 +324,7 @@ class NvmlGpus(port.GpuPort):
                 if error.code not in _STALE:
                     raise
                 self._forget(gpu)
+                self._gpus.pop(gpu, None)
                 if error.code in _ENDED:
                     self._replace_session(number)
         with session.calling(call):
@@ -331,8 +353,11 @@ class NvmlGpus(port.GpuPort):
         with self._sessions.replacing(number) as is_ours:
             if is_ours:
                 self._handles.clear()
+                self._gpus.clear()
                 self._profiles.clear()
+                self._compute_profiles.clear()
                 self._uuids.clear()
+                self._versions = None
                 self.close()
                 session.start()
 
@@ -341,8 +366,11 @@ class NvmlGpus(port.GpuPort):
         self._uuids[events.address(handle)] = gpu
 
     def _forget(self, gpu: port.GpuUuid) -> None:
+        """Forget the handle and the profiles of a GPU that may have been reset."""
         self._handles.pop(gpu, None)
         self._profiles.pop(gpu, None)
+        for key in [key for key in self._compute_profiles if key[0] == gpu]:
+            self._compute_profiles.pop(key, None)
 
 
 def _answer(handle: pynvml.c_nvmlDevice_t) -> None:

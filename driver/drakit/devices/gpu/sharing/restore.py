@@ -23,7 +23,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
 Grant = drivers.Grant[object]
-Intents = Callable[[], Iterable[records.Record]]
 # The settings applied in one pass: claims that share a GPU have the same ones, which are applied once.
 Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
 
@@ -32,7 +31,11 @@ class Restorer:
     """Restores prepared claims in the caller's thread."""
 
     def __init__(
-        self, hardware: port.GpuPort, context: contexts.DriverContext, daemons: mps_port.Daemons, intents: Intents = tuple
+        self,
+        hardware: port.GpuPort,
+        context: contexts.DriverContext,
+        daemons: mps_port.Daemons,
+        intents: Callable[[], Iterable[records.Record]] = tuple,
     ) -> None:
         self._hardware = hardware
         self._context = context

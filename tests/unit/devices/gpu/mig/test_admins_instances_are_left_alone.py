@@ -69,7 +69,7 @@ def test_an_admins_instance_that_came_between_plan_and_prepare_is_refused_and_su
     grant = node.grant("gpu-0-mig-3g20gb-9-4")
     planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
     admin_makes(node, PROFILE_1G, 6, 1)
-    with pytest.raises(errors.DeviceBusyError, match="is taken"):
+    with pytest.raises(errors.DeviceBusyError, match="is in the way and was not made by this driver"):
         node.driver.prepare(planned)
     node.driver.unprepare(planned)
     assert node.instances() == [(0, PROFILE_1G, 6)]
@@ -121,7 +121,7 @@ def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu
 def admin_makes_a_mig_device(node: gpu_node.GpuNode, profile: int, start: int, size: int) -> tuple[port.GpuInstance, port.ComputeInstance]:
     gpu = node.hardware.gpus()[0].uuid
     made = admin_makes(node, profile, start, size)
-    whole = max(node.hardware.compute_instance_profiles(gpu, made.id), key=lambda item: item.slices)
+    whole = max(node.hardware.compute_instance_profiles(gpu, made), key=lambda item: item.slices)
     return made, node.hardware.create_compute_instance(gpu, made.id, whole.id)
 
 
@@ -173,7 +173,7 @@ def test_an_admins_mig_device_that_is_gone_is_not_made_in_its_place(node: gpu_no
 def test_an_instance_shared_by_several_compute_instances_is_withheld(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[0].uuid
     made = admin_makes(node, PROFILE_3G, 4, 4)
-    smallest = min(node.hardware.compute_instance_profiles(gpu, made.id), key=lambda item: item.slices)
+    smallest = min(node.hardware.compute_instance_profiles(gpu, made), key=lambda item: item.slices)
     for _ in range(3):
         node.hardware.create_compute_instance(gpu, made.id, smallest.id)
     assert STATIC not in offered(node)

@@ -8,7 +8,7 @@ import pytest
 from drakit.core import errors
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import identity, port
-from drakit.devices.gpu.mig import instances, ownership_markers
+from drakit.devices.gpu.mig import instances
 from fakes import gpu_node
 
 NAME = "gpu-0-mig-2g10gb-14-4"
@@ -22,14 +22,14 @@ def made(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path, made: pathlib.Path) -> gpu_node.GpuNode:
-    return gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(made=ownership_markers.MarkerStore(folder=made)))
+    return gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(made=instances.MarkerStore(folder=made)))
 
 
 def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
     gpu = node.hardware.gpus()[0].uuid
     instance = node.hardware.create_gpu_instance(gpu, PROFILE, PLACE)
     if whole:
-        profile = max(node.hardware.compute_instance_profiles(gpu, instance.id), key=lambda item: item.slices)
+        profile = max(node.hardware.compute_instance_profiles(gpu, instance), key=lambda item: item.slices)
         node.hardware.create_compute_instance(gpu, instance.id, profile.id)
 
 
@@ -92,7 +92,7 @@ def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: path
 
 def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
-    mark = ownership_markers.MarkerStore(folder=made).of(wanted)
+    mark = instances.MarkerStore(folder=made).of(wanted)
     instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
     mark.write(instance)
     assert mark.matches(instance)
