@@ -17,7 +17,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, port, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, processes
 from fakes import mps_daemon, mps_pods
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
@@ -32,10 +32,10 @@ class Kind:
     """A kind of daemons in a folder; ``again`` gives what another process of the driver has."""
 
     folder: pathlib.Path
-    again: Callable[[], port.Daemons]
+    again: Callable[[], daemon_folder.Daemons]
 
     @property
-    def daemons(self) -> port.Daemons:
+    def daemons(self) -> daemon_folder.Daemons:
         return self.again()
 
     @property

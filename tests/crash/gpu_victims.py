@@ -23,7 +23,7 @@ from drakit.core import driver as drivers
 from drakit.core import names, ports, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import machine, mock_gpus
@@ -216,7 +216,7 @@ class SteppingDaemons(child_daemons.ChildDaemons):
 def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driver.GpuDriver:
     """The driver of a life."""
     daemons = SteppingDaemons(
-        home=life.folder / "mps", root=driver_root.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper
+        home=life.folder / "mps", root=driver_files.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper
     )
     return gpu_driver.GpuDriver(
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),

@@ -11,7 +11,7 @@ from drakit.core import config, driver, errors, inventory, names, ports, quantit
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
-from drakit.devices.tpu import settings as tpu_settings
+from drakit.devices.tpu import machine as tpu_pool
 from drakit.kube import client
 from drakit.kube import pods as kube_pods
 from drakit.node import engine, local_node
@@ -167,7 +167,7 @@ def _options(settings: values.Settings, family: str) -> object:
         case "nic":
             return _nic_options(settings.nic, settings.node.plugins_dir / settings.nic.driver_name)
         case "tpu":
-            return tpu_settings.TpuSettings(nodes=settings.tpu.nodes, label=settings.tpu.node_label)
+            return tpu_pool.TpuSettings(nodes=settings.tpu.nodes, label=settings.tpu.node_label)
     return None
 
 

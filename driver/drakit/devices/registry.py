@@ -100,10 +100,10 @@ def _tpu_pools(order: Order) -> Sequence[inventory.ClusterPool]:
 
 
 def _tpu_pool(order: Order) -> "machine.NodePool":
-    from drakit.devices.tpu import machine, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.tpu import machine  # noqa: PLC0415 - a family is imported when it is asked for
 
-    options = order.options or settings.TpuSettings()
-    if not isinstance(options, settings.TpuSettings):
+    options = order.options or machine.TpuSettings()
+    if not isinstance(options, machine.TpuSettings):
         raise TypeError(f"the tpu family takes TpuSettings, not {type(options).__name__}")
     if order.machine is None:
         raise errors.SettingsError(_TPU_MOCK_ONLY, key="mock.machine")

@@ -28,9 +28,8 @@ from drakit.devices.gpu.cdi import container_edits, driver_files
 from drakit.devices.gpu.health import faults, monitor
 from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances
-from drakit.devices.gpu.sharing import gpu_settings, restore, usage_warnings
-from drakit.devices.gpu.sharing.mps import child_daemons
-from drakit.devices.gpu.sharing.mps import port as mps_port
+from drakit.devices.gpu.sharing import gpu_settings, restore
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder
 
 NAME = "gpu.drakit.dev"
 
@@ -54,7 +53,7 @@ class HostResources:
 
     files: driver_files.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: mps_port.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
+    daemons: daemon_folder.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
     made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
 
 
@@ -193,7 +192,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                 return drivers.Prepared()
             raise errors.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         if not grant.record:
-            self._warn_about_usage(grant)
+            self._warn_about_usage(grant, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             return self._prepare(grant, wanted, self._gpu(wanted))
 
@@ -256,10 +255,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             parts.append(self._resources.daemons.access(wanted.holder))
         return drivers.Prepared(edits=container_edits.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
-    def _warn_about_usage(self, grant: Grant) -> None:
-        if not usage_warnings.is_relevant(grant.intent):
+    def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
+        if wanted.slot is None and "mps" not in wanted.settings:
             return
-        for notice in usage_warnings.warnings(self._intents(grant.claim.uid), grant.intent):
+        for notice in gpu_settings.warnings(self._intents(grant.claim.uid), grant.intent):
             _log.warning(
                 "claim prepared against advice",
                 extra={

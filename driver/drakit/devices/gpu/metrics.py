@@ -13,7 +13,7 @@ from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import gpu_devices
 from drakit.devices.gpu.mig import partitioning
-from drakit.devices.gpu.sharing.mps import port as mps_port
+from drakit.devices.gpu.sharing.mps import daemon_folder
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def collect(
     hardware: port.GpuPort,
     views: Sequence[gpu_devices.GpuView],
     intents: ports.Intents,
-    daemons: mps_port.Daemons,
+    daemons: daemon_folder.Daemons,
     seen: HealthState,
 ) -> tuple[advanced.Metric, ...]:
     """Return the metrics of these GPUs. Raises CallError where the boot id cannot be read."""
@@ -106,7 +106,7 @@ def _counted(
     present: Sequence[port.GpuInstance] | None,
     ours: frozenset[identity.Slot],
     known: Sequence[identity.Identity],
-    daemons: mps_port.Daemons,
+    daemons: daemon_folder.Daemons,
 ) -> GpuCounts:
     grants = [grant for grant in known if grant.gpu == view.gpu.uuid]
     count = GpuCounts(

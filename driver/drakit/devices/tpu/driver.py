@@ -1,14 +1,69 @@
 """The TPU driver of one node: makes this node's chips usable for a slice of which the node is a part.
 
 The devices are slices of a grid of nodes, and a publisher of the whole cluster offers them (``offer``); the node itself offers nothing. A pod of the
-claim may run on every node of the slice, and each node prepares its own chips, says which worker it is, and reports its part of the device's status:
-the claim's condition Ready holds when every node of the slice is prepared.
+claim may run on every node of the slice. Each node prepares its own chips, gives its containers their worker number, and reports its part of the
+device's status: the claim's condition Ready holds when every node of the slice is prepared.
+
+A container gets the node's chips and the variables that TPU runtimes read:
+
+    TPU_WORKER_ID              the node's place among the slice's nodes, from 0, row by row
+    TPU_WORKER_HOSTNAMES       all nodes of the slice, in the order of their workers
+    TPU_TOPOLOGY               chips of the slice, rows x columns
+    TPU_ACCELERATOR_TYPE       generation and number of chips, for example v5e-16
+    TPU_CHIPS_PER_HOST_BOUNDS  chips of each node in x, y and z (columns, rows, 1)
+    TPU_HOST_BOUNDS            nodes of the slice in x, y and z
+
+A node is in one slice at a time, so no two claims of a container set a variable differently.
 """
 
-from drakit.core import claim_status, driver, errors, inventory
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from drakit.core import claim_status, driver, edits, errors, inventory
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.devices.tpu import edits, machine, offer, port, topology
+from drakit.devices.tpu import machine, offer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """One chip of this node: its device node and the numbers of it."""
+
+    path: str
+    major: int
+    minor: int
+
+
+class Port(Protocol):
+    """The chips of one node. They are given to one user at a time, all together."""
+
+    def chips(self) -> tuple[Chip, ...]:
+        """All chips of the node; raises HardwareError."""
+
+    def attach(self, user: str) -> None:
+        """Give the chips to a user; theirs already is success. Raises DeviceBusyError while another has them, HardwareError."""
+
+    def detach(self, user: str) -> None:
+        """Take the chips from a user; not theirs is success. Raises HardwareError."""
+
+
+def _edits(
+    one: machine.Placement, *, worker: int, names: Sequence[str], generation: str, host: machine.Size, chips: Sequence[Chip]
+) -> edits.Edits:
+    """The edits of one node's part; ``names`` are the slice's nodes in order."""
+    nodes = one.shape.over(host)
+    environment = {
+        "TPU_WORKER_ID": str(worker),
+        "TPU_WORKER_HOSTNAMES": ",".join(names),
+        "TPU_TOPOLOGY": str(one.shape),
+        "TPU_ACCELERATOR_TYPE": f"{generation}-{one.shape.area}",
+        "TPU_CHIPS_PER_HOST_BOUNDS": f"{host.columns},{host.rows},1",
+        "TPU_HOST_BOUNDS": f"{nodes.columns},{nodes.rows},1",
+    }
+    chip_nodes = (edits.DeviceNode(path=chip.path, type="c", major=chip.major, minor=chip.minor) for chip in chips)
+    return edits.Edits(env=environment, device_nodes=tuple(chip_nodes))
+
 
 NAME = "tpu.drakit.dev"
 
@@ -16,7 +71,7 @@ NAME = "tpu.drakit.dev"
 class TpuDriver(driver.Driver[driver.NoConfig]):
     """Prepares the chips of ``node`` for slices of the node pool ``found``; a node that is not of the pool has no part in any slice."""
 
-    def __init__(self, found: machine.NodePool, chips: port.Port, *, node: str, name: str = NAME) -> None:
+    def __init__(self, found: machine.NodePool, chips: Port, *, node: str, name: str = NAME) -> None:
         self.name = name
         self._found = found
         self._chips = chips
@@ -49,7 +104,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         worker = names.index(self._node)
         if not grant.admin_access:
             self._chips.attach(_user(grant))
-        told = edits.of(
+        granted = _edits(
             one,
             worker=worker,
             names=names,
@@ -58,13 +113,13 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
             chips=() if grant.admin_access else self._chips.chips(),
         )
         self._report(grant, worker=worker, nodes=len(names))
-        return driver.Prepared(edits=told, record={"worker": worker})
+        return driver.Prepared(edits=granted, record={"worker": worker})
 
     def unprepare(self, grant: driver.Grant[driver.NoConfig]) -> None:
         if not grant.admin_access:
             self._chips.detach(_user(grant))
 
-    def _nodes_of(self, one: topology.Placement) -> tuple[str, ...]:
+    def _nodes_of(self, one: machine.Placement) -> tuple[str, ...]:
         return tuple(self._found.nodes[node] for node in one.nodes)
 
     def _report(self, grant: driver.Grant[driver.NoConfig], *, worker: int, nodes: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from drakit.core import errors
 from drakit.devices import machines, tables
-from drakit.devices.tpu import port
+from drakit.devices.tpu import driver
 
 _STATE = "tpus.json"
 _LOCK = "tpus.lock"
@@ -27,8 +27,8 @@ class MockChips:
         self._after_effect = after_effect
         machines.boot_id(directory)
 
-    def chips(self) -> tuple[port.Chip, ...]:
-        return tuple(port.Chip(path=f"/dev/accel{minor}", major=_MAJOR, minor=minor) for minor in range(self._count))
+    def chips(self) -> tuple[driver.Chip, ...]:
+        return tuple(driver.Chip(path=f"/dev/accel{minor}", major=_MAJOR, minor=minor) for minor in range(self._count))
 
     def user(self) -> str:
         """Who has the chips, empty where nobody does."""

@@ -8,7 +8,7 @@ them larger than it must be.
 from collections.abc import Mapping, Sequence
 
 from drakit.core import capacity, device, errors, inventory, node_selection, quantity
-from drakit.devices.tpu import machine, topology
+from drakit.devices.tpu import machine
 
 CHIPS = "tpus"
 TOPOLOGY = "topology"
@@ -25,7 +25,7 @@ def of(found: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
                 f"{device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {one.shape} under slices",
                 field=f"devices[{one.name}].consumesCounters",
             )
-    groups = topology.parts(len(found.nodes), placements)
+    groups = machine.parts(len(found.nodes), placements)
     return tuple(
         inventory.ClusterPool(
             name=found.pool if len(groups) == 1 else f"{found.pool}-{number}",
@@ -36,15 +36,15 @@ def of(found: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
     )
 
 
-def _inventory(found: machine.NodePool, group: Sequence[int], placements: Sequence[topology.Placement]) -> inventory.Inventory:
-    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(topology.chunks(group, device.COUNTERS_MAX), 1)}
+def _inventory(found: machine.NodePool, group: Sequence[int], placements: Sequence[machine.Placement]) -> inventory.Inventory:
+    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(machine.chunks(group, device.COUNTERS_MAX), 1)}
     return inventory.Inventory(
         devices=tuple(_device(found, one, sets) for one in placements),
         counter_sets=tuple(device.CounterSet(name=name, counters=_chips(found, nodes)) for name, nodes in sets.items()),
     )
 
 
-def _device(found: machine.NodePool, one: topology.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
+def _device(found: machine.NodePool, one: machine.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
     attributes: dict[str, device.AttributeValue] = {
         TOPOLOGY: str(one.shape),
         "generation": found.generation,

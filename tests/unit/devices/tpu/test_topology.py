@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import device, errors, inventory, node_selection
 from drakit.devices import machines
-from drakit.devices.tpu import machine, offer, topology
+from drakit.devices.tpu import machine, offer
 
 KEP = (("2x2", 16), ("2x4", 8), ("4x4", 4), ("4x8", 2), ("8x8", 1))
 
@@ -128,7 +128,7 @@ def test_a_machine_without_tpus_says_which_have_some() -> None:
 
 def test_parts_are_what_no_placement_crosses() -> None:
     crossing = [
-        topology.Placement(shape=topology.Size(1, 2), number=1, nodes=(0, 1)),
-        topology.Placement(shape=topology.Size(1, 2), number=2, nodes=(1, 3)),
+        machine.Placement(shape=machine.Size(1, 2), number=1, nodes=(0, 1)),
+        machine.Placement(shape=machine.Size(1, 2), number=2, nodes=(1, 3)),
     ]
-    assert topology.parts(4, crossing) == ((0, 1, 3), (2,))
+    assert machine.parts(4, crossing) == ((0, 1, 3), (2,))

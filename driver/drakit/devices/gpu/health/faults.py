@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from drakit.core import context, inventory
 from drakit.core import device as devices
-from drakit.devices.gpu.health import signals, xids
+from drakit.devices.gpu.health import signals
 
 XID, ECC, LOST, RECOVERY, FABRIC = "xid", "ecc", "gpu-lost", "recovery-action", "fabric"
 _KINDS = (XID, ECC, LOST, RECOVERY, FABRIC)
@@ -97,12 +97,12 @@ def affects(anchor: str, device: str) -> bool:
     return device == anchor or device.startswith(f"{anchor}-")
 
 
-def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
+def from_xid(xid: signals.Xid, anchor: str, now: float) -> Fault:
     """Return the fault of an Xid, on the whole GPU where the Xid affects all of it."""
     minor, spot = _parsed(anchor)
     if xid.wide:
         anchor, spot = gpu_anchor(minor), None
-    fatal = xid.gravity is xids.Gravity.FATAL
+    fatal = xid.gravity is signals.Gravity.FATAL
     return Fault(
         anchor=anchor, minor=minor, kind=XID, value=str(xid.number), text=f"Xid {xid.number}: {xid.text}", fatal=fatal, since=now, spot=spot
     )
@@ -269,10 +269,10 @@ def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy
     since = now - policy.settle if taint.effect is devices.TaintEffect.NO_EXECUTE else now
     fatal, text = kind == LOST, f"{_TEXTS.get(kind, '')} {taint.value}".strip()
     if kind == XID:
-        xid = xids.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
-        if xid.gravity is xids.Gravity.NOTHING:
+        xid = signals.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
+        if xid.gravity is signals.Gravity.NOTHING:
             return None
-        fatal, text = xid.gravity is xids.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
+        fatal, text = xid.gravity is signals.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
     return Fault(
         anchor=device, minor=minor, kind=kind, value=taint.value, text=text, fatal=fatal, since=since, last=now, spot=spot, asked=True
     )

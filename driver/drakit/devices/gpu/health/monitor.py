@@ -14,7 +14,7 @@ from drakit.core import backoff, errors
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.gpu import port
-from drakit.devices.gpu.health import faults, signals, xids
+from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
 
@@ -108,7 +108,7 @@ class HealthMonitor:
         if event.kind is signals.EventKind.DOUBLE_BIT_ECC:
             self._add(faults.from_memory_error(self._anchor(gpu, event.instance_id), self._now()))
         elif event.xid is not None:
-            self._handle_xid(gpu, xids.of(event.xid, self._policy.ignored), event.instance_id)
+            self._handle_xid(gpu, signals.of(event.xid, self._policy.ignored), event.instance_id)
         return True
 
     def poll(self) -> bool:
@@ -269,11 +269,11 @@ class HealthMonitor:
             _log.info("GPU fault cleared", extra=_keys(fault))
         return after
 
-    def _handle_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
-        if xid.gravity is xids.Gravity.NOTHING:
+    def _handle_xid(self, gpu: port.Gpu, xid: signals.Xid, instance_id: int | None) -> None:
+        if xid.gravity is signals.Gravity.NOTHING:
             return
         anchor = self._anchor(gpu, instance_id)
-        if xid.gravity is xids.Gravity.PROGRAM:
+        if xid.gravity is signals.Gravity.PROGRAM:
             self._notify(anchor, f"Xid {xid.number}: {xid.text}")
         else:
             self._add(faults.from_xid(xid, anchor, self._now()))

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import tempfile
 
-from drakit.devices.gpu.cdi import driver_files, driver_root
+from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.mock import mps_control
 from drakit.devices.gpu.sharing.mps import child_daemons
 
@@ -24,7 +24,7 @@ _FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
 _PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
 
 
-def create(directory: pathlib.Path, version: str) -> driver_root.DriverRoot:
+def create(directory: pathlib.Path, version: str) -> driver_files.DriverRoot:
     """The driver root of a mock machine with this driver version; raises OSError where it cannot be made."""
     root = directory / _FOLDER
     libraries_in = root / _LIBRARIES_IN
@@ -39,7 +39,7 @@ def create(directory: pathlib.Path, version: str) -> driver_root.DriverRoot:
     )
     for name in _FIRMWARE:
         _file(root / driver_files.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
-    return driver_root.DriverRoot(path=root)
+    return driver_files.DriverRoot(path=root)
 
 
 def _file(path: pathlib.Path, mode: int) -> None:

@@ -15,7 +15,7 @@ import pynvml
 
 from drakit.core import errors
 from drakit.devices.gpu import host, port
-from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.health import signals
 from drakit.devices.gpu.nvml import events, instances, nvml_names, properties, session
 
@@ -47,7 +47,7 @@ _TIME_SLICE_NUMBERS: Mapping[port.TimeSlice, str] = {
 class NvidiaSmi:
     """nvidia-smi of a driver root."""
 
-    def __init__(self, root: driver_root.DriverRoot) -> None:
+    def __init__(self, root: driver_files.DriverRoot) -> None:
         self._root = root
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
@@ -58,10 +58,10 @@ class NvidiaSmi:
         library = self._root.library("libnvidia-ml.so.1")
         env = {} if library is None else {"LD_PRELOAD": str(library)}
         try:
-            driver_root.run(
+            driver_files.run(
                 program, "compute-policy", "-i", gpu, "--set-timeslice", _TIME_SLICE_NUMBERS[interval], seconds=_SMI_SECONDS, env=env
             )
-        except driver_root.ProgramError as error:
+        except driver_files.ProgramError as error:
             unsupported = "not supported" in str(error).lower()
             raise port.CallError(
                 port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)
@@ -76,7 +76,7 @@ class NvmlGpus(port.GpuPort):
 
     def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
         self._host = system or host.Host()
-        self._tools = tools or NvidiaSmi(driver_root.DriverRoot())
+        self._tools = tools or NvidiaSmi(driver_files.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._addresses: dict[port.GpuUuid, str] = {}
         self._gpus: dict[port.GpuUuid, port.Gpu] = {}

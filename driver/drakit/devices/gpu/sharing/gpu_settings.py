@@ -2,16 +2,43 @@
 
 A GPU has one time slice and one compute mode for all its users. So all claims that share a GPU must request the same ones. Each intent keeps the
 compute mode that the first claim found, and the last claim to leave restores it. Admin access changes nothing. A reboot clears all settings.
+
+A claim whose devices one container cannot use together gets a warning, once, with its last device. A CUDA process sees one MIG device (MIG user
+guide). An MPS daemon serves one grant, and a container reaches one daemon: the mounts of a second daemon replace those of the first.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
+from drakit.core import context, errors, quantity, records
 from drakit.core import driver as drivers
-from drakit.core import errors, quantity, records
 from drakit.devices.gpu import config, identity, port
 from drakit.devices.gpu.sharing import share_policy
+
+_MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
+_MPS = (
+    "The claim has several devices with MPS daemons of their own; a container reaches only one daemon, so give each container one device."
+)
+
+
+def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
+    """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
+    of_claim = list(intents)
+    for reason, message, applies in (("SeveralMigDevices", _MIG, _is_partition), ("SeveralMpsDaemons", _MPS, _has_mps)):
+        alike = [intent for intent in of_claim if applies(intent)]
+        if len(alike) > 1 and max(alike, key=lambda intent: str(intent.get("holder", ""))) == mine:
+            yield context.Event(reason=reason, message=message)
+
+
+def _is_partition(intent: records.Record) -> bool:
+    return "profile" in intent
+
+
+def _has_mps(intent: records.Record) -> bool:
+    settings = intent.get("settings")
+    return isinstance(settings, Mapping) and "mps" in settings
+
 
 Grant = drivers.Grant[config.AnyConfig]
 

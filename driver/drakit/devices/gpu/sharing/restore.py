@@ -15,7 +15,7 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import port as mps_port
+from drakit.devices.gpu.sharing.mps import daemon_folder
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
@@ -34,7 +34,7 @@ class Restorer:
         self,
         hardware: port.GpuPort,
         context: contexts.DriverContext,
-        daemons: mps_port.Daemons,
+        daemons: daemon_folder.Daemons,
         intents: Callable[[], Iterable[records.Record]] = tuple,
     ) -> None:
         self._hardware = hardware

@@ -13,7 +13,7 @@ from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.health import faults, monitor, signals, xids
+from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from drakit.testing import fake_context
 from fakes import gpu_node, nvml_library
@@ -78,8 +78,8 @@ def ward(tmp_path: pathlib.Path) -> Ward:
     return Ward(tmp_path)
 
 
-def numbers(gravity: xids.Gravity) -> list[int]:
-    return [xid.number for xid in xids.known() if xid.gravity is gravity]
+def numbers(gravity: signals.Gravity) -> list[int]:
+    return [xid.number for xid in signals.known() if xid.gravity is gravity]
 
 
 def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> None:
@@ -91,14 +91,14 @@ def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> N
     assert ward.context.rediscoveries
 
 
-@pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
+@pytest.mark.parametrize("number", [*numbers(signals.Gravity.NOTHING), *numbers(signals.Gravity.PROGRAM)])
 def test_what_a_program_did_says_nothing_against_the_gpu(ward: Ward, number: int) -> None:
     ward.report_xid(0, number)
     ward.after(1)
     assert not ward.context.taints()
 
 
-@pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
+@pytest.mark.parametrize("number", [*numbers(signals.Gravity.FATAL), 48, 74, 4711])
 def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(ward: Ward, number: int) -> None:
     ward.report_xid(0, number, asks=RESET)
     first = ("xid", str(number), NO_SCHEDULE)
@@ -106,7 +106,7 @@ def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(ward:
     assert first in ward.shown("gpu-0")
     assert not any(effect is NO_EXECUTE for _, _, effect in ward.shown("gpu-0"))
     ward.after(0.1)
-    fatal = number in numbers(xids.Gravity.FATAL)
+    fatal = number in numbers(signals.Gravity.FATAL)
     assert (("xid", str(number), NO_EXECUTE) in ward.shown("gpu-0")) is fatal
     assert first in ward.shown("gpu-0")
 

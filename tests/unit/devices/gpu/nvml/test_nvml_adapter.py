@@ -10,7 +10,7 @@ from drakit.core import errors
 from drakit.devices import machines, registry
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port, settings
-from drakit.devices.gpu.cdi import container_edits, driver_root
+from drakit.devices.gpu.cdi import container_edits, driver_files
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import nvml_names
 from drakit.devices.gpu.sharing.mps import processes
@@ -363,7 +363,7 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
-        nvml.NvidiaSmi(driver_root.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+        nvml.NvidiaSmi(driver_files.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:
@@ -372,8 +372,8 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
         f"#!{sys.executable}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     )
     program.chmod(0o755)
-    with pytest.raises(driver_root.ProgramError, match=r"slow: did not end within 0\.2 s"):
-        driver_root.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
+    with pytest.raises(driver_files.ProgramError, match=r"slow: did not end within 0\.2 s"):
+        driver_files.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
     assert not list(processes.with_environment(f"DRAKIT_TEST={tmp_path}"))
 
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import daemon_folder, launcher, processes
 
@@ -44,7 +44,7 @@ class ChildDaemons:
     """
 
     home: pathlib.Path | None = None
-    root: driver_root.DriverRoot = dataclasses.field(default_factory=driver_root.DriverRoot)
+    root: driver_files.DriverRoot = dataclasses.field(default_factory=driver_files.DriverRoot)
     own_shm: bool = True
     answer_seconds: float = 5.0
     stop_seconds: float = 5.0
@@ -81,7 +81,7 @@ class ChildDaemons:
             raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
         try:
             self._ping(folder)
-        except driver_root.ProgramError as error:
+        except driver_files.ProgramError as error:
             fix = "wait, or end the claim's pods, or end that process to have it replaced"
             raise errors.HardwareError(
                 CONTROL,
@@ -176,7 +176,7 @@ class ChildDaemons:
     def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
         library_path = [str(place) for place in self.root.library_folders()]
         below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(library_path)}
-        path = ":".join(str(self.root.path / place) for place in driver_root.PROGRAM_FOLDERS)
+        path = ":".join(str(self.root.path / place) for place in driver_files.PROGRAM_FOLDERS)
         return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
 
     def _answers_in_time(self, folder: pathlib.Path) -> bool:
@@ -200,7 +200,7 @@ class ChildDaemons:
     def _answers(self, folder: pathlib.Path) -> bool:
         try:
             self._ping(folder)
-        except driver_root.ProgramError:
+        except driver_files.ProgramError:
             return False
         return True
 
@@ -211,17 +211,17 @@ class ChildDaemons:
         """Send a command with NVIDIA's own program, where the daemon itself listens: the program runs as root. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
-            raise driver_root.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+            raise driver_files.ProgramError(CONTROL, f"is not installed below {self.root.path}")
         pid = daemon_folder.control_listener(folder / _PIPE)
         if pid is None:
-            raise driver_root.ProgramError(CONTROL, "nobody listens on the control socket")
+            raise driver_files.ProgramError(CONTROL, "nobody listens on the control socket")
         listener = processes.Process.find(pid)
         if listener is None or not listener.has_environment(_variable(folder)):
-            raise driver_root.ProgramError(
+            raise driver_files.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
         before = self._launcher_command("open", folder)
-        return driver_root.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+        return driver_files.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
 
     def _record_limits(self, folder: pathlib.Path) -> None:
         record = _running_daemon(folder)
@@ -232,7 +232,7 @@ class ChildDaemons:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""
         if not _live_processes(folder):
             return
-        with contextlib.suppress(driver_root.ProgramError):
+        with contextlib.suppress(driver_files.ProgramError):
             self._send_command(folder, "quit")
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._wait_for_end(folder):
