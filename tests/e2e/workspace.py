@@ -13,7 +13,7 @@ NAMESPACE = "drakit-e2e"
 LABELLED = "drakit-e2e-admin"
 _LABELS: dict[str, dict[str, Json]] = {NAMESPACE: {}, LABELLED: {"resource.kubernetes.io/admin-access": "true"}}
 _DEVICES_AWAY_SECONDS = 60
-_UNALLOCATABLE = ("cannot allocate all claims", "none suits")
+_UNALLOCATABLE = ("cannot allocate all claims", "none available")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

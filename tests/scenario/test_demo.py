@@ -66,7 +66,7 @@ def test_in_a_pipe_it_is_plain_text_drawn_and_counted(folder: pathlib.Path) -> N
     assert not re.search(r" $", out, re.MULTILINE)
     assert re.search(r"^    \|( *(medium|small-a|small-b|large) *\|){4}$", out, re.MULTILINE), "the four partitions fill the map"
     assert re.search(r"^    training +33333M +33340M +pci-0000-0c-00-0 +[0-9a-f-]{36}$", out, re.MULTILINE)
-    assert re.search(r"bandwidth: 50G requested, \d+M of 100G left", " ".join(out.split()))
+    assert re.search(r"bandwidth: 50G needed, \d+M of 100G left", " ".join(out.split()))
     assert "GPU_DEVICE_MEDIUM_GPU_0_MIG_2G10GB_14_0=MIG-" in out
 
 

@@ -3,7 +3,6 @@
 Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,11 @@ from drakit_cluster.objects import json_types, nodes, taints
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling import extended, reservation
+from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.explain.reasons import Reason
+from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain.obstacles import Obstacle
 
 _SHOWN_NODES = 3
 _SHOWN_OBSTACLES = 3
@@ -154,7 +155,7 @@ def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) ->
         return needs
     results = _allocate(needs.pending, node, site)
     if results is None:
-        return _summary(site.allocator.explain(claims=needs.pending, node=node, allocated=site.allocated))
+        return _summary(needs, node, site)
     return Placement(
         node=json_types.text(node, "metadata", "name"),
         allocate=list(zip(needs.pending, results, strict=True)),
@@ -243,28 +244,21 @@ def _over_nodes(refused: Sequence[str]) -> str:
     return f"0/{len(refused)} nodes are available: {shown}"
 
 
-def _summary(reasons: Sequence[Reason]) -> str:
-    """Return the obstacles on one node: per request, what stands in the way of how many devices."""
-    requests: dict[tuple[str, str], list[Reason]] = {}
-    parts: list[str] = []
-    for reason in reasons:
-        if reason.request:
-            requests.setdefault((reason.claim, reason.request), []).append(reason)
-        else:
-            parts.append(reason.text)
-    for (claim, request), found in requests.items():
-        devices = Counter(reason.text for reason in found if reason.device)
-        heads = [reason.text for reason in found if not reason.device]
-        parts.append(f"{claim}, request {request}: {', '.join(heads)}{_counted(devices)}")
-    return "; ".join(parts) or "the claims do not fit"
+def _summary(needs: Wanted, node: Object, site: Site) -> str:
+    """Return what stands in the way on one node. Raise AllocationError as allocating does."""
+    if text := site.allocator.misjudged(claims=needs.pending, node=node, allocated=site.allocated):
+        return text
+    right = site.allocator.repeating(known_errors.NONE)
+    problem = right.problem(claims=needs.pending, node=node, allocated=site.allocated)
+    pools, requests = obstacles.of_pools(problem), obstacles.of_requests(problem, {})
+    parts = [*(one.text for one in pools), *(f"{one.claim}, request {one.request}: {one.text}{_counted(one)}" for one in requests)]
+    return "; ".join(parts if requests else [*parts, "every request could be served alone, but not all together"])
 
 
-def _counted(devices: Counter[str]) -> str:
-    """Return how many devices each obstacle keeps away: the most frequent in full, of the others what comes before the colon."""
-    if not devices:
-        return ""
-    ordered = devices.most_common()
-    kinds: Counter[str] = Counter()
-    for text, count in ordered[_SHOWN_OBSTACLES:]:
-        kinds[text.partition(":")[0]] += count
-    return f" ({'; '.join(f'{count}x {text}' for text, count in [*ordered[:_SHOWN_OBSTACLES], *kinds.most_common()])})"
+def _counted(obstacle: Obstacle) -> str:
+    """Return how many devices each reason keeps away, the most frequent reasons in full."""
+    ordered = sorted(obstacle.groups, key=lambda group: -len(group.devices))
+    counts = [(len(group.devices), group.text) for group in ordered[:_SHOWN_OBSTACLES]]
+    if others := sum(len(group.devices) for group in ordered[_SHOWN_OBSTACLES:]):
+        counts.append((others, "for other reasons"))
+    return f" ({'; '.join(f'{count}x {text}' for count, text in counts)})" if counts else ""

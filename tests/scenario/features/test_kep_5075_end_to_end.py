@@ -56,7 +56,7 @@ def test_a_pod_stays_pending_that_requests_more_than_what_remains_though_less_th
     _run(town, "a", "6G")
     town.create(CLAIM, objects.claim("b", _wanting("5G")))
     town.create(POD, objects.pod("b", claim="b"))
-    town.until(lambda: "bandwidth: 5G requested, 4G of 10G left" in town.scheduling_message("b"), "the refusal")
+    town.until(lambda: "bandwidth: 5G needed, 4G of 10G left" in town.scheduling_message("b"), "the refusal")
     assert town.phase("b", "Pending")
     assert town.devices("b") == []
 
@@ -66,7 +66,7 @@ def test_capacity_is_released_with_its_pod_and_a_pending_pod_starts(town: Town) 
     town.create(CLAIM_TEMPLATE, objects.template("t", _wanting("10G")))
     town.run(objects.pod("a", template="t"))
     town.create(POD, objects.pod("b", template="t"))
-    town.until(lambda: "bandwidth: 10G requested, 0 of 10G left" in town.scheduling_message("b"), "the refusal")
+    town.until(lambda: "bandwidth: 10G needed, none of 10G left" in town.scheduling_message("b"), "the refusal")
     town.delete("a")
     town.phase("b", "Running")
 

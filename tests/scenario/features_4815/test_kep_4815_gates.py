@@ -127,7 +127,7 @@ def test_a_driver_and_a_kubelet_use_partitions_from_pod_to_pod() -> None:
             _use(town, name, request)
         for name in ("a", "b"):
             town.phase(name, "Running")
-        town.until(lambda: "not enough left in a shared counter" in town.scheduling_message("whole"), "the refusal")
+        town.until(lambda: " needed, " in town.scheduling_message("whole"), "the refusal")
         assert sorted(town.devices("a") + town.devices("b")) == ["gpu-0-partition-0", "gpu-0-partition-1"]
         assert town.view("a").env["DEVICE_R"] in town.devices("a")
         parts = {town.uid("a"), town.uid("b")}

@@ -67,7 +67,7 @@ def test_slices_that_overlap_exclude_each_other_until_the_first_is_given_back(to
     town.claim("half", 8)
     town.pod("h", "half", workload="half")
     town.town.phase("h", "Running")
-    town.town.until(lambda: "shared counter" in town.town.scheduling_message("w"), "the reason")
+    town.town.until(lambda: " needed, " in town.town.scheduling_message("w"), "the reason")
     assert (town.town.devices("small"), town.town.devices("half")) == (["tpu-2x2-1"], ["tpu-2x4-2"])
     for pod in ("s", "h"):
         town.town.delete(pod, force=True)

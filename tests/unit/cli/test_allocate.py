@@ -64,7 +64,7 @@ def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.D
     told = desk.run("allocate", "-f", slices, "-f", file, "--why")
     assert told.status == 1
     assert "claim demo/two does not fit" in told.out
-    assert "needs 2 devices, 1 can be had" in told.out
+    assert "needs 2 devices, 1 available" in told.out
     short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
     assert f"1 device: {short} (gpu-0-mig-7g40gb-0-0)" in told.out
     assert "47 devices: not selected by the request: " in told.out
@@ -97,7 +97,7 @@ def test_a_taint_rule_keeps_devices_away(desk: desks.Desk, slices: str) -> None:
     told = desk.run("allocate", slices, write(desk, claim("one", request("7g.40gb")), rule), "--why")
     assert told.status == 1
     assert "2 devices: tainted and not tolerated: example.com/broken=yes:NoSchedule" in told.out
-    assert "needs 1 device, none can be had" in told.out
+    assert "needs 1 device, none available" in told.out
 
 
 def test_kinds_that_are_not_looked_at_are_named(desk: desks.Desk, slices: str) -> None:

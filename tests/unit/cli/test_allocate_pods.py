@@ -95,7 +95,7 @@ def test_claims_and_extended_resources_of_a_pod_are_placed_together(desk: desks.
 def test_what_is_in_the_way_of_extended_resources_is_shown(desk: desks.Desk, slices: str) -> None:
     told = desk.run("allocate", slices, write(desk, pod("big", limits={BY_CLASS: 3})), "--why")
     assert told.status == 1
-    assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 can be had" in told.out
+    assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 available" in told.out
 
 
 def test_with_the_gate_off_no_device_serves_an_extended_resource(desk: desks.Desk, slices: str) -> None:
@@ -127,7 +127,7 @@ def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(desk: desks
     assert told.out.count("warning: ") == 1
     assert "Pod default/big" in told.out
     assert "spec.containers: fits on no node, even where nothing is allocated" in told.out
-    assert "needs 3 devices, 2 can be had" in told.out
+    assert "needs 3 devices, 2 available" in told.out
 
 
 def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(desk: desks.Desk, slices: str) -> None:

@@ -283,7 +283,7 @@ DEMAND: dict[str, Case] = {
         (published(device("d0"), device("d1")), CLASS, claim({"count": 2}, constraints=[{"distinctAttribute": f"{DRIVER}/type"}])),
         "warning",
         "spec.devices",
-        "fits on no node, even where nothing is allocated; on n: request r0 needs 2 devices, 1 can be had",
+        "fits on no node, even where nothing is allocated; on n: request r0 needs 2 devices, 1 available",
         "drakit allocate --why",
     ),
     "all of too many": (

@@ -45,7 +45,7 @@ def test_devices_without_their_counter_are_one_group_that_names_the_claim_which_
     used.hold(DeviceId("drv", "pool", "small"))
     holders = {DeviceId("drv", "pool", "small"): ["ns/x"]}
     (obstacle,) = found(partitioned(devices, SIZES), claim(request()), used=used, holders=holders)
-    assert (obstacle.request, obstacle.text) == ("r", "needs 1 device, none can be had")
+    assert (obstacle.request, obstacle.text) == ("r", "needs 1 device, none available")
     assert told(obstacle) == {
         "taken by claim ns/x": ["small"],
         "counter slice-0 of set: 1 needed, none of 1 left, taken by claim ns/x": [f"large-{number}" for number in range(7)],
@@ -74,7 +74,7 @@ def test_selectors_taints_and_capacity_are_named() -> None:
 def test_the_first_request_that_fits_no_longer_beside_the_others_is_shown() -> None:
     devices = [device("whole", draws={"set.memory": "4"}), device("half", draws={"set.memory": "2"})]
     (obstacle,) = found(partitioned(devices, SIZES), claim(request("a"), request("b")))
-    assert (obstacle.request, obstacle.text) == ("b", "needs 1 device, none can be had beside a (whole)")
+    assert (obstacle.request, obstacle.text) == ("b", "needs 1 device, none available beside a (whole)")
     assert told(obstacle) == {
         "taken by request a": ["whole"],
         "counter memory of set: 2 needed, none of 4 left, taken by request a": ["half"],
@@ -91,7 +91,7 @@ def test_a_constraint_is_named_with_both_values_and_with_what_would_be_without_i
 
 def test_a_count_says_how_many_there_are() -> None:
     (obstacle,) = found([resource_slice([device("d0"), device("d1")])], claim(request("a"), request("b", count=2)))
-    assert obstacle.text == "needs 2 devices, 1 can be had beside a (d0)"
+    assert obstacle.text == "needs 2 devices, 1 available beside a (d0)"
 
 
 def test_a_pool_that_offers_nothing_is_named_first() -> None:

@@ -48,7 +48,7 @@ def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(town: Town) ->
         town.create(CLAIM, objects.claim(name))
     town.run(objects.pod("a", claim="a"))
     town.create(POD, objects.pod("b", claim="b"))
-    message = "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 device, none suits (1x in use)"
+    message = "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 device, none available (1x in use)"
     town.until(lambda: town.scheduling_message("b") == message, "the reason")  # Before the scheduler sees the claim there is another one.
     town.until(lambda: town.events("FailedScheduling").count(message) == 1, "an event")
     town.delete("a")
@@ -67,7 +67,7 @@ def test_a_pod_waits_for_capacity_of_a_shared_device(town: Town) -> None:
     town.run(objects.pod("b", claim="b"))
     town.create(POD, objects.pod("c", claim="c"))
     message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
-    assert "bandwidth: 1G requested, 0 of 10G left" in message
+    assert "bandwidth: 1G needed, none of 10G left" in message
     town.delete("b")
     town.phase("c", "Running")
 
@@ -111,7 +111,7 @@ def test_overlapping_partitions_are_not_given_out_together(town: Town) -> None:
     assert (town.devices("a"), town.devices("b")) == (["half-0"], ["half-1"])
     town.create(POD, objects.pod("c", claim="c"))
     message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
-    assert "not enough left in a shared counter" in message
+    assert "counter slices of gpu-0: 4 needed, none of 4 left" in message
 
 
 def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: Town) -> None:
@@ -167,7 +167,7 @@ def test_what_is_missing_is_named_and_helps_when_it_comes(town: Town) -> None:
     wanted = "allocation is impossible: claim default/c, request gpu: there is no DeviceClass special"
     town.until(lambda: town.scheduling_message("p") == wanted, "the second reason")
     town.create(CLASS, objects.device_class("special"))
-    town.until(lambda: "needs 1 device, none suits" in town.scheduling_message("p"), "the third reason")
+    town.until(lambda: "needs 1 device, none available" in town.scheduling_message("p"), "the third reason")
     town.offer("gpu-0")
     town.phase("p", "Running")
 
@@ -214,8 +214,7 @@ def test_every_reason_is_said_the_rarer_ones_in_short(town: Town) -> None:
     town.create(SLICE, objects.resource_slice(*devices, tainted))
     town.create(CLAIM, objects.claim("c", objects.request(capacity={"requests": {"bandwidth": "10G"}})))
     town.create(POD, objects.pod("p", claim="c"))
-    head = "capacity unknown, against its policy, or not enough left"
-    shown = f"2x {head}: bandwidth: 10G requested, 2G of 2G left; 1x {head}: bandwidth: 10G requested, 3G of 3G left; 1x {head}: "
-    rest = f"4G of 4G left; 3x {head})"
+    shown = "2x capacity bandwidth: 10G needed, 2G of 2G left; 1x capacity bandwidth: 10G needed, 3G of 3G left; 1x "
+    rest = "4G of 4G left; 3x for other reasons)"
     town.until(lambda: shown in town.scheduling_message("p"), "the reasons")
     assert town.scheduling_message("p").endswith(rest)

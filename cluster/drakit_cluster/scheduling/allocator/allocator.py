@@ -26,8 +26,6 @@ from drakit_cluster.scheduling.allocator.search import TooLongError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.allocator.suitability import Suitability, Switches
 from drakit_cluster.scheduling.allocator.verdicts import Verdicts
-from drakit_cluster.scheduling.explain import reasons
-from drakit_cluster.scheduling.explain.reasons import Reason
 
 _KEPT_NODES = 128
 
@@ -69,12 +67,6 @@ class Allocator:
             return None
         writer = Writer(node, self._features, new_share_id)
         return [writer.write(claim, [pick for pick in picks if pick.claim == claim.number]) for claim in problem.claims]
-
-    def explain(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> list[Reason]:
-        """Return why the claims do not fit on ``node``. Raise AllocationError as :meth:`allocate` does before it chooses devices."""
-        if text := self.misjudged(claims=claims, node=node, allocated=allocated):
-            return [Reason(text=text)]
-        return reasons.explain(self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated))
 
     def misjudged(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> str:
         """Return by which of the repeated errors claims that fit on ``node`` do not get their devices; "" where they do not fit."""

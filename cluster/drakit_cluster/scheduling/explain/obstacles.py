@@ -52,37 +52,37 @@ class _Groups:
 
 def find(problem: Problem, holders: Holders) -> list[Obstacle]:
     """Return what keeps the claims of an unsolvable problem from fitting."""
+    pools, requests = of_pools(problem), of_requests(problem, holders)
+    return [*pools, *(requests or _together(problem, holders))]
+
+
+def of_pools(problem: Problem) -> list[Obstacle]:
+    """Return the pools that offer nothing."""
     unusable = [pool for pool in problem.inventory.pools if pool.condition is not Condition.USABLE]
-    found = [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
-    alone = [obstacle for request in problem.requests for obstacle in _Alone(problem, holders).of(request)]
-    if alone:
-        return found + alone
-    return found + list(_together(problem, holders))
+    return [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
 
 
-class _Alone:
-    """Looks at requests before anything is chosen."""
+def of_requests(problem: Problem, holders: Holders) -> list[Obstacle]:
+    """Return the requests that have too few devices even before anything is chosen."""
+    words = Words(problem, holders)
+    return [obstacle for request in problem.requests for obstacle in _alone(problem, words, request)]
 
-    def __init__(self, problem: Problem, holders: Holders) -> None:
-        self._problem = problem
-        self._words = Words(problem, holders)
 
-    def of(self, request: Request) -> list[Obstacle]:
-        """Return why no option of the request has enough devices; nothing if one has."""
-        found = []
-        for option in request.options:
-            verdicts = [(device, self._problem.suitability.verdict(option.want, device)) for device in self._problem.inventory.devices]
-            suitable, needed = sum(verdict is None for _, verdict in verdicts), self._problem.number(option)
-            if suitable >= max(needed, 1):
-                return []
-            groups = _Groups()
-            for device, verdict in verdicts:
-                if verdict is not None:
-                    groups.add(self._words.of_verdict(option, device, verdict), device)
-            text = f"needs {_counted(needed)}, {suitable or 'none'} can be had"
-            label = self._problem.claims[request.claim].label
-            found.append(Obstacle(text=text, claim=label, request=option.name, groups=groups.made()))
-        return found
+def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
+    """Return why no option of the request has enough devices; nothing if one has."""
+    found = []
+    for option in request.options:
+        verdicts = [(device, problem.suitability.verdict(option.want, device)) for device in problem.inventory.devices]
+        suitable, needed = sum(verdict is None for _, verdict in verdicts), problem.number(option)
+        if suitable >= max(needed, 1):
+            return []
+        groups = _Groups()
+        for device, verdict in verdicts:
+            if verdict is not None:
+                groups.add(words.of_verdict(option, device, verdict), device)
+        text = f"needs {_counted(needed)}, {suitable or 'none'} available"
+        found.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.made()))
+    return found
 
 
 def _counted(number: int) -> str:
@@ -130,7 +130,7 @@ class _Beside:
                     chosen += 1
             del self._picks[len(self._picks) - chosen :]
             needed = self._problem.number(option)
-            text = f"needs {_counted(needed)}, {chosen or 'none'} can be had {self._beside()}"
+            text = f"needs {_counted(needed)}, {chosen or 'none'} available {self._beside()}"
             if chosen >= needed > 0:
                 text = f"with {_counted(needed)} more, the claim would have over {MAX_RESULTS}"
             yield Obstacle(text=text, claim=label, request=option.name, groups=groups.made())
