@@ -152,4 +152,4 @@ def test_the_state_kept_step_by_step_is_the_state_of_all_claims(world: Small) ->
     for claim in claims:
         for result in json_types.objects(claim, "status", "allocation", "devices", "results"):
             device = DeviceId(json_types.text(result, "driver"), "pool", json_types.text(result, "device"))
-            assert result.get("adminAccess") or step_by_step.held(device) or step_by_step.shared(device)
+            assert result.get("adminAccess") or step_by_step.use(device).held or step_by_step.use(device).shared

@@ -14,7 +14,7 @@ from drakit_cluster.scheduling.allocator.pools import PoolId
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class PublishedDevice:
     """One device; ``spec`` is flat, ``path`` its place in the document."""
 
     document: Document
@@ -58,14 +58,14 @@ class CounterSet:
 
 
 @dataclass(kw_only=True)
-class Stock:
+class PublishedPool:
     """The newest generation of one pool, and the documents of older ones. ``partial``: the server refused some of its slices."""
 
     id: PoolId
     partial: bool = False
     slices: list[Accepted] = field(default_factory=list)
     older: list[Accepted] = field(default_factory=list)
-    devices: list[Offer] = field(default_factory=list)
+    devices: list[PublishedDevice] = field(default_factory=list)
     counter_sets: list[CounterSet] = field(default_factory=list)
 
     @property
@@ -81,7 +81,7 @@ class Catalogue:
         by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
         for one in accepted:
             by_pool[_pool_of(one.object)].append(one)
-        self.pools: Mapping[PoolId, Stock] = {key: _stock(key, found, rules) for key, found in by_pool.items()}
+        self.pools: Mapping[PoolId, PublishedPool] = {key: _published_pool(key, found, rules) for key, found in by_pool.items()}
         for document in refused:
             if (stock := self.pools.get(_pool_of(document.body))) is not None:
                 stock.partial = True
@@ -92,7 +92,7 @@ class Catalogue:
         return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
 
     @cached_property
-    def devices(self) -> list[Offer]:
+    def devices(self) -> list[PublishedDevice]:
         """The devices of all pools."""
         return [offer for stock in self.pools.values() for offer in stock.devices]
 
@@ -106,9 +106,9 @@ def _pool_of(obj: Object) -> PoolId:
     return PoolId(json_types.text(obj, "spec", "driver"), json_types.text(obj, "spec", "pool", "name"))
 
 
-def _stock(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> Stock:
+def _published_pool(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> PublishedPool:
     newest = max(map(generation, found))
-    stock = Stock(id=key)
+    stock = PublishedPool(id=key)
     for one in found:
         if generation(one) < newest:
             stock.older.append(one)
@@ -122,7 +122,9 @@ def _stock(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> Stock
                 *json_types.objects(device, "taints"),
                 *(taint_rules.taint_of(rule) for rule in rules if taint_rules.selects(rule, known)),
             ]
-            stock.devices.append(Offer(document=one.document, path=path, pool=key, spec=device, node=chosen, taints=tuple(taints)))
+            stock.devices.append(
+                PublishedDevice(document=one.document, path=path, pool=key, spec=device, node=chosen, taints=tuple(taints))
+            )
         for place, counter_set in enumerate(json_types.objects(spec, "sharedCounters")):
             stock.counter_sets.append(
                 CounterSet(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.lint import findings
-from drakit_cluster.lint.catalogue import Catalogue, Offer
+from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import json_types, quantity, resources, taints
@@ -28,7 +28,7 @@ class _Wanted:
     """One request or alternative, and the devices that class and request select."""
 
     names: frozenset[str]
-    devices: Sequence[Offer]
+    devices: Sequence[PublishedDevice]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Demand:
             if concerned or not wanted:
                 yield from self._driver(one.document, config, f"{path}.config[{place}]", concerned or self.offered.devices)
 
-    def _option(self, document: Document, option: Object, path: str) -> tuple[list[Offer] | None, list[Finding]]:
+    def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects, None where that cannot be said, and what is wrong with it."""
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
@@ -94,7 +94,9 @@ class Demand:
             found += self._taints(document, option, path, selected)
         return selected, found
 
-    def _select(self, document: Document, holder: Object, path: str, devices: Sequence[Offer]) -> tuple[list[Offer], list[Finding]]:
+    def _select(
+        self, document: Document, holder: Object, path: str, devices: Sequence[PublishedDevice]
+    ) -> tuple[list[PublishedDevice], list[Finding]]:
         """Return the devices that all selectors of ``holder`` select, and what is wrong with the selectors."""
         found: list[Finding] = []
         remaining = list(devices)
@@ -113,7 +115,9 @@ class Demand:
             remaining = selected
         return remaining, found
 
-    def _matching(self, expression: str, devices: Sequence[Offer]) -> tuple[list[Offer], list[tuple[Offer, str]]]:
+    def _matching(
+        self, expression: str, devices: Sequence[PublishedDevice]
+    ) -> tuple[list[PublishedDevice], list[tuple[PublishedDevice, str]]]:
         selected, failed = [], []
         for device in devices:
             try:
@@ -123,7 +127,7 @@ class Demand:
                 failed.append((device, str(error)))
         return selected, failed
 
-    def _taints(self, document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+    def _taints(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
         """Return a warning where every device has a taint that the request does not tolerate."""
         tolerations = json_types.objects(option, "tolerations")
         if not self.tainting or not all(taints.prevents(device.taints, tolerations) for device in selected):
@@ -149,15 +153,15 @@ class Demand:
                     text = f"none of the {_devices(len(one.devices))} that request {min(one.names)} selects has attribute {attribute}"
                     yield findings.warning(document, f"{path}.{kind}", text, findings.suggestion(attribute, names))
 
-    def _has(self, device: Offer, attribute: str) -> bool:
+    def _has(self, device: PublishedDevice, attribute: str) -> bool:
         attributes = json_types.mapping(device.spec, "attributes")
         return world.value_of(attributes, device.pool.driver, attribute, lists=self.lists) is not None
 
     @staticmethod
-    def _qualified(device: Offer, name: str) -> str:
+    def _qualified(device: PublishedDevice, name: str) -> str:
         return name if "/" in name else f"{device.pool.driver}/{name}"
 
-    def _driver(self, document: Document, config: Object, path: str, devices: Sequence[Offer]) -> Iterator[Finding]:
+    def _driver(self, document: Document, config: Object, path: str, devices: Sequence[PublishedDevice]) -> Iterator[Finding]:
         """Yield a warning for parameters that no driver of the devices reads."""
         driver = json_types.text(config, "opaque", "driver")
         known = {device.pool.driver for device in devices}
@@ -182,7 +186,7 @@ def _concerned(holder: Object, wanted: Sequence[_Wanted]) -> list[_Wanted]:
     return [one for one in wanted if not names or names & one.names]
 
 
-def _count(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+def _count(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
     """Return a warning for more devices than one node has, or than a claim may have."""
     count, most, node = json_types.number(option, "count"), *_most(selected)
     where = (
@@ -204,7 +208,7 @@ def _count(document: Document, option: Object, path: str, selected: Sequence[Off
     return [findings.warning(document, f"{path}.count", f"asks for {count}, and {where}", f"write at most {most}, or select more")]
 
 
-def _most(devices: Sequence[Offer]) -> tuple[int, str]:
+def _most(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
     """Return how many of the devices one node can use at most, and its name where several nodes have some."""
     by_node = Counter(device.node for device in devices)
     everywhere = by_node.pop("", 0)
@@ -216,7 +220,7 @@ def _devices(number: int) -> str:
     return f"{number} device{'' if number == 1 else 's'}"
 
 
-def _guard(expressions: Sequence[str], devices: Sequence[Offer], failed: Sequence[Offer]) -> str:
+def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:
     """Return what ``expressions`` of a class or request should check before the part that fails on some of ``devices``."""
     fixes = [] if any("device.driver" in expression for expression in expressions) else [_CHECK_DRIVER]
     drivers = {device.pool.driver for device in failed}
@@ -230,7 +234,7 @@ def _of(failed: Sequence[object], devices: Sequence[object]) -> str:
     return f"{len(failed)} of {_devices(len(devices))}"
 
 
-def _first(failed: Sequence[tuple[Offer, str]]) -> str:
+def _first(failed: Sequence[tuple[PublishedDevice, str]]) -> str:
     """Name the first devices on which a selector fails."""
     names = [f"{device.pool}/{device.name}" for device, _ in failed[:_NAMED]]
     more = len(failed) - len(names)
@@ -245,7 +249,7 @@ def _impossible(document: Document, option: Object, path: str) -> Iterator[Findi
             yield findings.error(document, wrong.field, text, "write the capacity's name, such as memory")
 
 
-def _capacity(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+def _capacity(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
     found = []
     for name, asked in json_types.mapping(option, "capacity", "requests").items():
         field = f"{path}.capacity.requests[{name}]"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit_cluster import cel as selectors
 from drakit_cluster import manifests
-from drakit_cluster.lint import amounts, demand, findings, fitting, given, places, served, supply, taints, users
+from drakit_cluster.lint import demand, findings, fitting, refusals, supply, users
 from drakit_cluster.lint.catalogue import Catalogue
 from drakit_cluster.lint.findings import Finding, Severity
 from drakit_cluster.manifests import Accepted, Document, Intake
@@ -23,8 +23,8 @@ def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Fi
     found = [
         *_left_out(documents),
         *_misspelt(documents),
-        *served.check(intake.problems),
-        *served.dropped(intake.dropped),
+        *refusals.check(intake.problems),
+        *refusals.dropped(intake.dropped),
         *_between(documents, intake, gates),
     ]
     known = {(id(one.document), one.field) for one in found}
@@ -76,12 +76,11 @@ def _between(documents: Sequence[Document], intake: Intake, gates: FeatureGates)
     refused = [one.document for one in intake.problems if one.document.resource is resources.SLICE and id(one.document) not in kept]
     offered = Catalogue(slices, refused, [rule.object for rule in rules])
     asked = [*_of(intake, resources.CLAIM), *_of(intake, resources.CLAIM_TEMPLATE)]
-    of_supply = [*supply.check(offered), *places.check(slices, intake.objects(resources.NODE))]
+    of_supply = [*supply.check_pools(offered), *supply.check_nodes(slices, intake.objects(resources.NODE))]
     yield from of_supply
-    yield from amounts.check(intake.accepted)
-    yield from taints.check(rules, offered)
-    yield from users.check(documents, users.Shelf.of(asked, intake.objects(resources.CLASS)))
-    yield from given.Given(offered).check(_of(intake, resources.CLAIM), _of(intake, resources.POD))
+    yield from supply.check_amounts(intake.accepted)
+    yield from supply.check_rules(rules, offered)
+    yield from users.check(documents, users.KnownClaims.of(asked, intake.objects(resources.CLASS)))
     of_demand = list(_asked(intake, offered, asked, gates))
     yield from of_demand
     if offered.is_whole and not any(one.severity is Severity.ERROR for one in of_supply):

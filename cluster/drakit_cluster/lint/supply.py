@@ -1,19 +1,25 @@
-"""Mistakes in what drivers publish: pools that are not whole, counters that do not add up, policies that no one can meet."""
+"""Mistakes in what drivers and admins publish: pools that are not whole, counters that do not add up, policies that no one can meet,
+nodes that are not there, negative amounts, and DeviceTaintRules that taint no device or too many.
+"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from drakit_cluster.lint import catalogue, findings
-from drakit_cluster.lint.catalogue import Catalogue, CounterSet, Offer, Stock
+from drakit_cluster.lint.catalogue import Catalogue, CounterSet, PublishedDevice, PublishedPool
 from drakit_cluster.lint.findings import Finding
-from drakit_cluster.manifests import Document
-from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.manifests import Accepted, Document
+from drakit_cluster.objects import json_types, nodes, quantity
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
+from drakit_cluster.scheduling import taint_rules
 
 _OWN_IDS = frozenset({"uuid"})
 _PARENT_IDS = frozenset({"parentuuid"})
 
 
-def check(offered: Catalogue) -> Iterator[Finding]:
+def check_pools(offered: Catalogue) -> Iterator[Finding]:
     """Yield what is wrong with the pools."""
     for stock in offered.pools.values():
         yield from _replaced(stock)
@@ -29,14 +35,14 @@ def check(offered: Catalogue) -> Iterator[Finding]:
             yield from _overlaps(stock)
 
 
-def _replaced(stock: Stock) -> Iterator[Finding]:
+def _replaced(stock: PublishedPool) -> Iterator[Finding]:
     for one in stock.older:
         newest = catalogue.generation(stock.slices[0])
         text = f"generation {catalogue.generation(one)} of pool {stock.id} is replaced by generation {newest}: its devices do not count"
         yield findings.warning(one.document, "spec.pool.generation", text, f"delete the slice, or publish it as generation {newest}")
 
 
-def _whole(stock: Stock) -> Iterator[Finding]:
+def _whole(stock: PublishedPool) -> Iterator[Finding]:
     wrong: dict[int, Document] = {}
     for one in stock.slices:
         wrong.setdefault(json_types.number(one.object, "spec", "pool", "resourceSliceCount"), one.document)
@@ -48,9 +54,9 @@ def _whole(stock: Stock) -> Iterator[Finding]:
         yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {found}, or add the slices that are missing")
 
 
-def _names(stock: Stock) -> Iterator[Finding]:
+def _names(stock: PublishedPool) -> Iterator[Finding]:
     for listed, kind in ((stock.devices, "device"), (stock.counter_sets, "counter set")):
-        first: dict[str, Offer | CounterSet] = {}
+        first: dict[str, PublishedDevice | CounterSet] = {}
         for one in listed:
             before = first.setdefault(one.name, one)
             if before is not one:
@@ -59,7 +65,7 @@ def _names(stock: Stock) -> Iterator[Finding]:
                 yield findings.error(one.document, f"{one.path}.name", text, "give each its own name")
 
 
-def _draws(device: Offer, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
+def _draws(device: PublishedDevice, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
     for place, one in enumerate(json_types.objects(device.spec, "consumesCounters")):
         name, path = json_types.text(one, "counterSet"), f"{device.path}.consumesCounters[{place}]"
         if name not in sets:
@@ -70,7 +76,7 @@ def _draws(device: Offer, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
             yield from _draw(device, f"{path}.counters[{counter}]", sets[name], counter, drawn)
 
 
-def _draw(device: Offer, path: str, counter_set: CounterSet, counter: str, drawn: Json) -> Iterator[Finding]:
+def _draw(device: PublishedDevice, path: str, counter_set: CounterSet, counter: str, drawn: Json) -> Iterator[Finding]:
     if counter not in counter_set.counters:
         text = f"counter set {counter_set.name} has no counter {counter}: nothing of pool {device.pool} is allocated"
         yield findings.error(device.document, path, text, findings.suggestion(counter, counter_set.counters))
@@ -83,7 +89,7 @@ def _draw(device: Offer, path: str, counter_set: CounterSet, counter: str, drawn
         )
 
 
-def _defaults(device: Offer) -> Iterator[Finding]:
+def _defaults(device: PublishedDevice) -> Iterator[Finding]:
     for name, capacity in json_types.mapping(device.spec, "capacity").items():
         if json_types.at(capacity, "requestPolicy") == {}:
             text = f"says nothing: a request that names no {name} takes all of it, as without a policy"
@@ -96,7 +102,7 @@ def _defaults(device: Offer) -> Iterator[Finding]:
             yield findings.error(device.document, field, text, f"write at most {_value(capacity)}")
 
 
-def _idle(stock: Stock) -> Iterator[Finding]:
+def _idle(stock: PublishedPool) -> Iterator[Finding]:
     """Counters that nothing draws; of an incomplete pool, the devices may be elsewhere."""
     if len(stock.slices) != json_types.number(stock.slices[0].object, "spec", "pool", "resourceSliceCount"):
         return
@@ -114,7 +120,7 @@ def _idle(stock: Stock) -> Iterator[Finding]:
             yield findings.warning(counter_set.document, f"{counter_set.path}.counters", text, fix)
 
 
-def _overlaps(stock: Stock) -> Iterator[Finding]:
+def _overlaps(stock: PublishedPool) -> Iterator[Finding]:
     """A device and its parts, told by their UUIDs, that no counter connects."""
     whole = {uuid: device for device in stock.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
     for device in stock.devices:
@@ -125,14 +131,14 @@ def _overlaps(stock: Stock) -> Iterator[Finding]:
             yield findings.warning(device.document, device.path, text, fix)
 
 
-def _text(device: Offer, names: frozenset[str]) -> str:
+def _text(device: PublishedDevice, names: frozenset[str]) -> str:
     for name, value in json_types.mapping(device.spec, "attributes").items():
         if name.rpartition("/")[2].lower() in names:
             return json_types.text(value, "string")
     return ""
 
 
-def _counters(device: Offer) -> set[tuple[str, str]]:
+def _counters(device: PublishedDevice) -> set[tuple[str, str]]:
     return {
         (json_types.text(one, "counterSet"), counter)
         for one in json_types.objects(device.spec, "consumesCounters")
@@ -142,3 +148,113 @@ def _counters(device: Offer) -> set[tuple[str, str]]:
 
 def _value(entry: Json | Object) -> quantity.Quantity:
     return quantity.parse(json_types.at(entry, "value"))
+
+
+def check_nodes(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator[Finding]:
+    """Yield slices and devices that are for no node of ``known``; without nodes, nothing can be said."""
+    if not known:
+        return
+    for one in slices:
+        spec = json_types.mapping(one.object, "spec")
+        yield from _place(one, spec, "spec", known)
+        for number, device in enumerate(json_types.objects(spec, "devices")):
+            yield from _place(one, device, f"spec.devices[{number}]", known)
+
+
+def _place(one: Accepted, place: Object, path: str, known: Sequence[Object]) -> Iterator[Finding]:
+    name, names = json_types.text(place, "nodeName"), [json_types.text(node, "metadata", "name") for node in known]
+    if name and name not in names:
+        text = f"there is no Node {name} in these files: its devices are allocated to nobody"
+        yield findings.warning(one.document, f"{path}.nodeName", text, findings.suggestion(name, names))
+    selector = place.get("nodeSelector")
+    if selector is not None and not any(_selects(selector, node) for node in known):
+        text = f"selects no node in these files ({len(known)} in all)"
+        yield findings.warning(one.document, f"{path}.nodeSelector", text, "compare it with the labels of the nodes")
+
+
+def _selects(selector: json_types.Json, node: Object) -> bool:
+    try:
+        return nodes.selects(selector, node)
+    except AllocationError:
+        return True  # The server says what is wrong with it.
+
+
+def check_amounts(objects: Iterable[Accepted]) -> Iterator[Finding]:
+    """Yield an error for each negative quantity."""
+    for one in objects:
+        if one.document.resource is None:
+            continue
+        for field, value in _quantities(table.shape_of(one.document.resource), one.object, ""):
+            if quantity.parse(value).nanos < 0:
+                text = f"{value} is negative: the API server stores it, and the scheduler then gives out more than there is"
+                yield findings.error(one.document, field, text, "write an amount of zero or more")
+
+
+def _quantities(shape: Shape, value: Json, path: str) -> Iterator[tuple[str, Json]]:
+    """Yield path and value of each quantity in an object of a shape."""
+    match shape, value:
+        case Leaf(type=Type.QUANTITY), str() | int() | float():
+            yield path, value
+        case Struct(fields=fields), dict():
+            for name, below in fields.items():
+                if name in value:
+                    yield from _quantities(below, value[name], f"{path}.{name}" if path else name)
+        case ListOf(item=item), list():
+            for place, entry in enumerate(value):
+                yield from _quantities(item, entry, f"{path}[{place}]")
+        case MapOf(value=below), dict():
+            for name, entry in value.items():
+                yield from _quantities(below, entry, f"{path}[{name}]")
+        case _:
+            return
+
+
+_SELECTOR = "spec.deviceSelector"
+_FIELDS = ("driver", "pool", "device")
+
+
+def check_rules(rules: Iterable[Accepted], offered: Catalogue) -> Iterator[Finding]:
+    """Yield what is wrong with the rules, by the devices that there are."""
+    for rule in rules:
+        selector = json_types.at(rule.object, "spec", "deviceSelector")
+        if not isinstance(selector, dict):
+            text = "is not there, and then the rule selects no device"
+            yield findings.warning(rule.document, _SELECTOR, text, "write driver, pool and device, or {} for every device")
+        elif not any(json_types.text(selector, name) for name in _FIELDS):
+            yield _everything(rule)
+        else:
+            yield from _ambiguous(rule, selector)
+            yield from _nothing(rule, selector, offered.devices)
+
+
+def _everything(rule: Accepted) -> Finding:
+    effect = json_types.text(rule.object, "spec", "taint", "effect")
+    what = {
+        "NoExecute": "every pod that uses a device and does not tolerate it is evicted",
+        "NoSchedule": "no device is allocated without a toleration",
+    }
+    text = f"selects every device of the cluster: {what.get(effect, 'nothing happens with this effect')}"
+    return findings.warning(rule.document, _SELECTOR, text, "name the driver, the pool or the device that is meant")
+
+
+def _ambiguous(rule: Accepted, selector: Object) -> Iterator[Finding]:
+    """Names of pools are unique for a driver only, those of devices for a pool only."""
+    for name, holder in (("pool", "driver"), ("device", "pool")):
+        value = json_types.text(selector, name)
+        if value and not json_types.text(selector, holder):
+            text = f"{value} is selected in every {holder}: the name of a {name} is unique in its {holder} only"
+            yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, f"add {holder}: NAME")
+
+
+def _nothing(rule: Accepted, selector: Object, devices: list[PublishedDevice]) -> Iterator[Finding]:
+    if not devices or any(taint_rules.selects(rule.object, device.id) for device in devices):
+        return
+    left = devices
+    for name in _FIELDS:
+        wanted = json_types.text(selector, name)
+        known = {getattr(device.id, name) for device in left}
+        if wanted and wanted not in known:
+            text = f"none of the {len(left)} devices{' that are left' if len(left) < len(devices) else ''} has {name} {wanted}: nothing is tainted"
+            yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, findings.suggestion(wanted, known))
+            return
+        left = [device for device in left if wanted in ("", getattr(device.id, name))]

@@ -6,7 +6,7 @@ Of workloads, the pods are judged by what the server knows of a pod's fields; of
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drakit_cluster.lint import findings, served
+from drakit_cluster.lint import findings, refusals
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
@@ -31,14 +31,14 @@ def is_user(document: Document) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shelf:
+class KnownClaims:
     """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes."""
 
     requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
     classes: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "Shelf":
+    def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "KnownClaims":
         """Return the claims, templates and classes of the files."""
         names = frozenset(json_types.text(one, "metadata", "name") for one in classes)
         return cls(requests=dict(_shelved(one) for one in asked), classes=names)
@@ -61,7 +61,7 @@ def _shelved(one: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
     return (kind, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")), frozenset(names)
 
 
-def check(documents: Sequence[Document], shelf: Shelf) -> Iterator[Finding]:
+def check(documents: Sequence[Document], shelf: KnownClaims) -> Iterator[Finding]:
     """Yield what is wrong with the references of all pods. Without any claim or template in the files, their names are not judged."""
     for document in documents:
         if is_user(document):
@@ -71,7 +71,7 @@ def check(documents: Sequence[Document], shelf: Shelf) -> Iterator[Finding]:
 class _Pod:
     """One pod spec."""
 
-    def __init__(self, document: Document, shelf: Shelf) -> None:
+    def __init__(self, document: Document, shelf: KnownClaims) -> None:
         self._document = document
         self._shelf = shelf
         self._path = _POD_SPECS[json_types.text(document.body, "kind")]
@@ -82,7 +82,7 @@ class _Pod:
 
     def check(self) -> Iterator[Finding]:
         if self._document.resource is not resources.POD:
-            yield from served.check(self._problems())
+            yield from refusals.check(self._problems())
         for kind in _CONTAINERS:
             for place, container in enumerate(json_types.objects(self._spec, kind)):
                 for number, use in enumerate(json_types.objects(container, "resources", "claims")):

@@ -151,7 +151,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         (selecting("device.foo("),),
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
         "compilation failed",
-        "mend the expression",
+        "fix the expression",
     ),
     "counters beside devices": (
         (

@@ -130,65 +130,12 @@ RULES: dict[str, Case] = {
     ),
 }
 GIVEN: dict[str, Case] = {
-    "a device that does not exist": (
-        (published(device("gpu-0")), held({"device": "gpu-1"})),
-        "error",
-        f"{RESULT}.device",
-        f"pool {DRIVER}/n has no device gpu-1",
-        "write gpu-0",
-    ),
-    "a pool that does not exist": (
-        (ONE, held({"device": "d0", "pool": "m"})),
-        "warning",
-        f"{RESULT}.pool",
-        "has no pool m",
-        "known are n",
-    ),
-    "a share without an id": (
-        (published(shared("nic")), held({"device": "nic"})),
-        "error",
-        f"{RESULT}.shareID",
-        "is missing",
-        "write a UUID",
-    ),
-    "an id without a share": (
-        (ONE, held({"device": "d0", "shareID": SHARE})),
-        "error",
-        f"{RESULT}.shareID",
-        "is superfluous",
-        "remove it",
-    ),
     "an id that is none": (
         (published(shared("nic")), held({"device": "nic", "shareID": "A-1"})),
         "error",
         f"{RESULT}.shareID",
         "Invalid value",
         "change it",
-    ),
-    "a share that consumes nothing": (
-        (published(shared("nic")), held({"device": "nic", "shareID": SHARE})),
-        "warning",
-        f"{RESULT}.consumedCapacity",
-        "how much of bandwidth",
-        "add bandwidth: AMOUNT",
-    ),
-    "more than is left": (
-        (
-            published(shared("nic")),
-            held({"device": "nic", "shareID": POD_UID, "consumedCapacity": {"bandwidth": "7G"}}, name="a"),
-            held({"device": "nic", "shareID": SHARE, "consumedCapacity": {"bandwidth": "4G"}}, name="b"),
-        ),
-        "error",
-        f"{RESULT}.consumedCapacity[bandwidth]",
-        "consumes 4G, and 3G of 10G is left",
-        "write at most 3G",
-    ),
-    "one device for two claims": (
-        (ONE, held({"device": "d0"}, name="a"), held({"device": "d0"}, name="b")),
-        "error",
-        f"{RESULT}.device",
-        "d0 is given to ResourceClaim default/a too",
-        "remove the allocation",
     ),
     "a request that is not the claim's": (
         (ONE, held({"device": "d0", "request": "q"})),
@@ -203,17 +150,6 @@ GIVEN: dict[str, Case] = {
         "status.devices[0]",
         "must be an allocated device in the claim",
         "change it",
-    ),
-    "a user that is not there": (
-        (
-            ONE,
-            pod({"resourceClaimName": "c"}, USE),
-            held({"device": "d0"}, reservedFor=[{"resource": "pods", "name": "q", "uid": POD_UID}]),
-        ),
-        "warning",
-        "status.reservedFor[0].name",
-        "there is no Pod default/q",
-        "known are p",
     ),
 }
 USERS: dict[str, Case] = {

@@ -26,19 +26,19 @@ def test_exclusive_shared_and_admin_results_count_differently() -> None:
     state = AllocatedState.of(
         [claim("a", result("gpu"), share("1G")), claim("b", share("500M", 2)), claim("c", result("x", adminAccess=True))]
     )
-    assert state.held(GPU)
-    assert not state.shared(GPU)
-    assert state.shared(NIC)
-    assert not state.held(NIC)
-    assert state.taken(NIC) == {"bandwidth": quantity.parse("1500M").nanos}
-    assert not state.held(DeviceId("drv", "pool", "x"))
+    assert state.use(GPU).held
+    assert not state.use(GPU).shared
+    assert state.use(NIC).shared
+    assert not state.use(NIC).held
+    assert state.use(NIC).taken == {"bandwidth": quantity.parse("1500M").nanos}
+    assert not state.use(DeviceId("drv", "pool", "x")).held
 
 
 def test_a_negative_share_frees_nothing() -> None:
     state = AllocatedState.of([claim("a", share("1G")), claim("b", share("-5G", 2))])
-    assert state.taken(NIC) == {"bandwidth": quantity.parse("1G").nanos}
+    assert state.use(NIC).taken == {"bandwidth": quantity.parse("1G").nanos}
     state.remove(claim("b"))
-    assert state.taken(NIC) == {"bandwidth": quantity.parse("1G").nanos}
+    assert state.use(NIC).taken == {"bandwidth": quantity.parse("1G").nanos}
     state.remove(claim("a"))
     assert state.snapshot() == {}
 
@@ -55,8 +55,8 @@ def test_a_claim_is_removed_as_it_was_added() -> None:
 def test_adding_a_claim_again_replaces_it() -> None:
     state = AllocatedState.of([claim("a", result("gpu"))])
     state.add(claim("a", share("1G")))
-    assert not state.held(GPU)
-    assert state.shared(NIC)
+    assert not state.use(GPU).held
+    assert state.use(NIC).shared
 
 
 def test_a_malformed_capacity_changes_nothing() -> None:
@@ -69,12 +69,12 @@ def test_a_malformed_capacity_changes_nothing() -> None:
 
 def test_a_share_that_consumes_nothing_still_counts() -> None:
     state = AllocatedState.of([claim("a", result("nic", shareID="s1"))])
-    assert state.shared(NIC)
-    assert state.draws_counters(NIC)
+    assert state.use(NIC).shared
+    assert state.use(NIC).draws_counters
 
 
 def test_with_consumable_capacity_off_a_share_holds_its_device() -> None:
-    assert AllocatedState.of([claim("a", share("1G"))], consumable_capacity=False).held(NIC)
+    assert AllocatedState.of([claim("a", share("1G"))], consumable_capacity=False).use(NIC).held
 
 
 def test_claims_without_uid_are_known_by_namespace_and_name() -> None:
@@ -82,5 +82,5 @@ def test_claims_without_uid_are_known_by_namespace_and_name() -> None:
     for name in ("a", "b"):
         state.add({**claim("", result(name)), "metadata": {"namespace": "ns", "name": name}})
     state.remove({"metadata": {"namespace": "ns", "name": "a"}})
-    assert not state.held(DeviceId("drv", "pool", "a"))
-    assert state.held(DeviceId("drv", "pool", "b"))
+    assert not state.use(DeviceId("drv", "pool", "a")).held
+    assert state.use(DeviceId("drv", "pool", "b")).held

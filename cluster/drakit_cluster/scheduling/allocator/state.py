@@ -156,22 +156,6 @@ class AllocatedState:
         """Return the use of one device."""
         return self.pool(device.driver, device.pool).get(device.device, UNUSED)
 
-    def held(self, device: DeviceId) -> bool:
-        """Return whether a claim holds the whole device."""
-        return self.use(device).held
-
-    def shared(self, device: DeviceId) -> bool:
-        """Return whether shares or capacity of the device are given out."""
-        return self.use(device).shared
-
-    def draws_counters(self, device: DeviceId) -> bool:
-        """Return whether the device's counters are consumed."""
-        return self.use(device).draws_counters
-
-    def taken(self, device: DeviceId) -> Mapping[str, int]:
-        """Return the consumed capacity in nanos by name."""
-        return self.use(device).taken
-
     def snapshot(self) -> dict[DeviceId, tuple[int, int, dict[str, int]]]:
         """Return all uses as (holders, shares, taken nanos), for comparison."""
         return {

@@ -1,18 +1,53 @@
-"""How to mend what a server refuses: for each kind of mistake, what to write instead, with the names and values at hand.
+"""What a server refuses or drops, each with its fix: what to write instead, with the names and values at hand.
 
-A mend reads the field, the message and the object itself. Where no special one knows better, the message's own words are turned into one.
+A fix reads the field, the message and the object itself. Where no special one knows better, the message's own words are turned into one.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from drakit_cluster.lint import findings
-from drakit_cluster.manifests import Problem
+from drakit_cluster.lint.findings import Finding
+from drakit_cluster.manifests import Dropped, Problem
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
+
+
+def check(problems: Iterable[Problem]) -> Iterator[Finding]:
+    """Yield a finding for every problem."""
+    for problem in problems:
+        unknown = problem.text == "unknown field"
+        fix = of_unknown(problem, _known(problem)) if unknown else of_refusal(problem)
+        yield findings.error(problem.document, problem.field, problem.text, fix)
+
+
+def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
+    """Yield a warning for what the server drops because a gate is off."""
+    for one in fields:
+        more = f" and {one.count - 1} more of its kind are" if one.count > 1 else " is"
+        text = f"this field{more} dropped by the API server: feature gate {one.gate} is off"
+        fix = f"enable the gate in the cluster and lint with --gate {one.gate}=true, or remove the field"
+        yield findings.warning(one.document, one.field, text, fix)
+
+
+def _known(problem: Problem) -> Iterable[str]:
+    """Return the names that the object which has the unknown field may have."""
+    found: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
+    for name, _ in _STEP.findall(problem.field.rpartition(".")[0]):
+        match found:
+            case Struct():
+                found = found.fields.get(name) if name else None
+            case ListOf():
+                found = found.item
+            case MapOf():
+                found = found.value
+    return found.fields if isinstance(found, Struct) else ()
+
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*"|[^:]*)')
@@ -24,7 +59,7 @@ _MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A problem, and its parts that mends ask for."""
+    """A problem, and its parts that fixes read."""
 
     problem: Problem
 
@@ -132,59 +167,47 @@ def _required(mistake: Mistake) -> str:
     return detail if detail.startswith(("write", "name")) else f"add {name}: {detail}"
 
 
-def _always(text: str) -> Callable[[Mistake], str]:
-    return lambda _: text
-
-
-_TABLE: tuple[tuple[str, str, Callable[[Mistake], str]], ...] = (
-    (r"apiVersion", r"", _always("write resource.k8s.io/v1, and check the fields that it renamed")),
-    (r".*\.exactly", r"want an object", _always("write one object; for a list of alternatives write firstAvailable")),
+_TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
+    (r"apiVersion", r"", "write resource.k8s.io/v1, and check the fields that it renamed"),
+    (r".*\.exactly", r"want an object", "write one object; for a list of alternatives write firstAvailable"),
     (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
     (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),
-    (r".*\.requests\[\d+\]", r"request in the claim", _always("write the name of a request of this claim, or request/subrequest")),
-    (r".*\.count", r'allocationMode is "All"', _always("remove count, or write allocationMode: ExactCount")),
-    (r".*\.constraints\[\d+\]", r"either", _always("write matchAttribute or distinctAttribute: DOMAIN/NAME")),
-    (r".*\.adminAccess", r"", _always("label the Namespace resource.kubernetes.io/admin-access=true, or remove it")),
-    (r".*\.cel\.expression", r"may cost", _always("use fewer or smaller loops")),
-    (r".*\.cel\.expression", r"", _always("mend the expression; device has driver, attributes, capacity and allowMultipleAllocations")),
-    (
-        r"spec",
-        r"sharedCounters",
-        _always("put sharedCounters into a slice of its own, of the same pool, and count both in resourceSliceCount"),
-    ),
+    (r".*\.requests\[\d+\]", r"request in the claim", "write the name of a request of this claim, or request/subrequest"),
+    (r".*\.count", r'allocationMode is "All"', "remove count, or write allocationMode: ExactCount"),
+    (r".*\.constraints\[\d+\]", r"either", "write matchAttribute or distinctAttribute: DOMAIN/NAME"),
+    (r".*\.adminAccess", r"", "label the Namespace resource.kubernetes.io/admin-access=true, or remove it"),
+    (r".*\.cel\.expression", r"may cost", "use fewer or smaller loops"),
+    (r".*\.cel\.expression", r"", "fix the expression; device has driver, attributes, capacity and allowMultipleAllocations"),
+    (r"spec", r"sharedCounters", "put sharedCounters into a slice of its own, of the same pool, and count both in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),
     (r".*", r"must be a C identifier", _identifier),
     (r".*", r"must be a version like", _version),
     (r".*", r"must name a mixin", _mixin),
-    (r".*", r"exactly one value must be", _always("write one of bool, int, string and version, or a list: bools, ints, strings, versions")),
-    (r".*", r"one of nodeName, nodeSelector, allNodes", _always("write one of nodeName: NAME, nodeSelector, and allNodes: true")),
-    (r".*\.nodeSelectorTerms", r"exactly one", _always("write one term; all its expressions must hold")),
-    (
-        r".*\.requestPolicy",
-        r"allowMultipleAllocations",
-        _always("add allowMultipleAllocations: true to the device, or remove requestPolicy"),
-    ),
+    (r".*", r"exactly one value must be", "write one of bool, int, string and version, or a list: bools, ints, strings, versions"),
+    (r".*", r"one of nodeName, nodeSelector, allNodes", "write one of nodeName: NAME, nodeSelector, and allNodes: true"),
+    (r".*\.nodeSelectorTerms", r"exactly one", "write one term; all its expressions must hold"),
+    (r".*\.requestPolicy", r"allowMultipleAllocations", "add allowMultipleAllocations: true to the device, or remove requestPolicy"),
     (r".*", r"must not exceed the capacity's value", _limit),
     (r".*", r"(supported values|use one of)", _supported),
     (r".*", r"and at most \S+, the capacity's value$", lambda mistake: f"write at most {mistake.detail.split()[-4].rstrip(',')}"),
-    (r".*", r"already exists", _always("give each a name of its own, or remove one")),
-    (r".*\.name", r"Duplicate", _always("give each a name of its own")),
-    (r".*", r"^(Forbidden|Duplicate)", _always("remove it")),
+    (r".*", r"already exists", "give each a name of its own, or remove one"),
+    (r".*\.name", r"Duplicate", "give each a name of its own"),
+    (r".*", r"^(Forbidden|Duplicate)", "remove it"),
     (r".*", r"^Too many", lambda mistake: f"keep at most {re.findall(r'[0-9]+', mistake.problem.text)[-1]}"),
-    (r".*", r"^Too long", _always("shorten it")),
-    (r"metadata\.name", r"^Required value", _always("add metadata: {name: NAME}")),
+    (r".*", r"^Too long", "shorten it"),
+    (r"metadata\.name", r"^Required value", "add metadata: {name: NAME}"),
     (r".*", r"^Required value", _required),
 )
-_COMPILED = [(re.compile(field), re.compile(text), mend) for field, text, mend in _TABLE]
+_COMPILED = [(re.compile(field), re.compile(text), fix) for field, text, fix in _TABLE]
 
 
 def of_refusal(problem: Problem) -> str:
-    """Return how to mend what a rule of the server refuses."""
+    """Return how to fix what a rule of the server refuses."""
     mistake = Mistake(problem=problem)
-    for field, text, mend in _COMPILED:
+    for field, text, fix in _COMPILED:
         if field.fullmatch(problem.field) and text.search(problem.text):
-            return mend(mistake)
+            return fix if isinstance(fix, str) else fix(mistake)
     detail = mistake.detail
     return f"change it: it {detail}" if detail.startswith(("must", "may")) else f"change it: {detail}"
 
@@ -210,15 +233,15 @@ def of_unknown(problem: Problem, known: Iterable[str]) -> str:
     """Return what to write instead of a field that there is not; ``known`` are those there are."""
     parent, _, name = problem.field.rpartition(".")
     names = sorted(known)
-    if (mend := _misplaced(problem, parent, name)) or (mend := _RENAMED.get(name, "")):
-        return mend
+    if fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
+        return fix
     if len(names) == 1:
         return f"write {names[0]}, or remove it: kubectl refuses it and the server drops it"
     return f"{findings.suggestion(name, names)}, or remove it: kubectl refuses it and the server drops it"
 
 
 def _misplaced(problem: Problem, parent: str, name: str) -> str:
-    """Return the mend of a field that is right elsewhere."""
+    """Return the fix for a field that is right elsewhere."""
     kind = problem.document.resource
     if _OF_REQUEST.fullmatch(parent) and name in _MOVED:
         return _IN_EXACTLY.format(name=name)
