@@ -30,7 +30,7 @@ def failures(case: Object) -> list[Failure]:
     """Return what the rules say of a case."""
     if json_types.text(case, "objectKind") == "DeviceCapacity":
         capacity = shape.Decoder().decode(devices.CAPACITY, case.get("object"), "")
-        return list(device_rules.check_shared_capacity(capacity, CAPACITY_PATH))
+        return list(device_rules.shared_capacity(capacity, CAPACITY_PATH))
     resource, named = resource_of(case), gates(case)
     rules = context.Context(gates=named, expressions=context.SelectorCompiler(named))
     operation = json_types.text(case, "operation")

@@ -8,6 +8,7 @@ changed by then, everything is done again.
 import datetime
 import json
 from collections.abc import Callable
+from typing import Unpack
 
 from drakit_cluster.access import roles
 from drakit_cluster.admission import claim_status, kinds
@@ -17,6 +18,7 @@ from drakit_cluster.api.proposals import Proposals, Writer
 from drakit_cluster.api.reviewing import TRUSTED, Change, Operation, Review
 from drakit_cluster.api.storage import query, watching
 from drakit_cluster.api.storage.store import Entry, Key, Store
+from drakit_cluster.client import api
 from drakit_cluster.client.api import Listing
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.features import FeatureGates
@@ -65,10 +67,9 @@ class Registry:
         entries, version = self.store.scan(resource)
         return [entry for entry in entries if wanted.matches(entry.view)], version
 
-    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
+    def list(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
         """Return the objects of a selection."""
-        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
-        entries, version = self.select(resource, wanted)
+        entries, version = self.select(resource, query.parse(resource, **where))
         return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
@@ -127,41 +128,23 @@ class Registry:
         return self._write(propose, review, grace=grace_seconds).copy()
 
     def delete_collection(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-        grace_seconds: int | None = None,
-        review: Review = TRUSTED,
+        self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **where: Unpack[api.Where]
     ) -> Listing:
         """Delete all objects of a selection, each as :meth:`delete` does."""
-        listing = self.list(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
+        listing = self.list(resource, **where)
         for obj in listing.items:
-            metadata = json_types.mapping(obj, "metadata")
-            where, uid = json_types.text(metadata, "namespace"), json_types.text(metadata, "uid")
+            name, namespace, uid = (json_types.text(obj, "metadata", field) for field in ("name", "namespace", "uid"))
             try:
-                self.delete(
-                    resource, json_types.text(metadata, "name"), namespace=where, uid=uid, grace_seconds=grace_seconds, review=review
-                )
+                self.delete(resource, name, namespace=namespace, uid=uid, grace_seconds=grace_seconds, review=review)
             except (errors.NotFoundError, errors.ConflictError):
                 continue  # Gone, or another object by now: not one that was selected.
         return Listing(items=listing.items, resource_version=str(self.store.version))
 
     def watch(
-        self,
-        resource: Resource,
-        *,
-        since: str,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-        bookmarks: bool = False,
-        timeout: float | None = None,
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.Where]
     ) -> watching.LocalWatch:
         """Return the changes after ``since``."""
-        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
+        wanted = query.parse(resource, **where)
         every = watching.BOOKMARK_SECONDS if bookmarks else None
         return watching.LocalWatch(self.store, resource, wanted, since=since, bookmark_every=every, timeout=timeout)
 

@@ -11,8 +11,8 @@ import ssl
 import tempfile
 
 import trustme
-import yaml
 
+from drakit.inputs import documents
 from drakit_cluster.objects.json_types import Object
 
 LOOPBACK = "127.0.0.1"
@@ -61,7 +61,7 @@ def write_kubeconfig(path: pathlib.Path, config: Object) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates with 0600.
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            yaml.safe_dump(config, file, sort_keys=False)
+            file.write(documents.dump(config))
         pathlib.Path(name).replace(path)
     except BaseException:
         pathlib.Path(name).unlink(missing_ok=True)

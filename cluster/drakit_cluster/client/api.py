@@ -1,7 +1,7 @@
 """The API as its callers see it: one protocol for the registry in this process and for the client over HTTPS."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.watching import Watch
@@ -18,13 +18,21 @@ class Listing:
     resume: str = ""
 
 
+class Where(TypedDict, total=False):
+    """Which objects of a kind: those of one namespace, or of all (None or empty), that both selectors choose."""
+
+    namespace: str | None
+    field_selector: str
+    label_selector: str
+
+
 class Api(Protocol):
     """The verbs. Objects given are never changed, objects returned are the caller's own. Failures are ``errors.ApiError``."""
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object; NotFoundError."""
 
-    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
+    def list(self, resource: Resource, **where: Unpack[Where]) -> Listing:
         """Return the objects of one namespace, or of all (None or empty)."""
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
@@ -62,21 +70,11 @@ class Api(Protocol):
         With finalizers it stays, with a deletionTimestamp. So does a pod on a node until deleted with ``grace_seconds=0``.
         """
 
-    def delete_collection(
-        self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
-    ) -> Listing:
+    def delete_collection(self, resource: Resource, **where: Unpack[Where]) -> Listing:
         """Delete all objects of a selection; return them."""
 
     def watch(
-        self,
-        resource: Resource,
-        *,
-        since: str,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-        bookmarks: bool = False,
-        timeout: float | None = None,
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[Where]
     ) -> Watch:
         """Return the changes after ``since``; unset or "0" begins with an ADDED event for each present object.
 

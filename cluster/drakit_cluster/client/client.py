@@ -8,14 +8,15 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import httpx
-import yaml
 
+from drakit.inputs import documents
 from drakit_cluster.api import tls
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.watching import Event, EventType
+from drakit_cluster.client import api
 from drakit_cluster.client.api import Listing
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -47,7 +48,7 @@ class ApiClient:
     @classmethod
     def from_kubeconfig(cls, path: pathlib.Path, *, timeout: float = REQUEST_SECONDS) -> Self:
         """Return a client for the current context of a kubeconfig with inline certificate authority and token."""
-        config: Json = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config: Json = documents.load(path.read_text(encoding="utf-8"))
         current = json_types.text(config, "current-context")
         context = json_types.mapping(_named(config, "contexts", current), "context")
         cluster = json_types.mapping(_named(config, "clusters", json_types.text(context, "cluster")), "cluster")
@@ -60,10 +61,9 @@ class ApiClient:
         """Return one object."""
         return self._object("GET", resource.path(namespace, name))
 
-    def list(self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Listing:
+    def list(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
         """Return the objects of a selection; items get the apiVersion and kind that lists leave out."""
-        parameters = _selectors(field_selector, label_selector)
-        return _listing(resource, self._object("GET", resource.path(namespace or ""), parameters))
+        return _listing(resource, self._object("GET", *_selected(resource, where)))
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
         """Store a new object."""
@@ -114,37 +114,26 @@ class ApiClient:
             body["gracePeriodSeconds"] = grace_seconds
         return self._object("DELETE", resource.path(namespace, name), body=body)
 
-    def delete_collection(
-        self, resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
-    ) -> Listing:
+    def delete_collection(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
         """Delete all objects of a selection. Namespaced kinds need a namespace."""
-        if resource.namespaced and not namespace:
+        if resource.namespaced and not where.get("namespace"):
             raise errors.BadRequestError(f"metadata.namespace: deleting {resource.plural} needs a namespace")
-        parameters = _selectors(field_selector, label_selector)
-        return _listing(resource, self._object("DELETE", resource.path(namespace or ""), parameters))
+        return _listing(resource, self._object("DELETE", *_selected(resource, where)))
 
     def watch(
-        self,
-        resource: Resource,
-        *,
-        since: str,
-        namespace: str | None = None,
-        field_selector: str = "",
-        label_selector: str = "",
-        bookmarks: bool = False,
-        timeout: float | None = None,
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.Where]
     ) -> "HttpWatch":
         """Return the changes after ``since``; the connection is open when this returns."""
-        parameters = _selectors(field_selector, label_selector) | {"watch": "true"}
+        path, parameters = _selected(resource, where)
+        parameters["watch"] = "true"
         if since:
             parameters["resourceVersion"] = since
         if bookmarks:
             parameters["allowWatchBookmarks"] = "true"
         if timeout is not None:
             parameters["timeoutSeconds"] = str(max(1, round(timeout)))
-        request = self._http.build_request(
-            "GET", resource.path(namespace or ""), params=parameters, timeout=httpx.Timeout(REQUEST_SECONDS, read=None)
-        )
+        patience = httpx.Timeout(REQUEST_SECONDS, read=None)
+        request = self._http.build_request("GET", path, params=parameters, timeout=patience)
         try:
             with self._request():
                 response = self._http.send(request, stream=True)
@@ -262,9 +251,10 @@ def _named(config: Json, group: str, name: str) -> Object:
     return found[0]
 
 
-def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
-    named = {"fieldSelector": field_selector, "labelSelector": label_selector}
-    return {key: value for key, value in named.items() if value}
+def _selected(resource: Resource, where: api.Where) -> tuple[str, dict[str, str]]:
+    """Return the path and the parameters that choose objects of a kind."""
+    named = {"fieldSelector": where.get("field_selector"), "labelSelector": where.get("label_selector")}
+    return resource.path(where.get("namespace") or ""), {key: value for key, value in named.items() if value}
 
 
 def _listing(resource: Resource, body: Object) -> Listing:

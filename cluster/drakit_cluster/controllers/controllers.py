@@ -15,22 +15,10 @@ from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
 from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
-from drakit_cluster.controllers.pool_requests import PoolCounter
 from drakit_cluster.controllers.workloads import WorkloadMaker
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.resources import (
-    CLAIM,
-    CLAIM_TEMPLATE,
-    DAEMON_SET,
-    DEPLOYMENT,
-    NODE,
-    POD,
-    POOL_STATUS_REQUEST,
-    SLICE,
-    TAINT_RULE,
-    Resource,
-)
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
 
 _log = logs.get_logger(__name__)
 
@@ -55,7 +43,6 @@ class Controllers:
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods)
         self._workloads = WorkloadMaker(api, recorder)
-        self._pools = PoolCounter(api, with_rules=self._follows_rules)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
@@ -65,8 +52,7 @@ class Controllers:
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
-            SLICE: self._observe_slice,
-            POOL_STATUS_REQUEST: lambda change: self._add(self._pools.check, key_of(change.object)),
+            SLICE: self._observe_owned,
             TAINT_RULE: self._observe_owned,
             NODE: self._observe_node,
             DAEMON_SET: self._observe_workload,
@@ -142,11 +128,6 @@ class Controllers:
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
-    def _observe_slice(self, change: Change) -> None:
-        for request in self._pools.waiting:
-            self._add(self._pools.check, request)
-        self._observe_owned(change)
-
     def _observe_node(self, change: Change) -> None:
         for key in self._daemon_sets:
             self._add(self._workloads.check_daemon_set, key)
@@ -174,12 +155,7 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller tries again", object=str(key), error=str(error))
                 self._add(action, key)
-        delays = [
-            self._evictor.act() if self._evicts else None,
-            self._pools.act(),
-            self._look_again(),
-            self._backoff.next() if self._work else None,
-        ]
+        delays = [self._evictor.act() if self._evicts else None, self._look_again(), self._backoff.next() if self._work else None]
         if not self._work:
             self._backoff.reset()
         return min((delay for delay in delays if delay is not None), default=None)

@@ -4,14 +4,12 @@ A directory later in the list takes precedence over an earlier one. Two files of
 unresolvable, and so does a file that is invalid. Files are read when a device is asked for and kept until they change.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import yaml
-
+from drakit.inputs import documents
 from drakit.telemetry import logs
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -56,10 +54,9 @@ def parse(path: pathlib.Path, content: bytes) -> Spec:
 
 def _load(path: pathlib.Path, content: bytes) -> Json:
     try:
-        loaded: Json = json.loads(content) if path.suffix == ".json" else yaml.safe_load(content)
-    except (ValueError, yaml.YAMLError) as error:
+        return json_types.parse(content) if path.suffix == ".json" else documents.load(content.decode())
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"cannot be parsed: {error}") from error
-    return loaded
 
 
 def _devices(root: Object) -> dict[str, Edits]:

@@ -17,8 +17,8 @@ def test_steps_are_counted_in_growing_buckets_with_their_outcome() -> None:
     name = "scheduler_plugin_execution_duration_seconds"
     for status in ("Error", "Success"):
         labels = f'extension_point="Filter",plugin="DynamicResources",status="{status}"'
-        assert f"{name}_count{{{labels}}} 1" in lines
-        buckets = [int(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}_bucket{{{labels},")]
+        assert f"{name}_count{{{labels}}} 1.0" in lines
+        buckets = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}_bucket{{") and f'status="{status}"' in line]
         assert buckets == sorted(buckets)
         assert (len(buckets), buckets[-1]) == (21, 1)
     assert f"# TYPE {name} histogram" in lines
@@ -28,9 +28,9 @@ def test_a_pod_is_unschedulable_once_however_often_it_is_refused() -> None:
     metrics = Metrics()
     for pod in ("a", "a", "b"):
         metrics.unschedulable(pod, is_so=True)
-    assert 'scheduler_unschedulable_pods{plugin="DynamicResources",profile="default-scheduler"} 2' in metrics.text()
+    assert 'scheduler_unschedulable_pods{plugin="DynamicResources",profile="default-scheduler"} 2.0' in metrics.text()
     metrics.unschedulable("a", is_so=False)
-    assert 'profile="default-scheduler"} 1' in metrics.text()
+    assert 'profile="default-scheduler"} 1.0' in metrics.text()
 
 
 def test_only_those_who_may_read_metrics_do_and_refusals_are_counted_too(guarded: apiserver.ApiServer) -> None:
@@ -43,4 +43,4 @@ def test_only_those_who_may_read_metrics_do_and_refusals_are_counted_too(guarded
         answer = http.get("/metrics", headers=headers["root"])
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     labels = 'group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"'
-    assert f'apiserver_request_total{{code="403",{labels}}} 1' in answer.text.splitlines()
+    assert f'apiserver_request_total{{code="403",{labels}}} 1.0' in answer.text.splitlines()

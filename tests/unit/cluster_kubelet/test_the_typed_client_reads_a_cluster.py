@@ -13,7 +13,6 @@ from kubernetes import client as official
 from kubernetes import config
 from kubernetes import watch as watching
 
-from drakit_cluster.kubelet import node_info
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import SLICE, Resource
@@ -143,18 +142,5 @@ def test_a_node_says_what_this_machine_is(connection: Any) -> None:
     info, system = node.status.node_info, os.uname()
     assert (info.operating_system, info.kernel_version) == ("linux", system.release)
     assert info.boot_id == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert info.architecture == node_info.architecture(system.machine)
     assert info.container_runtime_version == "drakit://pretend"
     assert info.kubelet_version == official.VersionApi(connection).get_code().git_version
-
-
-@pytest.mark.parametrize("machine, told", [("x86_64", "amd64"), ("aarch64", "arm64"), ("riscv64", "riscv64")])
-def test_an_architecture_has_the_name_that_images_have(machine: str, told: str) -> None:
-    assert node_info.architecture(machine) == told
-
-
-@pytest.mark.parametrize(
-    "text, told", [('NAME=x\nPRETTY_NAME="Some Linux 12"\n', "Some Linux 12"), ("PRETTY_NAME=Plain", "Plain"), ("NAME=x", ""), ("", "")]
-)
-def test_the_image_of_the_os_is_its_pretty_name(text: str, told: str) -> None:
-    assert node_info.os_image(text) == told

@@ -6,11 +6,7 @@ from drakit_cluster.objects.schema.shape import ANY, STRINGS, ListOf, MapOf, ato
 _RULES = ListOf(item=struct("verbs:[]! apiGroups:[] resources:[] resourceNames:[] nonResourceURLs:[]"))
 ROLE = meta.kind(rules=_RULES)
 CLUSTER_ROLE = meta.kind(rules=_RULES, aggregationRule=struct(clusterRoleSelectors=ListOf(item=meta.LABEL_SELECTOR)))
-ROLE_BINDING = meta.kind(
-    "roleRef!",
-    roleRef=atomic("apiGroup kind! name!"),
-    subjects=ListOf(item=atomic("kind! apiGroup name! namespace")),
-)
+ROLE_BINDING = meta.kind("roleRef!", roleRef=atomic("apiGroup kind! name!"), subjects=ListOf(item=atomic("kind! apiGroup name! namespace")))
 
 _ATTRIBUTES = struct("namespace verb group version resource subresource name fieldSelector:any labelSelector:any")
 _PATH = struct("path verb")

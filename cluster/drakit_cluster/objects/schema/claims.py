@@ -41,9 +41,7 @@ ALLOCATION = struct(
     nodeSelector=meta.NODE_SELECTOR,
 )
 _DEVICE_STATUS = struct(
-    "driver! pool! device! shareID data:raw",
-    conditions=meta.CONDITIONS,
-    networkData=struct("interfaceName ips:[] hardwareAddress"),
+    "driver! pool! device! shareID data:raw", conditions=meta.CONDITIONS, networkData=struct("interfaceName ips:[] hardwareAddress")
 )
 DEVICE_STATUS_KEYS = ("driver", "device", "pool", "shareID")
 _STATUS = struct(allocation=ALLOCATION, reservedFor=by_key("uid", _USER), devices=ListOf(item=_DEVICE_STATUS, keys=DEVICE_STATUS_KEYS))

@@ -43,9 +43,7 @@ SLICE_SPEC = struct(
 SLICE = meta.kind("spec!", spec=SLICE_SPEC)
 _CONDITIONS = by_key("type", meta.CONDITION)
 TAINT_RULE = meta.kind(
-    "spec!",
-    spec=struct("taint!", deviceSelector=struct("driver pool device"), taint=TAINT),
-    status=struct(conditions=_CONDITIONS),
+    "spec!", spec=struct("taint!", deviceSelector=struct("driver pool device"), taint=TAINT), status=struct(conditions=_CONDITIONS)
 )
 _POOL = struct(
     """driver! poolName! generation:int! resourceSliceCount:int totalDevices:int allocatedDevices:int availableDevices:int

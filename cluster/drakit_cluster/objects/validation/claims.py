@@ -1,14 +1,11 @@
-"""Rules of ResourceClaims and their templates.
-
-Rules of DeviceClasses.
-"""
+"""Rules of ResourceClaims, their templates, and DeviceClasses."""
 
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import claims, formats
-from drakit_cluster.objects.validation import failure, fields, metadata, requests
+from drakit_cluster.objects.validation import failure, fields, metadata, requests, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -18,7 +15,7 @@ MAX_USERS = 256
 def create(new: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a new claim's spec."""
     yield from requests.check(json_types.at(new, "spec", "devices"), "spec.devices", context)
-    yield from _consumer(json_types.at(new, "spec", "reservedFor"), "spec.reservedFor")
+    yield from _consumer(new.get("spec"), "spec")
 
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
@@ -31,7 +28,7 @@ def create_template(new: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a new template's spec."""
     yield from metadata.template(json_types.at(new, "spec", "metadata"), "spec.metadata")
     yield from requests.check(json_types.at(new, "spec", "spec", "devices"), "spec.spec.devices", context)
-    yield from _consumer(json_types.at(new, "spec", "spec", "reservedFor"), "spec.spec.reservedFor")
+    yield from _consumer(json_types.at(new, "spec", "spec"), "spec.spec")
 
 
 def update_template(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
@@ -44,7 +41,7 @@ def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failu
     """Yield the failures of a changed status."""
     allocation, before = json_types.at(new, "status", "allocation"), json_types.at(old, "status", "allocation")
     yield from _users(new, old, allocation)
-    yield from requests.statuses(json_types.items(new, "status", "devices"), allocation, "status.devices")
+    yield from requests.statuses(new.get("status"), "status")
     yield from _allocation(allocation, before, json_types.at(new, "spec", "devices"))
 
 
@@ -59,9 +56,12 @@ def _allocation(allocation: Json, before: Json, wanted: Json) -> Iterator[Failur
         yield failure.immutable(path, allocation)
 
 
+_identity = rules.by("apiGroup", "resource", "name", "uid")
+
+
 def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
     path, users = "status.reservedFor", json_types.items(new, "status", "reservedFor")
-    yield from failure.each_item(users, path, _user, limit=MAX_USERS, key=_uid)
+    yield from rules.each(users, path, _user, limit=MAX_USERS, key=rules.by("uid"))
     if users and allocation is None:
         yield failure.forbidden(path, "may not be specified when allocation is not set: allocate and reserve in one update")
     elif json_types.text(new, "metadata", "deletionTimestamp"):
@@ -70,24 +70,14 @@ def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
             yield failure.forbidden(path, "new entries may not be added while deletionTimestamp is set")
 
 
-def _consumer(user: Json, path: str) -> Iterator[Failure]:
-    """A workload that the claim is for, if it names one (KEP-5194)."""
-    if user is not None:
-        yield from _user(user, path)
-
-
-def _identity(user: Json) -> tuple[str, ...]:
-    return tuple(json_types.text(user, field) for field in ("apiGroup", "resource", "name", "uid"))
-
-
-def _uid(user: Json) -> str:
-    return json_types.text(user, "uid")
-
-
 def _user(user: Json, path: str) -> Iterator[Failure]:
     for field in ("resource", "name", "uid"):
         if not json_types.text(user, field):
             yield failure.required(f"{path}.{field}", "must identify the object that uses the claim")
+
+
+_consumer = rules.if_set(_user, "reservedFor")
+"""The rule for a workload that a claim is for, if it names one (KEP-5194)."""
 
 
 MAX_CONFIGS = 32
@@ -112,7 +102,7 @@ def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
         return requests.check_configuration(value, where, stored=configs_kept)
 
     yield from requests.check_selectors(spec, "spec", context, stored=selectors_kept)
-    yield from failure.each_item(json_types.items(spec, "config"), "spec.config", config, limit=MAX_CONFIGS)
+    yield from rules.items("config", config, limit=MAX_CONFIGS)(spec, "spec")
     if (name := spec.get("extendedResourceName")) is not None and not _is_extended(str(name)):
         detail = "must be domain/name, neither of kubernetes.io nor beginning with requests."
         yield failure.invalid("spec.extendedResourceName", name, detail)

@@ -1,25 +1,23 @@
-"""What rules look at beside the objects: feature gates, and a compiler of expressions.
-
-The device selectors' own compiler, in the form in which validation asks it.
-"""
+"""What rules need beside the objects: feature gates, and a compiler of device selectors."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from drakit_cluster import cel as selectors
-from drakit_cluster.objects import features
+from drakit_cluster import cel
 from drakit_cluster.objects.features import FeatureGates
 
 
-class Expressions(Protocol):
-    """Compiles device selectors."""
+class SelectorCompiler:
+    """Compiles under one set of gates, each expression once. Safe to use from many threads."""
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._selectors = cel.Selectors(gates)
 
     def worst_case(self, expression: str, *, stored: bool) -> int:
-        """Return what an evaluation can cost at most; raise :class:`drakit_cluster.objects.ports.SelectorError` if it does not compile.
+        """Return the highest cost of an evaluation; raise :class:`drakit_cluster.cel.CompileError`.
 
         ``stored`` expressions may use what only newer servers offer to new ones.
         """
-        ...
+        return self._selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW).max_cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +25,4 @@ class Context:
     """The surroundings of one validation. Without ``expressions``, selectors are only measured."""
 
     gates: FeatureGates = field(default_factory=FeatureGates)
-    expressions: Expressions | None = None
-
-
-class SelectorCompiler:
-    """Compiles under one set of gates, each expression once. Safe to use from many threads."""
-
-    def __init__(self, gates: features.FeatureGates) -> None:
-        self._selectors = selectors.Selectors(gates)
-
-    def worst_case(self, expression: str, *, stored: bool) -> int:
-        """Return the highest cost of an evaluation; raise :class:`drakit_cluster.cel.CompileError`."""
-        kind = selectors.EnvType.STORED if stored else selectors.EnvType.NEW
-        return self._selectors.compile(expression, kind).max_cost
+    expressions: SelectorCompiler | None = None

@@ -7,7 +7,7 @@ from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.objects.schema import devices, formats
-from drakit_cluster.objects.validation import failure, fields, metadata, names
+from drakit_cluster.objects.validation import failure, fields, metadata, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -15,46 +15,48 @@ MAX_NAMES = 32
 """Attributes and capacities of one device together."""
 MAX_VALUES = 48
 """Attribute values of one device, where a list counts its length."""
+MAX_BYTES = 64
 MAX_TAINTS = 16
+MAX_SETS = 8
+MAX_COUNTERS = 32
+MAX_CONSUMED_SETS = 2
+MAX_CONDITIONS = 4
+MAX_VALID_VALUES = 10
+MAX_RULE_CONDITIONS = 8
+LISTS = ("bools", "ints", "strings", "versions")
+_EFFECTS = ("NoExecute", "NoSchedule", "None")
+_WANTED, _FAILING = "bindingConditions", "bindingFailureConditions"
 
 
 def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a device; ``old`` is the one of the same name in the stored slice, None where there is none."""
-    described, capacity = json_types.mapping(device, "attributes"), json_types.mapping(device, "capacity")
-    yield from names.label(json_types.text(device, "name"), f"{path}.name")
-    if (total := len(described) + len(capacity)) > MAX_NAMES:
+    attributes, capacity = json_types.mapping(device, "attributes"), json_types.mapping(device, "capacity")
+    yield from _check_counts(attributes, capacity, path)
+    yield from _ALWAYS(device, path)
+    rule = shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
+    yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
+    # Taints that did not change are not checked again: a newer server may have let them in.
+    if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
+        yield from rules.items("taints", taint, limit=MAX_TAINTS)(device, path)
+    for resource, mapping in json_types.mapping(device, "nodeAllocatableResourceMappings").items():
+        yield from _mapping(resource, json_types.mapping(mapping), capacity, f"{path}.nodeAllocatableResourceMappings[{resource}]")
+
+
+def _check_counts(attributes: Object, capacity: Object, path: str) -> Iterator[Failure]:
+    if (total := len(attributes) + len(capacity)) > MAX_NAMES:
         yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
-    if (values := attribute_values(described)) > MAX_VALUES:
+    # The length of a list counts, everything else is one.
+    values = sum(sum(len(json_types.items(one, field)) for field in LISTS) or 1 for one in attributes.values())
+    if values > MAX_VALUES:
         yield failure.invalid(path, values, f"values of all attributes together must not be more than {MAX_VALUES}")
-    yield from check_attributes(described, f"{path}.attributes")
-    rule = check_shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else check_exclusive_capacity
-    yield from failure.each_entry(capacity, f"{path}.capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)
-    yield from _taints(json_types.items(device, "taints"), old, f"{path}.taints")
-    yield from check_consumption(json_types.items(device, "consumesCounters"), f"{path}.consumesCounters")
-    yield from check_binding_conditions(device, path)
-    mappings = json_types.mapping(device, "nodeAllocatableResourceMappings")
-    yield from _mappings(mappings, capacity, f"{path}.nodeAllocatableResourceMappings")
 
 
-def _taints(values: list[Json], old: Json, path: str) -> Iterator[Failure]:
-    """Taints that did not change are not looked at again: a newer server may have let them in."""
-    if old is None or not fields.same(devices.TAINTS, values, json_types.at(old, "taints")):
-        yield from failure.each_item(values, path, taint, limit=MAX_TAINTS)
-
-
-def _mappings(mappings: Object, capacity: Object, path: str) -> Iterator[Failure]:
+def _mapping(resource: str, mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
     """Check which of a node's own resources the device stands for."""
-    for resource, mapping in mappings.items():
-        where = f"{path}[{resource}]"
-        if "/" in resource and "kubernetes.io/" not in resource:
-            yield failure.invalid(where, resource, "must be a resource that nodes have, such as cpu or memory")
-        yield from _mapping(json_types.mapping(mapping), capacity, where)
-
-
-def _mapping(mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
+    if "/" in resource and "kubernetes.io/" not in resource:
+        yield failure.invalid(path, resource, "must be a resource that nodes have, such as cpu or memory")
     if not mapping:
         yield failure.invalid(path, "", "at least one of allocationMultiplier and capacityKey must be set")
-        return
     factor, key = mapping.get("allocationMultiplier"), mapping.get("capacityKey")
     if factor is not None and quantity.parse(factor).nanos <= 0:
         yield failure.invalid(f"{path}.allocationMultiplier", factor, "must be greater than zero")
@@ -64,37 +66,19 @@ def _mapping(mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
         yield failure.not_found(f"{path}.capacityKey", key, "must name a capacity of the device")
 
 
-MAX_BYTES = 64
-LISTS = ("bools", "ints", "strings", "versions")
-
-
-def check_attributes(attributes: Object, path: str) -> Iterator[Failure]:
-    """Yield the failures of a map of attributes."""
-    return failure.each_entry(attributes, path, names.qualified, _attribute, shown=names.QUALIFIED_BYTES)
-
-
-def attribute_values(attributes: Object) -> int:
-    """Count the values of all attributes: a list has its length, everything else is one."""
-    return sum(sum(len(json_types.items(one, field)) for field in LISTS) or 1 for one in attributes.values())
-
-
 def has_list(attribute: Json) -> bool:
     """Say whether an attribute is a list, an empty one included."""
     return any(json_types.at(attribute, field) is not None for field in LISTS)
 
 
 def _attribute(attribute: Json, path: str) -> Iterator[Failure]:
-    fields = json_types.mapping(attribute)
-    for field, rule in (("string", _string), ("version", _version)):
-        if field in fields:
-            yield from rule(json_types.text(fields, field), f"{path}.{field}")
+    given = json_types.mapping(attribute)
+    yield from _ATTRIBUTE_VALUES(attribute, path)
     for field in LISTS:
-        if fields.get(field) == []:
+        if given.get(field) == []:
             yield failure.invalid(f"{path}.{field}", [], "must have at least one member, or be left out")
-    yield from failure.each_name(json_types.items(fields, "strings"), f"{path}.strings", _string)
-    yield from failure.each_name(json_types.items(fields, "versions"), f"{path}.versions", _version)
-    if len(fields) != 1:
-        yield failure.invalid(path, {**fields}, f"exactly one value must be specified, not {len(fields)}")
+    if len(given) != 1:
+        yield failure.invalid(path, {**given}, f"exactly one value must be specified, not {len(given)}")
 
 
 def _string(value: str, path: str) -> Iterator[Failure]:
@@ -108,54 +92,40 @@ def _version(value: str, path: str) -> Iterator[Failure]:
     yield from _string(value, path)
 
 
-MAX_SETS = 8
-MAX_COUNTERS = 32
-MAX_CONSUMED_SETS = 2
+_ATTRIBUTE_VALUES = rules.all_of(
+    rules.if_set(rules.of_text(_string), "string"),
+    rules.if_set(rules.of_text(_version), "version"),
+    rules.texts("strings", _string),
+    rules.texts("versions", _version),
+)
+attributes = rules.entries("attributes", names.qualified, _attribute, shown=names.QUALIFIED_BYTES)
+counters = rules.entries("counters", names.label, limit=MAX_COUNTERS, shown=formats.LABEL_BYTES)
 
 
-def check_counter_sets(values: list[Json], path: str) -> Iterator[Failure]:
-    """Yield the failures of ``spec.sharedCounters``."""
-
-    def one(value: Json, where: str) -> Iterator[Failure]:
-        return _counters(value, "name", where)
-
-    return failure.each_item(values, path, one, limit=MAX_SETS, key=lambda value: json_types.text(value, "name"))
+def _set_name(name: str, path: str) -> Iterator[Failure]:
+    yield from names.label(name, path) if name else [failure.required(path, "name the counter set")]
 
 
-def check_consumption(values: list[Json], path: str) -> Iterator[Failure]:
-    """Yield the failures of a device's ``consumesCounters``: one entry for each set."""
-
-    def one(value: Json, where: str) -> Iterator[Failure]:
-        return _counters(value, "counterSet", where)
-
-    return failure.each_item(values, path, one, limit=MAX_CONSUMED_SETS, key=lambda value: json_types.text(value, "counterSet"))
-
-
-def _counters(holder: Json, naming: str, path: str) -> Iterator[Failure]:
-    """Check a name and its counters, which may all come from mixins (ours)."""
-    if name := json_types.text(holder, naming):
-        yield from names.label(name, f"{path}.{naming}")
-    else:
-        yield failure.required(f"{path}.{naming}", "name the counter set")
-    counters = json_types.mapping(holder, "counters")
-    if counters:
-        shown = formats.LABEL_BYTES
-        yield from failure.each_entry(counters, f"{path}.counters", names.label, failure.anything, limit=MAX_COUNTERS, shown=shown)
-    elif not json_types.items(holder, "includes"):
+def _some_counters(holder: Json, path: str) -> Iterator[Failure]:
+    """Counters may all come from mixins (ours)."""
+    if not json_types.mapping(holder, "counters") and not json_types.items(holder, "includes"):
         yield failure.required(f"{path}.counters", "write at least one counter")
 
 
-MAX_CONDITIONS = 4
-_WANTED, _FAILING = "bindingConditions", "bindingFailureConditions"
+def _sets(field: str, naming: str, limit: int) -> rules.Rule:
+    """Return the rule for a list of counter sets, each with a name and counters."""
+    return rules.items(field, rules.all_of(rules.text(_set_name, naming), counters, _some_counters), limit=limit, key=rules.by(naming))
 
 
-def check_binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
+counter_sets = _sets("sharedCounters", "name", MAX_SETS)
+
+
+def binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of ``holder``'s binding conditions: both lists or none, without repetition and without overlap."""
     wanted, failing = json_types.strings(holder, _WANTED), json_types.strings(holder, _FAILING)
     for field, values in ((_WANTED, wanted), (_FAILING, failing)):
-        where = f"{path}.{field}"
-        yield from failure.each_name(json_types.from_strings(values), where, names.label_key, limit=MAX_CONDITIONS)
-        yield from failure.duplicates(values, where)
+        yield from rules.texts(field, names.label_key, limit=MAX_CONDITIONS)(holder, path)
+        yield from rules.duplicates(values, f"{path}.{field}")
     for index, name in enumerate(failing):
         if name in wanted:
             yield failure.invalid(f"{path}.{_FAILING}[{index}]", name, "must not be a binding condition as well")
@@ -164,18 +134,20 @@ def check_binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
         yield failure.invalid(f"{path}.{missing}", [], f"must be set because {present} is: use both or neither")
 
 
-MAX_VALID_VALUES = 10
+_ALWAYS = rules.all_of(
+    rules.text(names.label, "name"), attributes, _sets("consumesCounters", "counterSet", MAX_CONSUMED_SETS), binding_conditions
+)
 
 
-def check_shared_capacity(capacity: Json, path: str) -> Iterator[Failure]:
+def shared_capacity(capacity: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a capacity of a device that may be allocated many times."""
     policy = json_types.at(capacity, "requestPolicy")
     if isinstance(policy, dict):
         yield from _policy(policy, quantity.parse(json_types.at(capacity, "value")), f"{path}.requestPolicy")
 
 
-def check_exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
-    """Yield the failures of a capacity of a device that is allocated once: it is taken whole."""
+def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
+    """Check a capacity of a device that is allocated once, and so taken whole."""
     if json_types.at(capacity, "requestPolicy") is not None:
         yield failure.forbidden(f"{path}.requestPolicy", "may be set only if the device has allowMultipleAllocations: true")
 
@@ -204,13 +176,9 @@ def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -
         if quantity.parse(value) > total:
             yield failure.invalid(where, value, f"must not exceed the capacity's value of {total}")
 
-    yield from failure.each_item(values, path, one, limit=MAX_VALID_VALUES, key=_units)
+    yield from rules.each(values, path, one, limit=MAX_VALID_VALUES, key=lambda value: str(quantity.parse(value).units))
     if default not in amounts or len(amounts) > MAX_VALID_VALUES:
         yield failure.invalid(path, str(default), "the default must be one of validValues")
-
-
-def _units(value: Json) -> str:
-    return str(quantity.parse(value).units)
 
 
 def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
@@ -243,45 +211,35 @@ def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, 
             yield failure.invalid(path, str(step), f"{end} must be a whole number of steps above min, {low}")
 
 
-MAX_RULE_CONDITIONS = 8
-
-_EFFECTS = ("NoExecute", "NoSchedule", "None")
-_OPERATORS = ("Equal", "Exists")
+_TAINT_NAMES = rules.all_of(rules.text(names.label_key, "key"), rules.text(names.label_value, "value"))
 
 
 def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
     """Yield the failures of a taint. An effect that the ``old`` taint has stays allowed: a newer server may have let it in."""
-    yield from names.label_key(json_types.text(value, "key"), f"{path}.key")
-    yield from names.label_value(json_types.text(value, "value"), f"{path}.value")
-    effect = json_types.text(value, "effect")
-    if old is not None and json_types.text(old, "effect") == effect:
-        return
-    if not effect:
-        yield failure.required(f"{path}.effect", f"one of {', '.join(_EFFECTS)}")
-    elif effect not in _EFFECTS:
-        yield failure.not_supported(f"{path}.effect", effect, _EFFECTS)
+    yield from _TAINT_NAMES(value, path)
+    if old is None or json_types.text(old, "effect") != json_types.text(value, "effect"):
+        yield from rules.word("effect", _EFFECTS)(value, path)
 
 
 def toleration(value: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a toleration."""
-    key, operator, effect = (json_types.text(value, field) for field in ("key", "operator", "effect"))
+    key, operator, given = (json_types.text(value, field) for field in ("key", "operator", "value"))
     if key:
         yield from names.label_key(key, f"{path}.key")
-    yield from _operator(operator, json_types.text(value, "value"), path)
-    if effect and effect not in _EFFECTS:
-        yield failure.not_supported(f"{path}.effect", effect, _EFFECTS)
+    yield from rules.word("operator", ("Equal", "Exists"))(value, path)
+    if operator == "Exists" and given:
+        yield failure.invalid(f"{path}.value", given, "must be empty for operator Exists, which accepts every value")
+    if operator == "Equal":
+        yield from names.label_value(given, f"{path}.value")
+    yield from rules.word("effect", _EFFECTS, optional=True)(value, path)
 
 
-def _operator(operator: str, value: str, path: str) -> Iterator[Failure]:
-    if operator == "Exists":
-        if value:
-            yield failure.invalid(f"{path}.value", value, "must be empty for operator Exists, which accepts every value")
-    elif operator == "Equal":
-        yield from names.label_value(value, f"{path}.value")
-    elif not operator:
-        yield failure.required(f"{path}.operator", f"one of {', '.join(_OPERATORS)}")
-    else:
-        yield failure.not_supported(f"{path}.operator", operator, _OPERATORS)
+tolerations = rules.items("tolerations", toleration)
+_SELECTOR = rules.all_of(
+    rules.if_set(rules.of_text(names.driver), "driver"),
+    rules.if_set(rules.of_text(names.pool), "pool"),
+    rules.if_set(rules.of_text(names.label), "device"),
+)
 
 
 def create_rule(new: Object, _context: Context) -> Iterator[Failure]:
@@ -296,12 +254,9 @@ def update_rule(new: Object, old: Object, _context: Context) -> Iterator[Failure
 
 def update_rule_status(new: Object, _old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failures of what a DeviceTaintRule's controller reports."""
-    return metadata.check_conditions(json_types.items(new, "status", "conditions"), "status.conditions", limit=MAX_RULE_CONDITIONS)
+    return metadata.check_conditions(new.get("status"), "status", limit=MAX_RULE_CONDITIONS)
 
 
 def _rule(new: Object, old: Json) -> Iterator[Failure]:
-    chosen = json_types.mapping(new, "spec", "deviceSelector")
-    for field, rule in (("driver", names.driver), ("pool", names.pool), ("device", names.label)):
-        if field in chosen:
-            yield from rule(json_types.text(chosen, field), f"spec.deviceSelector.{field}")
+    yield from _SELECTOR(json_types.at(new, "spec", "deviceSelector"), "spec.deviceSelector")
     yield from taint(json_types.mapping(new, "spec", "taint"), "spec.taint", old)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
-from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation import failure, rules
 from drakit_cluster.objects.validation.failure import Failure
 
 
@@ -19,9 +19,9 @@ def check(shape: Shape, value: Json, path: str) -> Iterator[Failure]:
         yield from _struct(shape, value, path)
     elif isinstance(shape, ListOf):
         values = json_types.items(value)
-        yield from failure.each_item(values, path, lambda item, where: check(shape.item, item, where))
+        yield from rules.each(values, path, lambda item, where: check(shape.item, item, where))
         if shape.keys:
-            yield from failure.duplicates([_identity(shape, item) for item in values], path)
+            yield from rules.duplicates([_identity(shape, item) for item in values], path)
 
 
 def _struct(shape: Struct, value: Json, path: str) -> Iterator[Failure]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import formats
-from drakit_cluster.objects.validation import failure, names
-from drakit_cluster.objects.validation.failure import Failure, NameRule
+from drakit_cluster.objects.validation import failure, names, rules
+from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.rules import NameRule
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 MAX_MANAGER_BYTES = 128
@@ -66,30 +67,23 @@ def template(metadata: Json, path: str) -> Iterator[Failure]:
 def _name(metadata: Object, naming: NameRule) -> Iterator[Failure]:
     name, prefix = json_types.text(metadata, "name"), json_types.text(metadata, "generateName")
     if prefix:
-        whole = f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
-        yield from naming(whole, "metadata.generateName")
-    if name:
-        yield from naming(name, "metadata.name")
-    else:
-        yield failure.required("metadata.name", "name or generateName is required")
+        yield from naming(f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix, "metadata.generateName")
+    yield from naming(name, "metadata.name") if name else [failure.required("metadata.name", "name or generateName is required")]
 
 
 def _namespace(namespace: str, *, namespaced: bool) -> Iterator[Failure]:
     path = "metadata.namespace"
-    if not namespaced:
-        if namespace:
-            yield failure.forbidden(path, "objects of this kind have no namespace")
-    elif not namespace:
-        yield failure.required(path, "objects of this kind live in a namespace")
-    else:
-        yield from names.label(namespace, path)
+    if namespaced:
+        yield from names.label(namespace, path) if namespace else [failure.required(path, "objects of this kind live in a namespace")]
+    elif namespace:
+        yield failure.forbidden(path, "objects of this kind have no namespace")
 
 
 def _common(metadata: Object) -> Iterator[Failure]:
     yield from _labels(metadata, "metadata")
     yield from _annotations(metadata, "metadata")
     yield from _owners(json_types.items(metadata, "ownerReferences"))
-    yield from failure.each_item(json_types.items(metadata, "managedFields"), "metadata.managedFields", _managed)
+    yield from rules.items("managedFields", _managed)(metadata, "metadata")
 
 
 def _labels(metadata: Object, path: str) -> Iterator[Failure]:
@@ -122,18 +116,15 @@ def _owners(owners: list[Json]) -> Iterator[Failure]:
 
 
 def _managed(entry: Json, path: str) -> Iterator[Failure]:
-    operation, kind = json_types.text(entry, "operation"), json_types.text(entry, "fieldsType")
+    operation, kind, manager = (json_types.text(entry, field) for field in ("operation", "fieldsType", "manager"))
     if operation not in _OPERATIONS:
         yield failure.invalid(f"{path}.operation", operation, f"must be one of {', '.join(_OPERATIONS)}")
-    if kind and kind != "FieldsV1":
+    if kind not in ("", "FieldsV1"):
         yield failure.invalid(f"{path}.fieldsType", kind, "must be FieldsV1")
-    manager = json_types.text(entry, "manager")
-    if len(manager.encode()) > MAX_MANAGER_BYTES:
-        yield failure.too_long(f"{path}.manager", MAX_MANAGER_BYTES)
     if not manager.isprintable():
         yield failure.invalid(f"{path}.manager", manager, "must be printable characters only")
-    if len(json_types.text(entry, "subresource").encode()) > MAX_SUBRESOURCE_BYTES:
-        yield failure.too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES)
+    yield from rules.size(MAX_MANAGER_BYTES, "manager")(entry, path)
+    yield from rules.size(MAX_SUBRESOURCE_BYTES, "subresource")(entry, path)
 
 
 def _finalizers(finalizers: list[str]) -> Iterator[Failure]:
@@ -162,12 +153,12 @@ def _text(value: Json) -> str:
 
 MAX_REASON_BYTES = 1024
 MAX_MESSAGE_BYTES = 32768
-_STATUSES = ("False", "True", "Unknown")
 
 
-def check_conditions(values: list[Json], path: str, *, limit: int) -> Iterator[Failure]:
-    """Yield the failures of a list of conditions, one of each type. All are looked at, even where there are too many."""
-    if limit and len(values) > limit:
+def check_conditions(holder: Json, path: str, *, limit: int) -> Iterator[Failure]:
+    """Yield the failures of a list of conditions, one of each type. All are checked, even where there are too many."""
+    values, path = json_types.items(holder, "conditions"), f"{path}.conditions"
+    if len(values) > limit:
         yield failure.too_many(path, len(values), limit)
     seen = set[str]()
     for index, value in enumerate(values):
@@ -178,25 +169,29 @@ def check_conditions(values: list[Json], path: str, *, limit: int) -> Iterator[F
         yield from _condition(value, where)
 
 
-def _condition(value: Json, path: str) -> Iterator[Failure]:
-    yield from names.label_key(json_types.text(value, "type"), f"{path}.type")
-    status = json_types.text(value, "status")
-    if status not in _STATUSES:
-        yield failure.not_supported(f"{path}.status", status, _STATUSES)
-    if (generation := json_types.number(value, "observedGeneration")) < 0:
-        yield failure.invalid(f"{path}.observedGeneration", generation, "must be 0 or more")
-    if not json_types.text(value, "lastTransitionTime"):
-        yield failure.required(f"{path}.lastTransitionTime", "say when the status last changed")
-    yield from _reason(json_types.text(value, "reason"), f"{path}.reason")
-    if len(json_types.text(value, "message").encode()) > MAX_MESSAGE_BYTES:
-        yield failure.too_long(f"{path}.message", MAX_MESSAGE_BYTES)
-
-
 def _reason(reason: str, path: str) -> Iterator[Failure]:
     if not reason:
         yield failure.required(path, "one CamelCase word")
-        return
-    if wrong := formats.condition_reason(reason):
+    elif wrong := formats.condition_reason(reason):
         yield failure.invalid(path, reason, wrong)
-    if len(reason.encode()) > MAX_REASON_BYTES:
-        yield failure.too_long(path, MAX_REASON_BYTES)
+
+
+def _moment(moment: str, path: str) -> Iterator[Failure]:
+    if not moment:
+        yield failure.required(path, "say when the status last changed")
+
+
+def _status(status: str, path: str) -> Iterator[Failure]:
+    if status not in (allowed := ("False", "True", "Unknown")):
+        yield failure.not_supported(path, status, allowed)
+
+
+_condition = rules.all_of(
+    rules.text(names.label_key, "type"),
+    rules.text(_status, "status"),
+    rules.number(0, "must be 0 or more", "observedGeneration"),
+    rules.text(_moment, "lastTransitionTime"),
+    rules.text(_reason, "reason"),
+    rules.size(MAX_REASON_BYTES, "reason"),
+    rules.size(MAX_MESSAGE_BYTES, "message"),
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import workloads
-from drakit_cluster.objects.validation import failure, fields, names
+from drakit_cluster.objects.validation import failure, fields, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -19,7 +19,7 @@ def create(new: Object, _context: Context) -> Iterator[Failure]:
     spec = json_types.mapping(new, "spec")
     yield from fields.check(workloads.POD, new, "")
     yield from _containers(spec)
-    yield from failure.each_item(json_types.items(spec, "resourceClaims"), "spec.resourceClaims", _claim)
+    yield from rules.items("resourceClaims", _claim)(spec, "spec")
 
 
 def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:

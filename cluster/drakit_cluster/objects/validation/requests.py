@@ -2,49 +2,40 @@
 
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.devices import SelectorError
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.schema import formats
-from drakit_cluster.objects.validation import devices, failure, metadata, names, slices
+from drakit_cluster.objects.validation import devices, failure, metadata, names, rules, slices
 from drakit_cluster.objects.validation.context import Context
-from drakit_cluster.objects.validation.failure import Failure, NameRule
+from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.rules import NameRule, Rule
 
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
 MAX_CONSTRAINTS = 32
 MAX_CONFIGS = 32
-
-_MODES = ("All", "ExactCount")
 _ONE_KIND = "exactly one of exactly or firstAvailable is required"
 
 
 def check(wanted: Json, path: str, context: Context) -> Iterator[Failure]:
     """Yield the failures of a claim's ``spec.devices``."""
-    refers = reference(wanted)
-
-    def request(value: Json, where: str) -> Iterator[Failure]:
-        return _request(value, where, context)
-
-    def constraint(value: Json, where: str) -> Iterator[Failure]:
-        yield from references(value, where, refers)
-        yield from _constraint(value, where, context)
-
-    def config(value: Json, where: str) -> Iterator[Failure]:
-        yield from references(value, where, refers)
-        yield from check_configuration(value, where)
-
-    yield from failure.each_item(json_types.items(wanted, "requests"), f"{path}.requests", request, limit=MAX_REQUESTS, key=_name)
-    yield from failure.each_item(json_types.items(wanted, "constraints"), f"{path}.constraints", constraint, limit=MAX_CONSTRAINTS)
-    yield from failure.each_item(json_types.items(wanted, "config"), f"{path}.config", config, limit=MAX_CONFIGS)
+    refers = _references(_reference(wanted))
+    constraint = rules.all_of(refers, _constraint(context))
+    yield from rules.items("requests", _request(context), limit=MAX_REQUESTS, key=rules.by("name"))(wanted, path)
+    yield from rules.items("constraints", constraint, limit=MAX_CONSTRAINTS)(wanted, path)
+    yield from rules.items("config", rules.all_of(refers, check_configuration), limit=MAX_CONFIGS)(wanted, path)
 
 
-def reference(wanted: Json) -> NameRule:
+def _reference(wanted: Json) -> NameRule:
     """Return the rule for names of requests: each must be that of a request in ``wanted``, or ``request/subrequest``."""
-    known = _known(wanted)
+    known = {
+        json_types.text(request, "name"): {json_types.text(one, "name") for one in json_types.items(request, "firstAvailable")}
+        for request in json_types.items(wanted, "requests")
+    }
 
     def rule(name: str, path: str) -> Iterator[Failure]:
         request, slash, alternative = name.partition("/")
@@ -55,68 +46,57 @@ def reference(wanted: Json) -> NameRule:
     return rule
 
 
-def references(holder: Json, path: str, rule: NameRule) -> Iterator[Failure]:
-    """Yield the failures of ``holder.requests``, a list of names without repetition."""
-    return failure.each_name(json_types.items(holder, "requests"), f"{path}.requests", rule, limit=MAX_REQUESTS, unique=True)
+def _references(rule: NameRule) -> Rule:
+    """Return the rule for ``requests``, a list of names without repetition."""
+    return rules.texts("requests", rule, limit=MAX_REQUESTS, unique=True)
 
 
-def _known(wanted: Json) -> Mapping[str, frozenset[str]]:
-    return {
-        _name(request): frozenset(map(_name, json_types.items(request, "firstAvailable")))
-        for request in json_types.items(wanted, "requests")
-    }
+def _request(context: Context) -> Rule:
+    def selectors(holder: Json, path: str) -> Iterator[Failure]:
+        return check_selectors(holder, path, context)
 
+    wanted = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, _amount, devices.tolerations)
+    alternative = rules.all_of(rules.text(names.label, "name"), wanted)
+    alternatives = rules.items("firstAvailable", alternative, limit=MAX_ALTERNATIVES, key=rules.by("name"))
 
-def _name(value: Json) -> str:
-    return json_types.text(value, "name")
+    def check(request: Json, path: str) -> Iterator[Failure]:
+        exactly, several = json_types.at(request, "exactly"), json_types.items(request, "firstAvailable")
+        yield from names.label(json_types.text(request, "name"), f"{path}.name")
+        if exactly is not None and several:
+            yield failure.invalid(path, None, f"{_ONE_KIND}: remove one")
+        elif exactly is not None:
+            yield from wanted(exactly, f"{path}.exactly")
+        elif several:
+            yield from alternatives(request, path)
+        else:
+            yield failure.required(path, _ONE_KIND)
 
-
-def _request(request: Json, path: str, context: Context) -> Iterator[Failure]:
-    exactly, alternatives = json_types.at(request, "exactly"), json_types.items(request, "firstAvailable")
-    yield from names.label(_name(request), f"{path}.name")
-
-    def alternative(value: Json, where: str) -> Iterator[Failure]:
-        yield from names.label(_name(value), f"{where}.name")
-        yield from _devices(value, where, context)
-
-    if exactly is not None and alternatives:
-        yield failure.invalid(path, None, f"{_ONE_KIND}: remove one")
-    elif exactly is not None:
-        yield from _devices(exactly, f"{path}.exactly", context)
-    elif alternatives:
-        yield from failure.each_item(alternatives, f"{path}.firstAvailable", alternative, limit=MAX_ALTERNATIVES, key=_name)
-    else:
-        yield failure.required(path, _ONE_KIND)
-
-
-def _devices(request: Json, path: str, context: Context) -> Iterator[Failure]:
-    """Check what is alike in a request and in an alternative."""
-    yield from names.class_name(json_types.text(request, "deviceClassName"), f"{path}.deviceClassName")
-    yield from check_selectors(request, path, context)
-    yield from _amount(request, path)
-    yield from failure.each_item(json_types.items(request, "tolerations"), f"{path}.tolerations", devices.toleration)
+    return check
 
 
 def _amount(request: Json, path: str) -> Iterator[Failure]:
     mode, count = json_types.text(request, "allocationMode"), json_types.number(request, "count")
-    if mode not in _MODES:
-        yield failure.not_supported(f"{path}.allocationMode", mode, _MODES)
+    if mode not in (modes := ("All", "ExactCount")):
+        yield failure.not_supported(f"{path}.allocationMode", mode, modes)
     elif mode == "All" and count:
         yield failure.invalid(f"{path}.count", count, 'must not be specified when allocationMode is "All"')
     elif mode == "ExactCount" and count <= 0:
         yield failure.invalid(f"{path}.count", count, "must be greater than zero")
 
 
-def _constraint(constraint: Json, path: str, context: Context) -> Iterator[Failure]:
+def _constraint(context: Context) -> Rule:
     """Where both attributes are set the first is the constraint, as in Kubernetes 1.36, which does not look at the other."""
-    for field in ("matchAttribute", "distinctAttribute"):
-        if (attribute := json_types.at(constraint, field)) is not None:
-            yield from names.fully_qualified(str(attribute), f"{path}.{field}")
-            return
-    if context.gates.on(Gate.CONSUMABLE_CAPACITY):
-        yield failure.required(path, "write either matchAttribute or distinctAttribute")
-    else:
-        yield failure.required(f"{path}.matchAttribute", "name the attribute that all devices must have in common")
+
+    def check(constraint: Json, path: str) -> Iterator[Failure]:
+        fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]
+        if fields:
+            yield from names.fully_qualified(json_types.text(constraint, fields[0]), f"{path}.{fields[0]}")
+        elif context.gates.on(Gate.CONSUMABLE_CAPACITY):
+            yield failure.required(path, "write either matchAttribute or distinctAttribute")
+        else:
+            yield failure.required(f"{path}.matchAttribute", "name the attribute that all devices must have in common")
+
+    return check
 
 
 MAX_SELECTORS = 32
@@ -127,14 +107,14 @@ MAX_COST = 1_000_000
 def check_selectors(holder: Json, path: str, context: Context, *, stored: bool = False) -> Iterator[Failure]:
     """Yield the failures of ``holder.selectors``; ``stored`` ones are those that the stored object has too."""
 
-    def one(selector: Json, where: str) -> Iterator[Failure]:
+    def check(selector: Json, where: str) -> Iterator[Failure]:
         if json_types.at(selector, "cel") is None:
             yield failure.required(f"{where}.cel", "a selector is a CEL expression")
         else:
             expression = json_types.text(selector, "cel", "expression")
             yield from _expression(expression, f"{where}.cel.expression", context, stored=stored)
 
-    return failure.each_item(json_types.items(holder, "selectors"), f"{path}.selectors", one, limit=MAX_SELECTORS)
+    return rules.items("selectors", check, limit=MAX_SELECTORS)(holder, path)
 
 
 def _expression(expression: str, path: str, context: Context, *, stored: bool) -> Iterator[Failure]:
@@ -174,14 +154,10 @@ def check_raw(value: Json, path: str, *, stored: bool = False) -> Iterator[Failu
     """Yield the failures of raw JSON: an object of limited size."""
     if value is None:
         yield failure.required(path, "a JSON object")
-    elif not stored and _size(value) > MAX_OPAQUE_BYTES:
+    elif not stored and len(json.dumps(value, ensure_ascii=False).encode()) > MAX_OPAQUE_BYTES:
         yield failure.too_long(path, MAX_OPAQUE_BYTES)
     elif not isinstance(value, dict):
         yield failure.invalid(path, value, "must be a JSON object")
-
-
-def _size(value: Json) -> int:
-    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 MAX_RESULTS = 32
@@ -190,82 +166,53 @@ MAX_CONDITIONS = 8
 MAX_ADDRESSES = 16
 MAX_INTERFACE_BYTES = 256
 MAX_HARDWARE_ADDRESS_BYTES = 128
-
-_SOURCES = ("FromClaim", "FromClass")
 _DEVICE = ("driver", "pool", "device", "shareID")
+_NAMED = rules.all_of(
+    rules.text(names.driver, "driver"),
+    rules.text(names.pool, "pool"),
+    rules.text(names.label, "device"),
+    rules.if_set(rules.of_text(names.uid), "shareID"),
+)
+"""How a result or a status names its device."""
 
 
 def check_allocation(allocation: Json, wanted: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a new allocation for a claim whose ``spec.devices`` is ``wanted``."""
-    refers = reference(wanted)
-
-    def result(value: Json, where: str) -> Iterator[Failure]:
-        yield from refers(json_types.text(value, "request"), f"{where}.request")
-        yield from _named(value, where)
-        yield from devices.check_binding_conditions(value, where)
-        yield from failure.each_item(json_types.items(value, "tolerations"), f"{where}.tolerations", devices.toleration)
-
-    def config(value: Json, where: str) -> Iterator[Failure]:
-        yield from _source(json_types.text(value, "source"), f"{where}.source")
-        yield from references(value, where, refers)
-        yield from check_configuration(value, where)
-
-    results, configs = (json_types.items(allocation, "devices", field) for field in ("results", "config"))
-    yield from failure.each_item(results, f"{path}.devices.results", result, limit=MAX_RESULTS)
-    yield from failure.each_item(configs, f"{path}.devices.config", config, limit=MAX_ALLOCATED_CONFIGS)
-    if (selector := json_types.at(allocation, "nodeSelector")) is not None:
-        yield from slices.check_selector(selector, f"{path}.nodeSelector")
+    refers = _reference(wanted)
+    result = rules.all_of(rules.text(refers, "request"), _NAMED, devices.binding_conditions, devices.tolerations)
+    config = rules.all_of(rules.word("source", ("FromClaim", "FromClass")), _references(refers), check_configuration)
+    given = json_types.at(allocation, "devices")
+    yield from rules.items("results", result, limit=MAX_RESULTS)(given, f"{path}.devices")
+    yield from rules.items("config", config, limit=MAX_ALLOCATED_CONFIGS)(given, f"{path}.devices")
+    yield from rules.if_set(slices.node_selector, "nodeSelector")(allocation, path)
 
 
-def statuses(values: list[Json], allocation: Json, path: str) -> Iterator[Failure]:
+def statuses(status: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of ``status.devices``: one entry at most for each device of the allocation."""
-    allocated = {_device_identity(result) for result in json_types.items(allocation, "devices", "results")}
+    identity = rules.by(*_DEVICE)
+    allocated = {identity(result) for result in json_types.items(status, "allocation", "devices", "results")}
 
-    def one(value: Json, where: str) -> Iterator[Failure]:
-        yield from _named(value, where)
-        if _device_identity(value) not in allocated:
+    def check(value: Json, where: str) -> Iterator[Failure]:
+        yield from _STATUS(value, where)
+        yield from metadata.check_conditions(value, where, limit=MAX_CONDITIONS)
+        if identity(value) not in allocated:
             named = {field: json_types.text(value, field) for field in _DEVICE if json_types.text(value, field)}
-            yield failure.invalid(
-                where, {**named}, "must be an allocated device in the claim: driver, pool, device and shareID as in a result"
-            )
-        yield from metadata.check_conditions(json_types.items(value, "conditions"), f"{where}.conditions", limit=MAX_CONDITIONS)
-        if (data := json_types.at(value, "data")) is not None:
-            yield from check_raw(data, f"{where}.data")
-        yield from _network(json_types.at(value, "networkData"), f"{where}.networkData")
+            detail = "must be an allocated device in the claim: driver, pool, device and shareID as in a result"
+            yield failure.invalid(where, {**named}, detail)
 
-    return failure.each_item(values, path, one, key=_device_identity)
-
-
-def _device_identity(device: Json) -> tuple[str, ...]:
-    return tuple(json_types.text(device, field) for field in _DEVICE)
-
-
-def _named(device: Json, path: str) -> Iterator[Failure]:
-    """Check how a result or a status names its device."""
-    yield from names.driver(json_types.text(device, "driver"), f"{path}.driver")
-    yield from names.pool(json_types.text(device, "pool"), f"{path}.pool")
-    yield from names.label(json_types.text(device, "device"), f"{path}.device")
-    if (share := json_types.at(device, "shareID")) is not None:
-        yield from names.uid(str(share), f"{path}.shareID")
-
-
-def _source(source: str, path: str) -> Iterator[Failure]:
-    if not source:
-        yield failure.required(path, f"one of {', '.join(_SOURCES)}")
-    elif source not in _SOURCES:
-        yield failure.not_supported(path, source, _SOURCES)
-
-
-def _network(network: Json, path: str) -> Iterator[Failure]:
-    for field, limit in (("interfaceName", MAX_INTERFACE_BYTES), ("hardwareAddress", MAX_HARDWARE_ADDRESS_BYTES)):
-        if len(json_types.text(network, field).encode()) > limit:
-            yield failure.too_long(f"{path}.{field}", limit)
-    yield from failure.each_name(json_types.items(network, "ips"), f"{path}.ips", _address, limit=MAX_ADDRESSES, unique=True)
+    return rules.items("devices", check, key=identity)(status, path)
 
 
 def _address(address: str, path: str) -> Iterator[Failure]:
     if not _is_canonical(address):
         yield failure.invalid(path, address, "must be an address with prefix in canonical form, such as 192.0.2.5/24 or 2001:db8::5/64")
+
+
+_NETWORK = rules.all_of(
+    rules.size(MAX_INTERFACE_BYTES, "interfaceName"),
+    rules.size(MAX_HARDWARE_ADDRESS_BYTES, "hardwareAddress"),
+    rules.texts("ips", _address, limit=MAX_ADDRESSES, unique=True),
+)
 
 
 def _is_canonical(address: str) -> bool:
@@ -276,3 +223,6 @@ def _is_canonical(address: str) -> bool:
         return False
     mapped = isinstance(found, ipaddress.IPv6Interface) and found.ipv4_mapped is not None
     return str(found) == address and "%" not in address and not mapped
+
+
+_STATUS = rules.all_of(_NAMED, rules.if_set(check_raw, "data"), rules.if_set(_NETWORK, "networkData"))

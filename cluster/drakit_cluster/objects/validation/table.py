@@ -11,7 +11,8 @@ from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
 from drakit_cluster.objects.validation import claims, devices, fields, metadata, names, pods, slices
 from drakit_cluster.objects.validation.context import Context
-from drakit_cluster.objects.validation.failure import Failure, NameRule
+from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.rules import NameRule
 
 Creation: TypeAlias = Callable[[Object, Context], Iterable[Failure]]
 Change: TypeAlias = Callable[[Object, Object, Context], Iterable[Failure]]
