@@ -8,7 +8,7 @@ from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.admission import claim_status, policies, webhooks
 from drakit_cluster.admission.matching import Subject
-from drakit_cluster.api.reviewing import Change, Operation
+from drakit_cluster.api.reviewing import Change, Operation, Review
 from drakit_cluster.api.storage.store import Key, Store
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.errors import Details
@@ -18,7 +18,7 @@ from drakit_cluster.objects.validation.failure import Failure
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestReview:
+class RequestReview(Review):
     """One request's writes. ``verb`` is the request's own, ``dry_run`` its parameter; ``warnings`` collects what the writer should be told."""
 
     user: User

@@ -2,7 +2,6 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol
 
 from drakit_cluster.api.storage.store import Entry, Key
 from drakit_cluster.objects.json_types import Object
@@ -34,38 +33,22 @@ class Change:
     orphan: bool = False
 
 
-class Review(Protocol):
-    """Looks at the writes of one request before they are stored. With ``dry_run`` they are not stored."""
+class Review:
+    """Looks at the writes of one request before they are stored; this one, of the cluster's own parts, lets all of them pass."""
 
-    @property
-    def dry_run(self) -> bool:
-        """Whether the request only asks what would happen."""
+    dry_run: bool = False
+    """Whether the request only asks what would happen."""
 
-    def failures(self, change: Change) -> list[Failure]:
+    def failures(self, _change: Change) -> list[Failure]:
         """Return what the writer may not change in this object; the store is locked."""
+        return []
 
-    def waits(self, change: Change) -> bool:
+    def waits(self, _change: Change) -> bool:
         """Say whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
+        return False
 
-    def admit(self, change: Change) -> None:
+    def admit(self, _change: Change) -> None:
         """Raise the ApiError of a refused write."""
 
 
-class Trusted:
-    """The review of the cluster's own parts: none."""
-
-    dry_run = False
-
-    def failures(self, change: Change) -> list[Failure]:  # noqa: ARG002 -- a review that looks at nothing.
-        """Return nothing."""
-        return []
-
-    def waits(self, change: Change) -> bool:  # noqa: ARG002 -- as above.
-        """Return False."""
-        return False
-
-    def admit(self, change: Change) -> None:
-        """Let the write pass."""
-
-
-TRUSTED = Trusted()
+TRUSTED = Review()

@@ -74,77 +74,56 @@ class FeatureGates:
         return gate in self.enabled and _NEEDS.get(gate, gate) in self.enabled
 
 
-_SUBREQUEST_PATHS = ("spec.devices.requests[].exactly", "spec.devices.requests[].firstAvailable[]")
-
-
-def _in_requests(name: str) -> tuple[str, ...]:
-    return tuple(f"{path}.{name}" for path in _SUBREQUEST_PATHS)
-
-
 # Field paths by gate: "[]" walks a list, "{}" a map, a plain word names a field. Source: the drop functions of each kind's strategy
 # in Kubernetes 1.36; the mixins rows are ours.
-_SLICE_FIELDS: dict[Gate, tuple[str, ...]] = {
-    Gate.DEVICE_TAINTS: ("spec.devices[].taints",),
-    Gate.PARTITIONABLE_DEVICES: (
-        "spec.sharedCounters",
-        "spec.perDeviceNodeSelection",
-        "spec.devices[].consumesCounters",
-        "spec.devices[].nodeName",
-        "spec.devices[].nodeSelector",
-        "spec.devices[].allNodes",
-    ),
-    Gate.BINDING_CONDITIONS: ("spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions", "spec.devices[].bindsToNode"),
-    Gate.CONSUMABLE_CAPACITY: ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
-    Gate.LIST_TYPE_ATTRIBUTES: tuple(f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
-    Gate.NODE_ALLOCATABLE_RESOURCES: ("spec.devices[].nodeAllocatableResourceMappings",),
-    Gate.MIXINS: ("spec.mixins", "spec.sharedCounters[].includes", "spec.devices[].includes", "spec.devices[].consumesCounters[].includes"),
+_SLICE: dict[Gate, str] = {
+    Gate.DEVICE_TAINTS: "spec.devices[].taints",
+    Gate.PARTITIONABLE_DEVICES: """spec.sharedCounters spec.perDeviceNodeSelection spec.devices[].consumesCounters
+        spec.devices[].nodeName spec.devices[].nodeSelector spec.devices[].allNodes""",
+    Gate.BINDING_CONDITIONS: """spec.devices[].bindingConditions spec.devices[].bindingFailureConditions
+        spec.devices[].bindsToNode""",
+    Gate.CONSUMABLE_CAPACITY: "spec.devices[].allowMultipleAllocations spec.devices[].capacity{}.requestPolicy",
+    Gate.LIST_TYPE_ATTRIBUTES: """spec.devices[].attributes{}.bools spec.devices[].attributes{}.ints
+        spec.devices[].attributes{}.strings spec.devices[].attributes{}.versions""",
+    Gate.NODE_ALLOCATABLE_RESOURCES: "spec.devices[].nodeAllocatableResourceMappings",
+    Gate.MIXINS: """spec.mixins spec.sharedCounters[].includes spec.devices[].includes
+        spec.devices[].consumesCounters[].includes""",
 }
-_CLAIM_SPEC_FIELDS: dict[Gate, tuple[str, ...]] = {
-    Gate.PRIORITIZED_LIST: ("spec.devices.requests[].firstAvailable",),
-    Gate.ADMIN_ACCESS: ("spec.devices.requests[].exactly.adminAccess",),
-    Gate.DEVICE_TAINTS: _in_requests("tolerations"),
-    Gate.CONSUMABLE_CAPACITY: (*_in_requests("capacity"), "spec.devices.constraints[].distinctAttribute"),
-    Gate.RESERVED_FOR_WORKLOADS: ("spec.reservedFor",),
+_CLAIM_SPEC: dict[Gate, str] = {
+    Gate.PRIORITIZED_LIST: "spec.devices.requests[].firstAvailable",
+    Gate.ADMIN_ACCESS: "spec.devices.requests[].exactly.adminAccess",
+    Gate.DEVICE_TAINTS: "spec.devices.requests[].exactly.tolerations spec.devices.requests[].firstAvailable[].tolerations",
+    Gate.CONSUMABLE_CAPACITY: """spec.devices.requests[].exactly.capacity spec.devices.requests[].firstAvailable[].capacity
+        spec.devices.constraints[].distinctAttribute""",
+    Gate.RESERVED_FOR_WORKLOADS: "spec.reservedFor",
 }
-_CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
-    Gate.ADMIN_ACCESS: ("status.allocation.devices.results[].adminAccess",),
-    Gate.DEVICE_TAINTS: ("status.allocation.devices.results[].tolerations",),
-    Gate.CONSUMABLE_CAPACITY: (
-        "status.allocation.devices.results[].shareID",
-        "status.allocation.devices.results[].consumedCapacity",
-        "status.devices[].shareID",
-    ),
-    Gate.BINDING_CONDITIONS: (
-        "status.allocation.devices.results[].bindingConditions",
-        "status.allocation.devices.results[].bindingFailureConditions",
-    ),
-    Gate.CLAIM_DEVICE_STATUS: ("status.devices",),
-    Gate.RESERVED_FOR_WORKLOADS: ("status.allocation.reservedForAnyPod",),
+_RESULTS = "status.allocation.devices.results[]"
+_CLAIM_STATUS: dict[Gate, str] = {
+    Gate.ADMIN_ACCESS: f"{_RESULTS}.adminAccess",
+    Gate.DEVICE_TAINTS: f"{_RESULTS}.tolerations",
+    Gate.CONSUMABLE_CAPACITY: f"{_RESULTS}.shareID {_RESULTS}.consumedCapacity status.devices[].shareID",
+    Gate.BINDING_CONDITIONS: f"{_RESULTS}.bindingConditions {_RESULTS}.bindingFailureConditions",
+    Gate.CLAIM_DEVICE_STATUS: "status.devices",
+    Gate.RESERVED_FOR_WORKLOADS: "status.allocation.reservedForAnyPod",
 }
-
-
-_CLASS_FIELDS: dict[Gate, tuple[str, ...]] = {Gate.EXTENDED_RESOURCE: ("spec.extendedResourceName",)}
-_HEALTH_PATHS = tuple(
-    f"status.{group}[].allocatedResourcesStatus" for group in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_HEALTH = tuple(
+    f"status.{kind}[].allocatedResourcesStatus" for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 )
-_POD_FIELDS: dict[Gate, tuple[str, ...]] = {
-    Gate.EXTENDED_RESOURCE: ("status.extendedResourceClaimStatus",),
-    Gate.RESOURCE_HEALTH: _HEALTH_PATHS,
-    Gate.RESOURCE_HEALTH_MESSAGE: tuple(f"{path}[].resources[].message" for path in _HEALTH_PATHS),
+_FIELDS: dict[Resource, dict[Gate, str]] = {
+    resources.SLICE: _SLICE,
+    resources.CLAIM: {gate: f"{_CLAIM_SPEC.get(gate, '')} {_CLAIM_STATUS.get(gate, '')}" for gate in (_CLAIM_SPEC | _CLAIM_STATUS)},
+    resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
+    resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
+    resources.POD: {
+        Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
+        Gate.RESOURCE_HEALTH: " ".join(_HEALTH),
+        Gate.RESOURCE_HEALTH_MESSAGE: " ".join(f"{path}[].resources[].message" for path in _HEALTH),
+    },
 }
 
 
-def _rules(resource: Resource) -> list[tuple[Gate, tuple[str, ...]]]:
-    if resource is resources.SLICE:
-        return list(_SLICE_FIELDS.items())
-    if resource is resources.CLAIM:
-        gates = dict.fromkeys((*_CLAIM_SPEC_FIELDS, *_CLAIM_STATUS_FIELDS))
-        return [(gate, (*_CLAIM_SPEC_FIELDS.get(gate, ()), *_CLAIM_STATUS_FIELDS.get(gate, ()))) for gate in gates]
-    if resource is resources.CLAIM_TEMPLATE:
-        return [(gate, tuple(f"spec.{path}" for path in paths)) for gate, paths in _CLAIM_SPEC_FIELDS.items()]
-    if resource is resources.CLASS:
-        return list(_CLASS_FIELDS.items())
-    return list(_POD_FIELDS.items()) if resource is resources.POD else []
+def _rules(resource: Resource) -> list[tuple[Gate, list[str]]]:
+    return [(gate, paths.split()) for gate, paths in _FIELDS.get(resource, {}).items()]
 
 
 def _steps(path: str) -> tuple[str, ...]:

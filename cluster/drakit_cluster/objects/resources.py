@@ -5,6 +5,7 @@ never stored.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 RESOURCE_GROUP = "resource.k8s.io"
 RBAC_GROUP = "rbac.authorization.k8s.io"
@@ -69,147 +70,92 @@ class Resource:
         return f"{self.prefix}{scope}/{self.plural}{tail}"
 
 
-def _kind(group: str, version: str, kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
-    """Return a kind without special traits."""
-    return Resource(group=group, version=version, kind=kind, plural=plural, singular=kind.lower(), namespaced=namespaced, short_names=short)
+def _kind(names: str, api_version: str = "v1", *, selectable: str = "", **traits: Any) -> Resource:
+    """Return a kind; ``names`` are its kind, its plural and its short names."""
+    kind, plural, *short = names.split()
+    group, _, version = api_version.rpartition("/")
+    traits = {"namespaced": True} | traits
+    return Resource(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        short_names=tuple(short),
+        selectable=tuple(selectable.split()),
+        **traits,
+    )
 
 
-def _core(kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
-    return _kind("", "v1", kind, plural, *short, namespaced=namespaced)
+def _cluster(names: str, api_version: str = "v1", *, selectable: str = "", **traits: Any) -> Resource:
+    """Return a kind without namespaces."""
+    return _kind(names, api_version, selectable=selectable, namespaced=False, **traits)
 
 
-def _cluster(group: str, version: str, kind: str, plural: str) -> Resource:
-    return _kind(group, version, kind, plural, namespaced=False)
-
-
-def _review(group: str, kind: str, *, namespaced: bool = False) -> Resource:
-    """Return a kind that is posted, answered and forgotten."""
-    return replace(_kind(f"{group}.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=namespaced), verbs=REVIEW_VERBS)
-
-
-NODE = replace(_core("Node", "nodes", "no", namespaced=False), has_status=True, selectable=("spec.unschedulable",), returns_deleted=False)
-POD = replace(
-    _core("Pod", "pods", "po"),
-    has_status=True,
-    categories=("all",),
-    selectable=(
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ),
-    counts_generations=True,
+_DRA, _RBAC, _ADMISSION = f"{RESOURCE_GROUP}/v1", f"{RBAC_GROUP}/v1", f"{ADMISSION_GROUP}/v1"
+_WORKLOAD: dict[str, Any] = {"has_status": True, "categories": ("all",), "counts_generations": True}
+NODE = _cluster("Node nodes no", selectable="spec.unschedulable", has_status=True, returns_deleted=False)
+POD = _kind(
+    "Pod pods po",
+    selectable="""spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork status.phase status.podIP
+    status.nominatedNodeName""",
     posts=("binding", "eviction"),
     absent=("attach", "exec", "log", "portforward"),
+    **_WORKLOAD,
 )
-NAMESPACE = replace(
-    _core("Namespace", "namespaces", "ns", namespaced=False), has_status=True, selectable=("status.phase",), returns_deleted=False
-)
-EVENT = replace(
-    _core("Event", "events", "ev"),
-    selectable=(
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
+NAMESPACE = _cluster("Namespace namespaces ns", selectable="status.phase", has_status=True, returns_deleted=False)
+EVENT = _kind(
+    "Event events ev",
+    selectable="""involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid involvedObject.apiVersion
+    involvedObject.resourceVersion involvedObject.fieldPath reason reportingComponent source type""",
     returns_deleted=False,
 )
-SECRET = replace(_core("Secret", "secrets"), selectable=("type",), returns_deleted=False)
-POD_TEMPLATE = _core("PodTemplate", "podtemplates")
-CONFIGMAP = replace(_core("ConfigMap", "configmaps", "cm"), returns_deleted=False)
-SERVICEACCOUNT = replace(_core("ServiceAccount", "serviceaccounts", "sa"), posts=("token",))
-CLAIM = replace(_kind(RESOURCE_GROUP, "v1", "ResourceClaim", "resourceclaims"), has_status=True)
-CLAIM_TEMPLATE = _kind(RESOURCE_GROUP, "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-CLASS = replace(_cluster(RESOURCE_GROUP, "v1", "DeviceClass", "deviceclasses"), counts_generations=True)
-SLICE = replace(
-    _cluster(RESOURCE_GROUP, "v1", "ResourceSlice", "resourceslices"), selectable=("spec.driver", "spec.nodeName"), counts_generations=True
-)
-TAINT_RULE = replace(_cluster(RESOURCE_GROUP, "v1alpha3", "DeviceTaintRule", "devicetaintrules"), has_status=True, counts_generations=True)
-POOL_STATUS_REQUEST = replace(
-    _cluster(RESOURCE_GROUP, "v1alpha3", "ResourcePoolStatusRequest", "resourcepoolstatusrequests"), has_status=True
-)
-DAEMON_SET = replace(_kind("apps", "v1", "DaemonSet", "daemonsets", "ds"), has_status=True, categories=("all",), counts_generations=True)
-DEPLOYMENT = replace(
-    _kind("apps", "v1", "Deployment", "deployments", "deploy"),
-    has_status=True,
-    has_scale=True,
-    categories=("all",),
-    counts_generations=True,
-)
-LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
-ROLE = _kind(RBAC_GROUP, "v1", "Role", "roles")
-ROLE_BINDING = _kind(RBAC_GROUP, "v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE = _cluster(RBAC_GROUP, "v1", "ClusterRole", "clusterroles")
-CLUSTER_ROLE_BINDING = _cluster(RBAC_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings")
-ADMISSION_POLICY = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"), has_status=True, counts_generations=True
-)
-ADMISSION_BINDING = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), counts_generations=True
-)
-WEBHOOKS = replace(
-    _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), counts_generations=True
-)
-TOKEN_REQUEST = _review("authentication", "TokenRequest", namespaced=True)
+SECRET = _kind("Secret secrets", selectable="type", returns_deleted=False)
+POD_TEMPLATE = _kind("PodTemplate podtemplates")
+CONFIGMAP = _kind("ConfigMap configmaps cm", returns_deleted=False)
+SERVICEACCOUNT = _kind("ServiceAccount serviceaccounts sa", posts=("token",))
+CLAIM = _kind("ResourceClaim resourceclaims", _DRA, has_status=True)
+CLAIM_TEMPLATE = _kind("ResourceClaimTemplate resourceclaimtemplates", _DRA)
+CLASS = _cluster("DeviceClass deviceclasses", _DRA, counts_generations=True)
+SLICE = _cluster("ResourceSlice resourceslices", _DRA, selectable="spec.driver spec.nodeName", counts_generations=True)
+TAINT_RULE = _cluster("DeviceTaintRule devicetaintrules", f"{RESOURCE_GROUP}/v1alpha3", has_status=True, counts_generations=True)
+POOL_STATUS_REQUEST = _cluster("ResourcePoolStatusRequest resourcepoolstatusrequests", f"{RESOURCE_GROUP}/v1alpha3", has_status=True)
+DAEMON_SET = _kind("DaemonSet daemonsets ds", "apps/v1", **_WORKLOAD)
+DEPLOYMENT = _kind("Deployment deployments deploy", "apps/v1", has_scale=True, **_WORKLOAD)
+LEASE = _kind("Lease leases", "coordination.k8s.io/v1")
+ROLE = _kind("Role roles", _RBAC)
+ROLE_BINDING = _kind("RoleBinding rolebindings", _RBAC)
+CLUSTER_ROLE = _cluster("ClusterRole clusterroles", _RBAC)
+CLUSTER_ROLE_BINDING = _cluster("ClusterRoleBinding clusterrolebindings", _RBAC)
+ADMISSION_POLICY = _cluster("ValidatingAdmissionPolicy validatingadmissionpolicies", _ADMISSION, has_status=True, counts_generations=True)
+ADMISSION_BINDING = _cluster("ValidatingAdmissionPolicyBinding validatingadmissionpolicybindings", _ADMISSION, counts_generations=True)
+WEBHOOKS = _cluster("ValidatingWebhookConfiguration validatingwebhookconfigurations", _ADMISSION, counts_generations=True)
+
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+TOKEN_REQUEST = _kind("TokenRequest tokenrequests", _AUTHENTICATION, verbs=REVIEW_VERBS)
 """The body of serviceaccounts/token; it has no path of its own."""
-EVICTION = replace(_kind("policy", "v1", "Eviction", "evictions"), verbs=REVIEW_VERBS)
+EVICTION = _kind("Eviction evictions", "policy/v1", verbs=REVIEW_VERBS)
 """The body of pods/eviction."""
-POD_BINDING = replace(_core("Binding", "bindings"), verbs=REVIEW_VERBS)
+POD_BINDING = _kind("Binding bindings", verbs=REVIEW_VERBS)
 """The body of pods/binding."""
-TOKEN_REVIEW = _review("authentication", "TokenReview")
-SELF_REVIEW = _review("authentication", "SelfSubjectReview")
-ACCESS_REVIEW = _review("authorization", "SubjectAccessReview")
-LOCAL_ACCESS_REVIEW = _review("authorization", "LocalSubjectAccessReview", namespaced=True)
-SELF_ACCESS_REVIEW = _review("authorization", "SelfSubjectAccessReview")
-SELF_RULES_REVIEW = _review("authorization", "SelfSubjectRulesReview")
+TOKEN_REVIEW = _cluster("TokenReview tokenreviews", _AUTHENTICATION, verbs=REVIEW_VERBS)
+SELF_REVIEW = _cluster("SelfSubjectReview selfsubjectreviews", _AUTHENTICATION, verbs=REVIEW_VERBS)
+ACCESS_REVIEW = _cluster("SubjectAccessReview subjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
+LOCAL_ACCESS_REVIEW = _kind("LocalSubjectAccessReview localsubjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
+SELF_ACCESS_REVIEW = _cluster("SelfSubjectAccessReview selfsubjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
+SELF_RULES_REVIEW = _cluster("SelfSubjectRulesReview selfsubjectrulesreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
 
 ALL: tuple[Resource, ...] = (
-    NAMESPACE,
-    NODE,
-    POD,
-    EVENT,
-    SECRET,
-    POD_TEMPLATE,
-    CONFIGMAP,
-    SERVICEACCOUNT,
-    CLAIM,
-    CLAIM_TEMPLATE,
-    CLASS,
-    SLICE,
-    TAINT_RULE,
-    POOL_STATUS_REQUEST,
-    DAEMON_SET,
-    DEPLOYMENT,
-    LEASE,
-    ROLE,
-    ROLE_BINDING,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    ADMISSION_POLICY,
-    ADMISSION_BINDING,
-    WEBHOOKS,
+    *(NAMESPACE, NODE, POD, EVENT, SECRET, POD_TEMPLATE, CONFIGMAP, SERVICEACCOUNT),
+    *(CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE, POOL_STATUS_REQUEST),
+    *(DAEMON_SET, DEPLOYMENT, LEASE),
+    *(ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING),
+    *(ADMISSION_POLICY, ADMISSION_BINDING, WEBHOOKS),
 )
 SERVED: tuple[Resource, ...] = (
     *ALL,
     *(replace(one, version="v1beta2") for one in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
-    TOKEN_REVIEW,
-    SELF_REVIEW,
-    ACCESS_REVIEW,
-    LOCAL_ACCESS_REVIEW,
-    SELF_ACCESS_REVIEW,
-    SELF_RULES_REVIEW,
+    *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}
 """By sub-resource that is only posted to: the kind of the body."""

@@ -1,5 +1,6 @@
 """The server on the wire: TLS, identities, discovery, pages, streams, and every refusal as a Status."""
 
+import contextlib
 import gc
 import json
 import pathlib
@@ -282,7 +283,7 @@ def test_bookmarks_come_when_asked_for(memory: registry.Registry) -> None:
         token = quick.issue_token("tester")
         with client.ApiClient(server=quick.url, ca_pem=quick.ca_pem, token=token) as connected:
             memory.create(CLASS, {"metadata": {"name": "gpu"}, "spec": {}})
-            with watching.closing(connected.watch(SLICE, since="", bookmarks=True)) as watch:
+            with contextlib.closing(connected.watch(SLICE, since="", bookmarks=True)) as watch:
                 event = next(watch)
             assert event.type is watching.EventType.BOOKMARK
             assert json_types.text(event.object, "metadata", "resourceVersion") == str(memory.store.version)

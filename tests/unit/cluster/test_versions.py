@@ -1,5 +1,6 @@
 """Other versions of resource.k8s.io, and the kinds that only they have."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,6 @@ import pytest
 
 from drakit_cluster.api import apiserver, registry, tls
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.api.storage.watching import closing
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
@@ -57,7 +57,7 @@ def test_a_watch_speaks_the_version_it_was_asked_in(server: apiserver.ApiServer,
         token = quick.issue_token("tester")
         with (
             client.ApiClient(server=quick.url, ca_pem=quick.ca_pem, token=token) as api,
-            closing(api.watch(BETA, since="", bookmarks=True)) as watch,
+            contextlib.closing(api.watch(BETA, since="", bookmarks=True)) as watch,
         ):
             memory.create(SLICE, samples.slice_())
             events = [next(watch), next(watch)]
@@ -116,6 +116,6 @@ def test_a_pool_status_request_is_asked_once_and_answered_in_its_status(https: c
 
 def test_one_watch_sees_writes_of_every_version(https: client.ApiClient, memory: registry.Registry) -> None:
     beta_class = replace(CLASS, version="v1beta2")
-    with closing(memory.watch(CLASS, since="")) as watch:
+    with contextlib.closing(memory.watch(CLASS, since="")) as watch:
         https.create(beta_class, {"metadata": {"name": "gpu"}, "spec": {}})
         assert next(watch).object["apiVersion"] == "resource.k8s.io/v1"

@@ -1,5 +1,6 @@
 """Watches: nothing is missed, nothing comes twice, and a lost history is said."""
 
+import contextlib
 import threading
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_watch_from_a_list_sees_what_came_after_it(api: Api) -> None:
     api.create(SLICE, samples.slice_("s0"))
     since = api.list(SLICE).resource_version
     api.create(SLICE, samples.slice_("s1"))
-    with watching.closing(api.watch(SLICE, since=since)) as watch:
+    with contextlib.closing(api.watch(SLICE, since=since)) as watch:
         assert named(next(watch)) == ("ADDED", "s1")
         api.update(SLICE, samples.slice_("s0", count=2))
         assert named(next(watch)) == ("MODIFIED", "s0")
@@ -37,13 +38,13 @@ def test_a_watch_from_a_list_sees_what_came_after_it(api: Api) -> None:
 def test_a_watch_from_nothing_begins_with_what_there_is(api: Api) -> None:
     api.create(SLICE, samples.slice_("s0"))
     for since in ("", "0"):
-        with watching.closing(api.watch(SLICE, since=since)) as watch:
+        with contextlib.closing(api.watch(SLICE, since=since)) as watch:
             assert named(next(watch)) == ("ADDED", "s0")
 
 
 def test_an_object_that_leaves_the_selection_is_deleted_for_the_watcher(api: Api) -> None:
     api.create(POD, samples.pod())
-    with watching.closing(api.watch(POD, since="", field_selector="spec.nodeName=")) as watch:
+    with contextlib.closing(api.watch(POD, since="", field_selector="spec.nodeName=")) as watch:
         assert named(next(watch)) == ("ADDED", "p1")
         bound = api.patch(POD, "p1", {"spec": {"nodeName": "n1"}}, namespace="default", kind=PatchKind.MERGE)
         left = next(watch)
@@ -58,7 +59,7 @@ def test_a_lost_history_ends_a_watch_with_410(memory: registry.Registry, https: 
     memory.store.forget_history()
     with pytest.raises(errors.GoneError):
         memory.watch(SLICE, since=since)
-    with watching.closing(https.watch(SLICE, since=since)) as watch:
+    with contextlib.closing(https.watch(SLICE, since=since)) as watch:
         event = next(watch)
         assert event.type is EventType.ERROR
         assert isinstance(errors.from_status(event.object), errors.GoneError)
@@ -75,7 +76,7 @@ def test_history_is_bounded_and_a_fresh_list_always_works() -> None:
     with pytest.raises(errors.GoneError):
         small.watch(SLICE, since=since)
     assert len(small.list(SLICE).items) == 5
-    with watching.closing(small.watch(SLICE, since=str(small.store.version - 1), timeout=5)) as watch:
+    with contextlib.closing(small.watch(SLICE, since=str(small.store.version - 1), timeout=5)) as watch:
         assert named(next(watch)) == ("ADDED", "s4")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -77,14 +77,13 @@ class Streams:
 
         feed = Feed(self._store, target.stored, wanted, receive)
         feed.start(how.since, initial_bookmark=how.initial_bookmark)
-        encode = _table_line(target.resource) if how.as_table else _plain_line(target.resource)
-        return StreamingResponse(self._lines(feed, frames, how, encode), media_type="application/json")
+        return StreamingResponse(self._lines(feed, frames, how, target.resource), media_type="application/json")
 
-    async def _lines(self, feed: Feed, frames: Frames, how: Options, encode: Callable[[Frame], bytes]) -> AsyncIterator[bytes]:
+    async def _lines(self, feed: Feed, frames: Frames, how: Options, resource: Resource) -> AsyncIterator[bytes]:
         self._open.add(frames)
         try:
             async for frame in _bounded(feed, frames, how):
-                yield encode(frame)
+                yield _encoded(frame, resource, as_table=how.as_table)
         finally:
             feed.stop()
             self._open.discard(frames)
@@ -121,20 +120,10 @@ def _line(frame: Frame) -> bytes:
     return b'{"type":"' + frame.type.encode() + b'","object":' + frame.encoded + b"}\n"
 
 
-def _plain_line(resource: Resource) -> Callable[[Frame], bytes]:
-    def encode(frame: Frame) -> bytes:
-        if frame.type is EventType.ERROR:
-            return _line(frame)
-        return _line(Frame(frame.type, answers.outward_bytes(resource, frame.encoded)))
-
-    return encode
-
-
-def _table_line(resource: Resource) -> Callable[[Frame], bytes]:
-    def encode(frame: Frame) -> bytes:
-        if frame.type in (EventType.ERROR, EventType.BOOKMARK):
-            return _line(frame)
-        table = tables.table(resource, [json.loads(frame.encoded)], "")
-        return _line(Frame(frame.type, json.dumps(table).encode()))
-
-    return encode
+def _encoded(frame: Frame, resource: Resource, *, as_table: bool) -> bytes:
+    """Return a frame as the client wants its objects."""
+    if frame.type is EventType.ERROR or (as_table and frame.type is EventType.BOOKMARK):
+        return _line(frame)
+    if as_table:
+        return _line(Frame(frame.type, json.dumps(tables.table(resource, [json.loads(frame.encoded)], "")).encode()))
+    return _line(Frame(frame.type, answers.outward_bytes(resource, frame.encoded)))

@@ -4,7 +4,6 @@ A :class:`Feed` turns changes of the store into frames, each already encoded; it
 blocking iterator, for threads.
 """
 
-import contextlib
 import enum
 import json
 import queue
@@ -191,12 +190,3 @@ class LocalWatch:
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         waits = [wait for wait in (left, self._bookmark_every) if wait is not None]
         return min(waits) if waits else None
-
-
-@contextlib.contextmanager
-def closing(watch: Watch) -> Iterator[Watch]:
-    """Close ``watch`` on leaving the block."""
-    try:
-        yield watch
-    finally:
-        watch.close()

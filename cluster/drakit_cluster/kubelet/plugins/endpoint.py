@@ -1,8 +1,7 @@
 """One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is there.
 
-The versions of the DRA service that this kubelet speaks: v1 within, v1beta1 by translation, which has no share ids.
-
-Both versions have the same field numbers, so a message of one is read as the other; what the other does not know is dropped.
+The kubelet speaks v1 of the DRA service, and v1beta1, which has no share ids. Both have the same field numbers, so that a message of one is
+read as the other.
 """
 
 import contextlib
@@ -11,12 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from drakit._proto import dra_v1_pb2
 from drakit._proto import dra_v1_pb2 as v1
 from drakit._proto import dra_v1_pb2_grpc as v1_services
 from drakit._proto import dra_v1beta1_pb2 as v1beta1
@@ -42,9 +40,9 @@ class ClaimId:
     name: str
     uid: str
 
-    def encode(self) -> dra_v1_pb2.Claim:
+    def encode(self) -> v1.Claim:
         """Return the message."""
-        return dra_v1_pb2.Claim(namespace=self.namespace, name=self.name, uid=self.uid)
+        return v1.Claim(namespace=self.namespace, name=self.name, uid=self.uid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,7 @@ class Endpoint:
         self, path: pathlib.Path, timing: Timing, faults: Faults, on_change: Callable[[], None], *, version: str = "v1.DRAPlugin"
     ) -> None:
         self.path = path
-        self._dialect = DIALECTS[version]
+        self._version = version
         self._timing = timing
         self._faults = faults
         self._on_change = on_change
@@ -101,16 +99,16 @@ class Endpoint:
 
     def prepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
         """Call NodePrepareResources; return the answers by claim UID. Raise CallError."""
-        request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim.encode() for claim in claims])
+        request = v1.NodePrepareResourcesRequest(claims=[claim.encode() for claim in claims])
         if self._faults.unprepare_first:
             self.unprepare(claims)
-        response = self._call("NodePrepareResources", lambda channel: self._dialect.prepare(channel, request, self._timing.call))
+        response = self._call("NodePrepareResources", request)
         return {uid: Answer(devices=tuple(map(_device, one.devices)), error=one.error) for uid, one in response.claims.items()}
 
     def unprepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
         """Call NodeUnprepareResources; return the answers by claim UID. Raise CallError."""
-        request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[claim.encode() for claim in claims])
-        response = self._call("NodeUnprepareResources", lambda channel: self._dialect.unprepare(channel, request, self._timing.call))
+        request = v1.NodeUnprepareResourcesRequest(claims=[claim.encode() for claim in claims])
+        response = self._call("NodeUnprepareResources", request)
         return {uid: Answer(error=one.error) for uid, one in response.claims.items()}
 
     def call(self, call: Callable[[grpc.Channel], _Response]) -> _Response:
@@ -126,8 +124,12 @@ class Endpoint:
         closing.daemon = True
         closing.start()
 
-    def _call(self, name: str, call: Callable[[grpc.Channel], _Response]) -> _Response:
+    def _call(self, name: str, request: Message) -> Any:
         """Make one call, with the faults that are switched on."""
+
+        def call(channel: grpc.Channel) -> Message:
+            return _spoken(channel, self._version, name, request, self._timing.call)
+
         try:
             if self._faults.take_drop():
                 with self._breaking_channel() as channel:
@@ -180,7 +182,7 @@ def _reason(error: grpc.RpcError) -> str:
     return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.Call) else str(error)
 
 
-def _device(device: dra_v1_pb2.Device) -> PreparedDevice:
+def _device(device: v1.Device) -> PreparedDevice:
     return PreparedDevice(
         requests=tuple(device.request_names),
         pool=device.pool_name,
@@ -190,41 +192,22 @@ def _device(device: dra_v1_pb2.Device) -> PreparedDevice:
     )
 
 
-_Message = TypeVar("_Message", bound=Message)
+def _spoken(channel: grpc.Channel, version: str, method: str, request: Message, timeout: float) -> Message:
+    """Call a method in one version, with v1's messages; the deadline is in seconds."""
+    stub, messages = DIALECTS[version]
+    answer = getattr(stub(channel), method)(_as(messages, request), timeout=timeout)
+    return _as(v1, answer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """The two calls of one version, in v1's messages; the last argument is the deadline in seconds."""
-
-    prepare: Callable[[grpc.Channel, v1.NodePrepareResourcesRequest, float], v1.NodePrepareResourcesResponse]
-    unprepare: Callable[[grpc.Channel, v1.NodeUnprepareResourcesRequest, float], v1.NodeUnprepareResourcesResponse]
-
-
-def _prepare_v1beta1(channel: grpc.Channel, request: v1.NodePrepareResourcesRequest, timeout: float) -> v1.NodePrepareResourcesResponse:
-    stub = v1beta1_services.DRAPluginStub(channel)
-    answer = stub.NodePrepareResources(_as(v1beta1.NodePrepareResourcesRequest, request), timeout=timeout)
-    return _as(v1.NodePrepareResourcesResponse, answer)
-
-
-def _unprepare_v1beta1(
-    channel: grpc.Channel, request: v1.NodeUnprepareResourcesRequest, timeout: float
-) -> v1.NodeUnprepareResourcesResponse:
-    stub = v1beta1_services.DRAPluginStub(channel)
-    answer = stub.NodeUnprepareResources(_as(v1beta1.NodeUnprepareResourcesRequest, request), timeout=timeout)
-    return _as(v1.NodeUnprepareResourcesResponse, answer)
-
-
-def _as(kind: type[_Message], message: Message) -> _Message:
+def _as(messages: Any, message: Message) -> Message:
+    """Return a message as that of another version: what that does not know is dropped."""
     message.DiscardUnknownFields()
-    return kind.FromString(message.SerializeToString())
+    read: Message = getattr(messages, type(message).__name__).FromString(message.SerializeToString())
+    return read
 
 
-DIALECTS: Mapping[str, Dialect] = {
-    "v1.DRAPlugin": Dialect(
-        prepare=lambda channel, request, timeout: v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=timeout),
-        unprepare=lambda channel, request, timeout: v1_services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=timeout),
-    ),
-    "v1beta1.DRAPlugin": Dialect(prepare=_prepare_v1beta1, unprepare=_unprepare_v1beta1),
+DIALECTS: Mapping[str, tuple[Callable[[grpc.Channel], object], Any]] = {
+    "v1.DRAPlugin": (v1_services.DRAPluginStub, v1),
+    "v1beta1.DRAPlugin": (v1beta1_services.DRAPluginStub, v1beta1),
 }
-"""By the name under which drivers advertise it; a driver's own order decides."""
+"""By the name under which drivers advertise it, the service and its messages; a driver's own order decides."""

@@ -156,7 +156,10 @@ class _Stream:
         with self._lock:
             if self.ended:
                 return
-            self._call = self._endpoint.call(_open_v1 if self._is_v1 else _open_v1alpha1)
+            messages, services = (v1, v1_services) if self._is_v1 else (v1alpha1, v1alpha1_services)
+            self._call = self._endpoint.call(
+                lambda channel: services.DRAResourceHealthStub(channel).NodeWatchResources(messages.NodeWatchResourcesRequest())
+            )
         for response in self._call:
             yield _reports(response.devices)
 
@@ -170,14 +173,6 @@ class _Stream:
             self._ending.set()
             if self._call is not None:
                 self._call.cancel()
-
-
-def _open_v1(channel: grpc.Channel) -> grpc.Call:
-    return v1_services.DRAResourceHealthStub(channel).NodeWatchResources(v1.NodeWatchResourcesRequest())
-
-
-def _open_v1alpha1(channel: grpc.Channel) -> grpc.Call:
-    return v1alpha1_services.DRAResourceHealthStub(channel).NodeWatchResources(v1alpha1.NodeWatchResourcesRequest())
 
 
 def _reports(devices: Iterable[v1.DeviceHealth]) -> list[Report]:
