@@ -3,17 +3,31 @@
 Decoding is strict, as in the runtimes: an unknown field, a wrong type or an unknown hook name makes the whole file invalid.
 """
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema import shape
+from drakit_cluster.objects.schema.shape import ListOf, struct
+from drakit_cluster.objects.validation import failure, fields, rules
+from drakit_cluster.objects.validation.failure import Failure
 
-HOOK_NAMES = frozenset({"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"})
-_NODE_TYPES = frozenset({"", "b", "c", "u", "p"})
-_PERMISSIONS = frozenset("rwm")
-_Item = TypeVar("_Item")
+_HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+_EDITS = struct(
+    "env:[] additionalGids:[int]",
+    deviceNodes=ListOf(item=struct("path! hostPath type major:int minor:int fileMode:int permissions uid:int gid:int")),
+    netDevices=ListOf(item=struct("hostInterfaceName! name!")),
+    mounts=ListOf(item=struct("hostPath! containerPath! type options:[]")),
+    hooks=ListOf(item=struct("hookName! path! args:[] env:[] timeout:int")),
+    intelRdt=struct("closID l3CacheSchema:any memBwSchema:any schemata:any enableMonitoring:any"),
+)
+_SPEC = struct(
+    "cdiVersion! kind! annotations:any",
+    devices=ListOf(item=struct("name! annotations:any", containerEdits=_EDITS)),
+    containerEdits=_EDITS,
+)
 
 
 class SpecError(Exception):
@@ -81,136 +95,97 @@ class Edits:
         return self == Edits()
 
 
-def check_fields(value: Json, allowed: Iterable[str], where: str) -> Object:
-    """Return ``value`` as an object that has no other fields than ``allowed``; raise SpecError."""
-    if not isinstance(value, dict):
-        raise SpecError(f"{where}: must be an object")
-    if unknown := sorted(value.keys() - set(allowed)):
-        raise SpecError(f"{where}: unknown field {unknown[0]}")
-    return value
+def _env(variable: str, path: str) -> Iterator[Failure]:
+    if variable.find("=") < 1:
+        yield failure.invalid(path, variable, "must be NAME=value")
 
 
-def text(holder: Object, field: str, where: str, *, required: bool = False) -> str:
-    """Return a string field, empty if absent; raise SpecError for another type, or for an empty required one."""
-    value = holder.get(field)
-    if value is not None and not isinstance(value, str):
-        raise SpecError(f"{where}.{field}: must be a string")
-    if required and not value:
-        raise SpecError(f"{where}.{field}: must not be empty")
-    return value or ""
+def _permissions(permissions: str, path: str) -> Iterator[Failure]:
+    if not set(permissions) <= set("rwm"):
+        yield failure.invalid(path, permissions, "may hold r, w and m")
 
 
-def _number(holder: Object, field: str, where: str) -> int | None:
-    value = holder.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise SpecError(f"{where}.{field}: must be an integer")
-    return value
+def _class_of_service(name: str, path: str) -> Iterator[Failure]:
+    if name in (".", "..") or any(sign in name for sign in "/\n"):
+        yield failure.invalid(path, name, "must be a file name")
 
 
-def items(holder: Object, field: str, where: str) -> list[Json]:
-    """Return a list field, empty if absent; raise SpecError for another type."""
-    value = holder.get(field)
-    if value is not None and not isinstance(value, list):
-        raise SpecError(f"{where}.{field}: must be a list")
-    return value or []
+def _group(group: Json, path: str) -> Iterator[Failure]:
+    if isinstance(group, int) and group < 0:
+        yield failure.invalid(path, group, "must be a group id")
 
 
-def _strings(holder: Object, field: str, where: str) -> tuple[str, ...]:
-    values = items(holder, field, where)
-    for value in values:
-        if not isinstance(value, str):
-            raise SpecError(f"{where}.{field}: must hold strings")
-    return tuple(json_types.strings(values))
+_EDITS_RULE = rules.all_of(
+    rules.texts("env", _env),
+    rules.items(
+        "deviceNodes", rules.all_of(rules.word("type", ("b", "c", "u", "p"), optional=True), rules.text(_permissions, "permissions"))
+    ),
+    rules.items("hooks", rules.all_of(rules.word("hookName", _HOOKS), rules.texts("env", _env))),
+    rules.items("additionalGids", _group),
+    rules.if_set(rules.text(_class_of_service, "closID"), "intelRdt"),
+)
+_RULE = rules.all_of(
+    rules.if_set(_EDITS_RULE, "containerEdits"), rules.items("devices", rules.if_set(_EDITS_RULE, "containerEdits"), key=rules.by("name"))
+)
 
 
-def _each(holder: Object, field: str, where: str, decode: Callable[[Json, str], _Item]) -> tuple[_Item, ...]:
-    return tuple(decode(value, f"{where}.{field}[{index}]") for index, value in enumerate(items(holder, field, where)))
+def check(document: Json) -> Object:
+    """Return the content of a spec file; raise SpecError for the first thing that a runtime does not take."""
+    decoder = shape.Decoder()
+    try:
+        spec = decoder.decode(_SPEC, document, "spec")
+    except errors.BadRequestError as error:
+        raise SpecError(str(error)) from error
+    if decoder.unknown:
+        raise SpecError(f"{decoder.unknown[0]}: unknown field")
+    for failed in itertools.chain(fields.check(_SPEC, spec, "spec"), _RULE(spec, "spec")):
+        raise SpecError(f"{failed.field}: {failed.message}")
+    return json_types.mapping(spec)
 
 
-def _env(holder: Object, where: str) -> tuple[str, ...]:
-    values = _strings(holder, "env", where)
-    for index, value in enumerate(values):
-        if value.find("=") < 1:
-            raise SpecError(f"{where}.env[{index}]: must be NAME=value, not {value!r}")
-    return values
-
-
-def _device_node(value: Json, where: str) -> DeviceNode:
-    node = check_fields(value, ("path", "hostPath", "type", "major", "minor", "fileMode", "permissions", "uid", "gid"), where)
-    kind, permissions = text(node, "type", where), text(node, "permissions", where)
-    if kind not in _NODE_TYPES:
-        raise SpecError(f"{where}.type: must be one of b, c, u, p, not {kind!r}")
-    if not set(permissions) <= _PERMISSIONS:
-        raise SpecError(f"{where}.permissions: may hold r, w and m, not {permissions!r}")
-    return DeviceNode(
-        path=text(node, "path", where, required=True),
-        host_path=text(node, "hostPath", where),
-        type=kind,
-        major=_number(node, "major", where) or 0,
-        minor=_number(node, "minor", where) or 0,
-        permissions=permissions,
-        uid=_number(node, "uid", where),
-        gid=_number(node, "gid", where),
-    )
-
-
-def _mount(value: Json, where: str) -> Mount:
-    mount = check_fields(value, ("hostPath", "containerPath", "type", "options"), where)
-    return Mount(
-        host_path=text(mount, "hostPath", where, required=True),
-        container_path=text(mount, "containerPath", where, required=True),
-        type=text(mount, "type", where),
-        options=_strings(mount, "options", where),
-    )
-
-
-def _hook(value: Json, where: str) -> Hook:
-    hook = check_fields(value, ("hookName", "path", "args", "env", "timeout"), where)
-    name = text(hook, "hookName", where, required=True)
-    if name not in HOOK_NAMES:
-        raise SpecError(f"{where}.hookName: unknown hook {name!r}")
-    return Hook(
-        name=name,
-        path=text(hook, "path", where, required=True),
-        args=_strings(hook, "args", where),
-        env=_env(hook, where),
-        timeout=_number(hook, "timeout", where),
-    )
-
-
-def _net_device(value: Json, where: str) -> NetDevice:
-    device = check_fields(value, ("hostInterfaceName", "name"), where)
-    return NetDevice(
-        host_interface=text(device, "hostInterfaceName", where, required=True), name=text(device, "name", where, required=True)
-    )
-
-
-def _check_rdt(value: Json, where: str) -> bool:
-    rdt = check_fields(value, ("closID", "l3CacheSchema", "memBwSchema", "schemata", "enableMonitoring"), where)
-    closid = text(rdt, "closID", where)
-    if closid in (".", "..") or any(sign in closid for sign in "/\n"):
-        raise SpecError(f"{where}.closID: must be a file name, not {closid!r}")
-    return True
-
-
-def decode_edits(value: Json, where: str) -> Edits:
-    """Return container edits; raise SpecError."""
-    fields = ("env", "deviceNodes", "netDevices", "mounts", "hooks", "intelRdt", "additionalGids")
-    edits = check_fields(value, fields, where)
+def edits_of(value: Json) -> Edits:
+    """Return the container edits of a checked file."""
     return Edits(
-        env=_env(edits, where),
-        device_nodes=_each(edits, "deviceNodes", where, _device_node),
-        mounts=_each(edits, "mounts", where, _mount),
-        hooks=_each(edits, "hooks", where, _hook),
-        net_devices=_each(edits, "netDevices", where, _net_device),
-        additional_gids=_each(edits, "additionalGids", where, _gid),
-        rdt="intelRdt" in edits and _check_rdt(edits["intelRdt"], f"{where}.intelRdt"),
+        env=tuple(json_types.strings(value, "env")),
+        device_nodes=tuple(map(_device_node, json_types.objects(value, "deviceNodes"))),
+        mounts=tuple(map(_mount, json_types.objects(value, "mounts"))),
+        hooks=tuple(map(_hook, json_types.objects(value, "hooks"))),
+        net_devices=tuple(
+            NetDevice(host_interface=json_types.text(one, "hostInterfaceName"), name=json_types.text(one, "name"))
+            for one in json_types.objects(value, "netDevices")
+        ),
+        additional_gids=tuple(group for group in json_types.items(value, "additionalGids") if isinstance(group, int)),
+        rdt=json_types.at(value, "intelRdt") is not None,
     )
 
 
-def _gid(value: Json, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise SpecError(f"{where}: must be a group id")
-    return value
+def _device_node(node: Object) -> DeviceNode:
+    return DeviceNode(
+        path=json_types.text(node, "path"),
+        host_path=json_types.text(node, "hostPath"),
+        type=json_types.text(node, "type"),
+        major=json_types.number(node, "major"),
+        minor=json_types.number(node, "minor"),
+        permissions=json_types.text(node, "permissions"),
+        uid=json_types.number(node, "uid") if "uid" in node else None,
+        gid=json_types.number(node, "gid") if "gid" in node else None,
+    )
+
+
+def _mount(mount: Object) -> Mount:
+    return Mount(
+        host_path=json_types.text(mount, "hostPath"),
+        container_path=json_types.text(mount, "containerPath"),
+        type=json_types.text(mount, "type"),
+        options=tuple(json_types.strings(mount, "options")),
+    )
+
+
+def _hook(hook: Object) -> Hook:
+    return Hook(
+        name=json_types.text(hook, "hookName"),
+        path=json_types.text(hook, "path"),
+        args=tuple(json_types.strings(hook, "args")),
+        env=tuple(json_types.strings(hook, "env")),
+        timeout=json_types.number(hook, "timeout") if "timeout" in hook else None,
+    )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from drakit.inputs import documents
 from drakit.telemetry import logs
 from drakit_cluster.objects import json_types
-from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.runtime.edits import DeviceNode, Edits, SpecError, check_fields, decode_edits, items, text
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.runtime.edits import DeviceNode, Edits, SpecError, check, edits_of
 
 _log = logs.get_logger(__name__)
 
@@ -40,50 +40,34 @@ class Spec:
 
 def parse(path: pathlib.Path, content: bytes) -> Spec:
     """Return the spec in a file; raise SpecError."""
-    document = _load(path, content)
-    root = check_fields(document, ("cdiVersion", "kind", "annotations", "devices", "containerEdits"), "spec")
-    kind = text(root, "kind", "spec", required=True)
+    try:
+        document = json_types.parse(content) if path.suffix == ".json" else documents.load(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"cannot be parsed: {error}") from error
+    root = check(document)
+    kind = json_types.text(root, "kind")
     vendor, slash, name = kind.partition("/")
     if not (slash and _VENDOR.fullmatch(vendor) and _CLASS.fullmatch(name)):
         raise SpecError(f"spec.kind: must be vendor/class, not {kind!r}")
-    edits = decode_edits(root.get("containerEdits", {}), "spec.containerEdits")
-    spec = Spec(path=path, kind=kind, edits=edits, devices=_devices(root))
-    _check_version(root, spec)
+    spec = Spec(path=path, kind=kind, edits=edits_of(root.get("containerEdits")), devices=_devices(root))
+    version, needed = json_types.text(root, "cdiVersion").removeprefix("v"), _least_version(root, spec)
+    if version not in VERSIONS:
+        raise SpecError(f"spec.cdiVersion: {version} is not known; known are {', '.join(VERSIONS)}")
+    if VERSIONS.index(version) < VERSIONS.index(needed):
+        raise SpecError(f"spec.cdiVersion: what the file uses needs {needed}, not {version}")
     return spec
 
 
-def _load(path: pathlib.Path, content: bytes) -> Json:
-    try:
-        return json_types.parse(content) if path.suffix == ".json" else documents.load(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"cannot be parsed: {error}") from error
-
-
 def _devices(root: Object) -> dict[str, Edits]:
-    devices: dict[str, Edits] = {}
-    for index, item in enumerate(items(root, "devices", "spec")):
-        where = f"spec.devices[{index}]"
-        device = check_fields(item, ("name", "annotations", "containerEdits"), where)
-        name = text(device, "name", where, required=True)
+    devices = {json_types.text(one, "name"): edits_of(one.get("containerEdits")) for one in json_types.objects(root, "devices")}
+    for index, (name, edits) in enumerate(devices.items()):
         if not _DEVICE.fullmatch(name):
-            raise SpecError(f"{where}.name: {name!r} is no device name")
-        if name in devices:
-            raise SpecError(f"{where}.name: {name!r} is there twice")
-        devices[name] = decode_edits(device.get("containerEdits", {}), f"{where}.containerEdits")
-        if devices[name].is_empty:
-            raise SpecError(f"{where}.containerEdits: empty device edits")
+            raise SpecError(f"spec.devices[{index}].name: {name!r} is no device name")
+        if edits.is_empty:
+            raise SpecError(f"spec.devices[{index}].containerEdits: empty device edits")
     if not devices:
         raise SpecError("spec.devices: no devices")
     return devices
-
-
-def _check_version(root: Object, spec: Spec) -> None:
-    version = text(root, "cdiVersion", "spec", required=True).removeprefix("v")
-    if version not in VERSIONS:
-        raise SpecError(f"spec.cdiVersion: {version} is not known; known are {', '.join(VERSIONS)}")
-    needed = _least_version(root, spec)
-    if VERSIONS.index(version) < VERSIONS.index(needed):
-        raise SpecError(f"spec.cdiVersion: what the file uses needs {needed}, not {version}")
 
 
 def _least_version(root: Object, spec: Spec) -> str:
