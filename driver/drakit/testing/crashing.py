@@ -18,6 +18,7 @@ from typing import Any
 
 from drakit.core import driver as drivers
 from drakit.node import device_preparer, engine, recovery
+from drakit.testing import simulated_death
 
 MOST_POINTS = 100_000
 
@@ -45,14 +46,14 @@ class CrashPoint:
 
 
 def crash_points(
-    driver: drivers.Driver[Any], work: Callable[[], None], *, death: Death = Death.RAISE, every: int = 1
+    driver: drivers.Driver[Any] | Callable[[], drivers.Driver[Any]], work: Callable[[], None], *, death: Death = Death.RAISE, every: int = 1
 ) -> Iterator[CrashPoint]:
     """Run ``work`` once for each line it passes through, dying at that line; ends with the first run that reaches its end.
 
     The caller's loop body is what comes after the crash: restart, retry, look. ``work`` must start from the same world each time it is called, so
-    clean up in the loop body. ``every`` takes only each N-th line.
+    clean up in the loop body. ``every=N`` dies at every Nth line. ``driver`` says whose lines count: a driver, or anything callable that makes one.
     """
-    folders = traced_folders(driver)
+    folders = traced_folders(driver if isinstance(driver, drivers.Driver) else driver())
     for number in range(0, MOST_POINTS, every):
         point = _killed(work, folders, number) if death is Death.KILL else _raised(work, folders, number)
         if point is None:
@@ -71,7 +72,7 @@ def traced_folders(driver: drivers.Driver[Any]) -> tuple[str, ...]:
 
 def _raised(work: Callable[[], None], folders: tuple[str, ...], number: int) -> CrashPoint | None:
     try:
-        with _Countdown(folders, number, _raise):
+        with simulated_death.Process.at_death(Crash), _Countdown(folders, number, _raise):
             work()
     except Crash as crash:
         return CrashPoint(number=number, where=str(crash))

@@ -29,6 +29,7 @@ from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.node import driver_context, engine, local_node
 from drakit.node.restore import rebuild
+from drakit.testing import crashing, simulated_death
 
 DriverFactory = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
@@ -120,8 +121,8 @@ class Node:
 
     @property
     def driver(self) -> drivers.Driver[Any]:
-        """The driver of the present process."""
-        return self._station.author
+        """The author's driver of the present process."""
+        return self._station.made
 
     @property
     def offered(self) -> inventory.Inventory:
@@ -132,7 +133,7 @@ class Node:
     @property
     def context(self) -> contexts.DriverContext:
         """The context that the driver received in ``start``."""
-        return self._station.context
+        return self._context
 
     @property
     def entries(self) -> Sequence[lifecycle.Entry]:
@@ -232,38 +233,67 @@ class Node:
 
     def close(self) -> None:
         """End; a temporary folder is removed."""
-        self._shut()
-        self._closing.close()
+        try:
+            self._shut()
+        finally:
+            self._closing.close()
 
     def _shut(self) -> None:
         try:
             self._station.author.stop()
+        except BaseException:
+            self._process.end(self._station.author.stop)
+            raise
+        finally:
+            self._process.close()
+            self._station.close()
+
+    def _die(self) -> None:
+        """End as a process that died: nothing of the driver may reach the journal any more."""
+        self._process.close()
+        try:
+            self._process.end(self._station.author.stop)
         finally:
             self._station.close()
+            self._closing.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
-        self.close()
+        if kind is not None and issubclass(kind, crashing.Crash):
+            self._die()
+        else:
+            self.close()
 
     def _open(self) -> local_node.LocalNode:
-        made = self._make()
+        process = self._process = simulated_death.Process()
+        stop: Callable[[], object] = bool  # Until there is a driver, nothing has to be stopped.
+        with contextlib.ExitStack() as closing:
+            try:
+                made = self._make()
+                stop = made.stop
+                opened = closing.enter_context(self._local(made))
+                self._context = process.context(opened.context)
+                opened.author.start(self._context)
+                opened.offered.refresh()
+            except BaseException:
+                process.end(stop)
+                raise
+            closing.pop_all()
+        process.lives(self._die)
+        return opened
+
+    def _local(self, made: drivers.Driver[Any]) -> local_node.LocalNode:
         spec = local_node.DriverSpec(
             driver_name=made.name, build=lambda _: made, identity=engine.NodeIdentity(pool=POOL, boot_id=self.boot_id)
         )
         opened = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
-        try:
-            opened.context.sinks = driver_context.ReportSinks(
-                health=self.reports.health.append,
-                status=lambda ref, status: self.reports.statuses.append((ref, status)),
-                event=lambda ref, notice: self.reports.events.append((ref, notice)),
-            )
-            opened.author.start(opened.context)
-            opened.offered.refresh()
-        except BaseException:
-            opened.close()
-            raise
+        opened.context.sinks = driver_context.ReportSinks(
+            health=self.reports.health.append,
+            status=lambda ref, status: self.reports.statuses.append((ref, status)),
+            event=lambda ref, notice: self.reports.events.append((ref, notice)),
+        )
         return opened
 
     def _result(self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, str]) -> claims.AllocationResult:

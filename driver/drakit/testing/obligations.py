@@ -16,7 +16,7 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core.slices import paging, resource_slice
-from drakit.testing import crashing, differences
+from drakit.testing import crashing, differences, simulated_death
 from drakit.testing import node as nodes
 
 
@@ -292,6 +292,14 @@ def _tells_when_a_device_is_gone(bench: Bench) -> None:
         node.unprepare(ref)
 
 
+def _stop_ends_what_start_began(bench: Bench) -> None:
+    process = simulated_death.Process()
+    with bench.node() as node:
+        node.restart()
+    if left := process.survivors():
+        raise AssertionError(f"{simulated_death.describe(left)} did not end: let stop() end what start() began, and wait for it")
+
+
 def _require(condition: object, message: str) -> None:
     if not condition:
         raise AssertionError(message)
@@ -319,5 +327,6 @@ ALL: Mapping[str, Callable[[Bench], None]] = {
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
     "a device that is not offered is refused": _tells_when_a_device_is_gone,
+    "stop() ends every thread that start() began": _stop_ends_what_start_began,
     "a crash at every line, then a retry or the end, leaves nothing": _survives_a_crash_at_every_line,
 }
