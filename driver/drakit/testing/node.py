@@ -240,9 +240,9 @@ class Node:
 
     def _shut(self) -> None:
         try:
-            self._station.author.stop()
+            _stop(self._station)
         except BaseException:
-            self._process.end(self._station.author.stop)
+            self._process.end(functools.partial(_stop, self._station))
             raise
         finally:
             self._process.close()
@@ -252,7 +252,7 @@ class Node:
         """End as a process that died: nothing of the driver may reach the journal any more."""
         self._process.close()
         try:
-            self._process.end(self._station.author.stop)
+            self._process.end(functools.partial(_stop, self._station))
         finally:
             self._station.close()
             self._closing.close()
@@ -274,6 +274,7 @@ class Node:
                 made = self._make()
                 stop = made.stop
                 opened = closing.enter_context(self._local(made))
+                stop = functools.partial(_stop, opened)
                 self._context = process.context(opened.context)
                 opened.author.start(self._context)
                 opened.offered.refresh()
@@ -308,6 +309,11 @@ class Node:
             binding_failure_conditions=device.binding_failure_conditions if device else (),
             consumed_capacity=_defaults(device) | {key: quantity.Quantity.parse(text) for key, text in consumed.items()},
         )
+
+
+def _stop(opened: local_node.LocalNode) -> None:
+    opened.context.stopping.set()
+    opened.author.stop()
 
 
 def _defaults(device: devices.Device | None) -> dict[str, quantity.Quantity]:

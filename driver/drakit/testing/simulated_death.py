@@ -113,7 +113,8 @@ class _Context:
         self._context, self._ended = context, ended
 
     def __getattr__(self, name: str) -> object:
-        self._check()
+        if name != "stopping":
+            self._check()
         value = getattr(self._context, name)
         return self._checked(value) if callable(value) else value
 

@@ -13,7 +13,6 @@ import pytest
 import drakit
 from drakit import testing
 from fakes import author
-from unit.docs import markdown
 
 TASK = "chip-0-left"
 
@@ -27,14 +26,14 @@ class Watching(author.FakeDriver):
 
     def start(self, context: drakit.DriverContext) -> None:
         self.context = context
-        self.watching = threading.Thread(target=self.watch, name="the watch")
+        self.watching = threading.Thread(target=self.follow, name="the watch")
         self.watching.start()
 
     def stop(self) -> None:
         self.ending.set()
         self.watching.join()
 
-    def watch(self) -> None:
+    def follow(self) -> None:
         while not self.ending.wait(0.001):
             self.look()
 
@@ -48,7 +47,7 @@ class Forgiving(Watching):
     def stop(self) -> None:
         """Do nothing."""
 
-    def watch(self) -> None:
+    def follow(self) -> None:
         while True:
             with contextlib.suppress(Exception):
                 self.look()
@@ -57,7 +56,7 @@ class Forgiving(Watching):
 class Deaf(Forgiving):
     """Has a watch that neither calls the context nor ends."""
 
-    def watch(self) -> None:
+    def follow(self) -> None:
         while True:
             with contextlib.suppress(Exception):
                 time.sleep(0.001)
@@ -69,7 +68,7 @@ class Immortal(Watching):
     def stop(self) -> None:
         """Do nothing."""
 
-    def watch(self) -> None:
+    def follow(self) -> None:
         self.ending.wait()
 
 
@@ -155,19 +154,43 @@ def test_a_good_watch_passes() -> None:
 
 
 ERRORS = """
-import warnings
-from fan import FanDriver
+import threading
 
 import drakit
 from drakit import testing
 
 
-def test_the_driver() -> None:
-    testing.check_driver(lambda: FanDriver(set()), every=5)
+class FanDriver(drakit.Driver[drakit.NoConfig]):
+    name = "fan.example.com"
+
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+
+    def discover(self):
+        return drakit.Inventory.of(drakit.Device(name=name) for name in ("fan-0", "fan-1"))
+
+    def prepare(self, grant):
+        return drakit.Prepared(edits=drakit.Edits(env={"FAN": grant.device.name}))
+
+    def start(self, context):
+        self.watching = threading.Thread(target=self.follow, args=(context,))
+        self.watching.start()
+
+    def stop(self):
+        self.ending.set()
+        self.watching.join()
+
+    def follow(self, context):
+        while not self.ending.wait(0.001):
+            self.check(context)
+
+    def check(self, context):
+        context.report_health(drakit.HealthReport(device="fan-0", health=drakit.Health.HEALTHY))
+        context.untaint("fan-0", "fan.example.com/failed")
 
 
 class Forgiving(FanDriver):
-    def watch(self, context):
+    def follow(self, context):
         while not self.ending.wait(0.001):
             try:
                 self.check(context)
@@ -175,14 +198,29 @@ class Forgiving(FanDriver):
                 pass
 
 
-def test_a_driver_whose_watch_catches_exceptions() -> None:
-    testing.check_driver(lambda: Forgiving(set()), every=5)
+class Stopping(FanDriver):
+    def follow(self, context):
+        while not context.stopping.wait(10):
+            self.check(context)
+
+    def stop(self):
+        self.watching.join()
+
+
+def test_a_driver_with_a_thread() -> None:
+    testing.check_driver(FanDriver, every=5)
+
+
+def test_a_driver_whose_thread_catches_exceptions() -> None:
+    testing.check_driver(Forgiving, every=5)
+
+
+def test_a_driver_whose_thread_waits_for_the_contexts_stop() -> None:
+    testing.check_driver(Stopping, every=5)
 """
 
 
-def test_the_driver_of_the_how_to_passes_with_warnings_as_errors(tmp_path: pathlib.Path) -> None:
-    page = markdown.ROOT / "docs/howto/report-health-and-taints.md"
-    (tmp_path / "fan.py").write_text(next(block.text for block in markdown.blocks(page) if block.mark == "file"))
+def test_drivers_with_threads_pass_with_warnings_as_errors_and_the_process_ends(tmp_path: pathlib.Path) -> None:
     (tmp_path / "test_fan.py").write_text(ERRORS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     done = subprocess.run(
