@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from bench import machine, table
 from drakit.core import claim as claims
-from drakit.devices.nic.attach import protocol
+from drakit.devices.nic.attach import server
 from drakit.devices.nic.netlink import rtnetlink
 from fakes import netns, nic_attach, nic_town
 
@@ -83,12 +83,12 @@ def _call(world: nic_attach.World, claim: claims.Claim, pod: nic_attach.Pod) -> 
 def _ask(world: nic_attach.World, claim: claims.Claim, pod: nic_attach.Pod) -> None:
     """What the client says, without the client."""
     (result,) = claim.results
-    words = ("attach 1", claim.ref.uid, result.device, result.share_id or protocol.NO_SHARE, "c1", pod.sandbox, pod.uid)
+    words = ("attach 1", claim.ref.uid, result.device, result.share_id or server.NO_SHARE, "c1", pod.sandbox, pod.uid)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking, pathlib.Path(pod.space.path).open("rb") as space:
         asking.connect(str(world.home / "attach.sock"))
         socket.send_fds(asking, ["\n".join(words).encode()], [space.fileno()])
-        answer = asking.recv(protocol.ANSWER_MAX)
-    assert answer == protocol.OK, answer
+        answer = asking.recv(server.ANSWER_MAX)
+    assert answer == server.OK, answer
 
 
 def _bare(node: netns.Namespace, pods: Sequence[nic_attach.Pod], count: int) -> float:

@@ -23,7 +23,7 @@ import pyroute2  # noqa: F401 - loaded before the first fork
 from crash import nic_victim
 from drakit.core import driver as drivers
 from drakit.core import errors, records
-from drakit.devices.nic.attach import hook_client
+from drakit.devices.nic.attach import service
 from drakit.node import driver_context
 from fakes import nic_attach
 
@@ -228,6 +228,6 @@ def fork(asked: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    hook_client.program()
+    service.program()
     for line in sys.stdin:
         print(fork(json.loads(line)), flush=True)  # noqa: T201 - the answer

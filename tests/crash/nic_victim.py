@@ -27,7 +27,7 @@ from drakit.core import ports, records
 from drakit.devices import machines
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.attach import attacher, hook_client, protocol, sandboxes
+from drakit.devices.nic.attach import attacher, sandboxes, server, service
 from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.passthrough import sriov
 from drakit.node import driver_context, engine, local_node
@@ -178,7 +178,7 @@ def attach(command: dict[str, str], killer: Killer) -> int:
         context: object = SteppingSite(running.local.context, killer)
         attaching = attacher.Attacher(running.machine, kernel, context, node=nic_attach.NODE)  # type: ignore[arg-type] # It passes all on.
         (grant,) = running.local.context.grants()
-        request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox="5a4d", pod="uid")
+        request = server.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox="5a4d", pod="uid")
         with pathlib.Path(netns.Namespace(command["pod"]).path).open("rb") as space, killer.watching():
             attaching.attach(request, space.fileno(), lambda: True)
     return killer.passed
@@ -205,7 +205,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    hook_client.program()
+    service.program()
     for line in sys.stdin:
         wanted = json.loads(line)
         print(json.dumps(fork(wanted, wanted.pop("step"))), flush=True)  # noqa: T201 - the answer

@@ -8,7 +8,7 @@ from drakit.cli.commands import webhook
 from drakit.core import advanced, context, inventory, lifecycle
 from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
-from drakit.devices.nic.attach import outcomes
+from drakit.devices.nic.attach import server
 from drakit.node import metrics, timing
 
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
@@ -41,7 +41,7 @@ class Shown:
                 gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
             )
         )
-        return (*nics, *gpus, *outcomes.Calls().readings())
+        return (*nics, *gpus, *server.Calls().readings())
 
 
 def told() -> str:

@@ -18,11 +18,10 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
+from drakit.devices.nic import background, kernel_port, port
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
-from drakit.devices.nic.shaping import tc_reconciler
 from drakit.node import engine, local_node
 from fakes import claim_source, netns
 
@@ -194,9 +193,7 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
-    made = tc_reconciler.TcReconciler(
-        driver.machine, local.context, survey=author.survey, uplink=author.uplink, intents=local.journal.intents
-    )
+    made = background.TcReconciler(driver.machine, local.context, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
     try:
         return dict(made.reconcile())
     finally:

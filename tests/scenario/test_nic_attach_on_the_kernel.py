@@ -18,7 +18,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import records
-from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, outcomes, protocol, sandboxes
+from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, server
 from drakit.testing import fake_context
 from fakes import netns, nic_attach
 
@@ -195,7 +195,7 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
     (grant,) = driver.local.context.grants()
-    assert not any(map(attachment_plan.is_key, driver.local.context.state(grant)))
+    assert not any(map(sandboxes.is_key, driver.local.context.state(grant)))
     assert driver.world.call(ref, pod).code == 0
     assert len(driver.members()) == 1
     driver.unprepare(ref)
@@ -239,7 +239,7 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
 
     calls, refusals = read()
     assert calls == {"ok": 0, "refused": 0}
-    assert refusals == dict.fromkeys([reason.value for reason in outcomes.Reason], 0)
+    assert refusals == dict.fromkeys([reason.value for reason in server.Reason], 0)
     assert driver.world.call(ref, pod).code == 0
     assert driver.world.call(other, pod).code != 0
     calls, refusals = read()
@@ -383,7 +383,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
     (grant,) = driver.local.context.grants()
     kernel = sandboxes.KernelSandboxes(driver.world.node.name)
     attaching = attacher.Attacher(driver.machine, kernel, driver.local.context, node=nic_attach.NODE)
-    request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox=pod.sandbox)
+    request = server.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox=pod.sandbox)
     with pathlib.Path(pod.space.path).open("rb") as space:
         attaching.attach(request, space.fileno(), lambda: answers.pop(0))
 
@@ -391,7 +391,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before the work", "after the work"])
 def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -> None:
     ref = driver.prepare(nic_attach.claim(1, parameters={"addresses": ["10.99.1.2/16"]}))
-    with pytest.raises(outcomes.RefusedError, match="no longer waits"):
+    with pytest.raises(server.RefusedError, match="no longer waits"):
         late(driver, pod, list(answers))
     assert not children(pod)
     assert not driver.members()
@@ -403,7 +403,7 @@ def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, 
 def test_a_late_call_of_a_second_container_leaves_the_first_one_s_interface(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     ref = driver.prepare(nic_attach.claim(1))
     assert driver.world.call(ref, pod).code == 0
-    with pytest.raises(outcomes.RefusedError):
+    with pytest.raises(server.RefusedError):
         late(driver, pod, [True, False])
     assert children(pod)
     assert len(driver.members()) == 1

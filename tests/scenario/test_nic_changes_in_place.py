@@ -13,9 +13,8 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import context as contexts
-from drakit.devices.nic import port
+from drakit.devices.nic import background, port
 from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.shaping import tc_reconciler
 from drakit.testing import fake_context
 from fakes import nic_attach
 
@@ -53,7 +52,7 @@ def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     """What two reconciler at the NIC say of its health now."""
     author: Any = driver.local.made
     told = fake_context.FakeContext(driver.world.home)
-    reconciler = tc_reconciler.TcReconciler(
+    reconciler = background.TcReconciler(
         driver.machine,
         driver.local.context,
         survey=author.survey,

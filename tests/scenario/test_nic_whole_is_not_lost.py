@@ -16,8 +16,7 @@ import pytest
 from crash import nic_secluded, nic_victim
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
-from drakit.devices.nic import kernel_port, pod_interfaces
-from drakit.devices.nic.discovery import link_monitor
+from drakit.devices.nic import background, kernel_port, pod_interfaces
 from drakit.node import driver_context
 from fakes import netns, nic_attach
 
@@ -403,7 +402,7 @@ def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attac
             assert (status, reason) == (False, "AttachFailed")
             assert f"the pod has a route to {ROUTE}" in message
         author = nic_attach.author_of(driver)
-        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
+        assert isinstance(author._link_monitor, background.LinkMonitor)
         author._link_monitor.check()
         assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
         pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
@@ -422,7 +421,7 @@ def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic
         nic_attach.until(lambda: (said() or (True, ""))[:2] == (False, "AttachFailed"), "the refusal was not said")
         assert world.call(ref, pod, "again").code == 0
         author = nic_attach.author_of(driver)
-        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
+        assert isinstance(author._link_monitor, background.LinkMonitor)
         author._link_monitor.check()
         _, reason, message = said() or (True, "", "")
         assert reason == "AttachFailed", "the first pod's success is not the second's"

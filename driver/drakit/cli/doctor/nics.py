@@ -13,7 +13,7 @@ from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.attach import hook_client
+from drakit.devices.nic.attach import service
 
 KERNEL, HOOK = "kernel", "attach hook"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
@@ -28,8 +28,8 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     if composition.AUTHORED.get() is not None or not settings.nic.enabled or settings.mock.machine is not None:
         return
     yield of_kernel(lambda: _shaping(settings.nic.netns))
-    yield of_program(hook_client.program)
-    yield from of_folder(settings.node.plugins_dir / settings.nic.driver_name / hook_client.FOLDER)
+    yield of_program(service.program)
+    yield from of_folder(settings.node.plugins_dir / settings.nic.driver_name / service.FOLDER)
 
 
 def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:

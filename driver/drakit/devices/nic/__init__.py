@@ -2,7 +2,8 @@
 
 ``driver``          the verbs; where to start reading
 ``discovery``       which interfaces there are, which are offered and why others are not
-``shaping``         the bandwidth of shares in the kernel: HTB classes, eBPF classifiers, and the reconciler that keeps them
+``shaping``         the bandwidth of shares in the kernel: HTB classes and eBPF classifiers
+``background``      the monitor of interfaces and the reconciler of their traffic control
 ``attach``          the interface of a share in a pod, made when the container runtime calls the hook
 ``addresses``       IP addresses of pods, from pools or from the configuration
 ``passthrough``     whole interfaces, moved into a pod and back

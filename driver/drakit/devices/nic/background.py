@@ -1,15 +1,35 @@
-"""Checks in the background: after the kernel reported changes and none for a moment, and at intervals.
+"""The driver's background checks: the link monitor, the reconciler of traffic control, and the loop that runs each of them in a thread.
+
+A check runs at intervals, and after events of the kernel once no event has come for a moment.
 
 A hundred shares prepared one after the other cause hundreds of events, nearly all by the driver itself. A check after each would cost as much as all
 shares together, under the locks that the next share waits for. So a burst of events costs a bounded number of checks.
+
+``LinkMonitor`` publishes changes of interfaces, reports a lost link, and updates the claims' statuses. A check that finds other devices than the last one asks for a new publication. An offered interface without a link is Unhealthy and, if the admin
+configured it, tainted until the link is back. What an admin may not expect is logged once: an interface withheld because another program configured
+its queueing, or one offered without a reserve for the host that uses it. A check also runs after an attach.
+
+``TcReconciler`` reconciles traffic control with the journal: it restores what was removed or changed on a shared NIC, and removes what no claim
+uses. A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half done. A share
+without a known claim is removed only when no sandbox uses it: while the journal is incomplete, pods keep what they have.
+
+A NIC on which something had to be restored is Unhealthy until a check finds nothing to restore. A change of the NIC's own figures (its speed, the
+reserve) is no damage. Checks also run at intervals, because the driver's own requests hide what happens during a check.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from drakit.devices.nic import port
+from drakit.core import context as contexts
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import errors, records
+from drakit.devices.nic import port, reporting, settings
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.discovery import offers
 
 _JOIN_SECONDS = 10.0
 
@@ -64,3 +84,210 @@ class CheckLoop:
                 return
             self._watch.wait(self._interval())
             wait_until_quiet(self._watch, self._stopping, quiet=self._quiet, most=self._most)
+
+
+LINK_INTERVAL = 30.0
+LINK_QUIET_SECONDS = 0.5
+LINK_BURST_SECONDS = 5.0
+TAINT = "nic.drakit.dev/no-carrier"
+SOURCE = "carrier"
+_EFFECTS: Mapping[settings.CarrierLoss, devices.TaintEffect] = {
+    settings.CarrierLoss.TAINT: devices.TaintEffect.NO_SCHEDULE,
+    settings.CarrierLoss.EVICT: devices.TaintEffect.NO_EXECUTE,
+}
+_log = logging.getLogger(__name__)
+
+Offered = Mapping[str, devices.Device]
+Warned = tuple[str, str, str]
+"""An interface, the reason of the warning, and the fix."""
+
+
+class LinkMonitor:
+    """Monitors the interfaces of one driver; ``start`` and ``stop`` its thread, ``wake`` runs a check now."""
+
+    def __init__(
+        self,
+        machine: port.Port,
+        context: contexts.DriverContext,
+        *,
+        survey: Callable[[], offers.Survey],
+        carrier_loss: settings.CarrierLoss,
+        health: reporting.DeviceHealth,
+        reporter: reporting.StatusReporter,
+    ) -> None:
+        self._context, self._survey, self._health, self._reporter = context, survey, health, reporter
+        self._effect = _EFFECTS.get(carrier_loss)
+        self._offered: Offered | None = None
+        self._warned: frozenset[Warned] = frozenset()
+        self._watch = machine.watch()
+        self._loop = CheckLoop(
+            "nic-link-monitor", self._check, self._watch, interval=lambda: LINK_INTERVAL, quiet=LINK_QUIET_SECONDS, most=LINK_BURST_SECONDS
+        )
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self) -> None:
+        self._loop.stop()
+
+    def wake(self) -> None:
+        """Run a check now; from any thread."""
+        self._watch.wake()
+
+    def check(self) -> None:
+        """Check all interfaces once. Raises DrakitError."""
+        surveyed = self._survey()
+        if self._watch.narrow(surveyed.interest):
+            surveyed = self._survey()
+        self._warn(surveyed)
+        offered = {item.name: item for item in surveyed.to_inventory().devices}
+        if self._offered is not None and offered != self._offered:
+            self._context.rediscover()
+        self._offered = offered
+        for name, item in offered.items():
+            self._report_link(name, has_link=item.attributes.get("carrier") is not False)
+        self._reporter.report()
+
+    def _warn(self, surveyed: offers.Survey) -> None:
+        """Log what an admin may not expect, once each time it begins."""
+        refused = {(item.name, item.refusal.reason, item.refusal.change) for item in surveyed.withheld if not item.refusal.expected}
+        cautioned = {(nic.interface.name, nic.caution.reason, nic.caution.change) for nic in surveyed.nics if nic.caution}
+        for name, reason, change in sorted(refused - self._warned):
+            _log.warning("interface not offered", extra={"interface": name, "reason": reason, "fix": change})
+        for name, reason, change in sorted(cautioned - self._warned):
+            _log.warning("interface offered with a caution", extra={"interface": name, "reason": reason, "fix": change})
+        self._warned = frozenset(refused | cautioned)
+
+    def _report_link(self, name: str, *, has_link: bool) -> None:
+        message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"
+        self._health.set(name, SOURCE, message)
+        tainted = any(taint.key == TAINT for taint in self._context.taints().get(name, ()))
+        if has_link and tainted:
+            self._context.untaint(name, TAINT)
+        elif not has_link and not tainted and self._effect is not None:
+            self._context.taint(name, devices.Taint(key=TAINT, effect=self._effect))
+
+    def _interface_of(self, name: str) -> str:
+        return str((self._offered or {})[name].attributes.get(offers.IF_NAME, ""))
+
+    def _check(self) -> None:
+        try:
+            self.check()
+        except errors.DrakitError as error:
+            _log.warning("listing interfaces failed", extra={"error": str(error), "retry_in_s": LINK_INTERVAL})
+
+
+TC_INTERVAL = 10.0
+TC_QUIET_SECONDS = 1.0
+TC_BURST_SECONDS = 5.0
+
+Grant = drivers.Grant[object]
+
+
+class TcReconciler:
+    """Reconciles the shares of one driver; ``start`` and ``stop`` its thread. Each check passes the shares and intents it read to ``on_read``."""
+
+    def __init__(
+        self,
+        machine: port.Port,
+        context: contexts.DriverContext,
+        *,
+        survey: Callable[[], offers.Survey],
+        uplink: Callable[[port.Interface, int], port.Uplink],
+        intents: Callable[[], Iterable[records.Record]],
+        health: Callable[[contexts.HealthReport], None] | None = None,
+        on_read: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
+    ) -> None:
+        self._machine, self._context = machine, context
+        self._health, self._on_read = health or context.report_health, on_read
+        self._survey, self._uplink, self._intents = survey, uplink, intents
+        self._uplinks: dict[str, port.Uplink] = {}
+        self._damaged: set[str] = set()
+        self._watch = machine.watch()
+        self._loop = CheckLoop(
+            "nic-tc-reconciler",
+            self._check,
+            self._watch,
+            interval=lambda: TC_QUIET_SECONDS if self._damaged else TC_INTERVAL,
+            quiet=TC_QUIET_SECONDS,
+            most=TC_BURST_SECONDS,
+        )
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self) -> None:
+        self._loop.stop()
+
+    def reconcile(self) -> Mapping[str, tuple[str, ...]]:
+        """Check every NIC once; return by device name what was restored. Raises HardwareError where the NICs cannot be read."""
+        shares_now = self._machine.shares()
+        self._on_read(shares_now, self._intents())
+        installed = {share.ifindex for share in shares_now}
+        surveyed = self._survey()
+        if self._watch.narrow(surveyed.interest):
+            surveyed = self._survey()
+        offered = {nic.name: nic for nic in surveyed.nics}
+        known = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
+        known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
+        damage = {}
+        for name, device in sorted(known.items()):
+            with self._context.hold(device.lock_names):
+                damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
+            self._report(name, damage[name])
+        return damage
+
+    def _grants_of(self, device: str) -> tuple[Grant, ...]:
+        return tuple(grant for grant in self._context.grants() if grant.device.name == device and not grant.admin_access)
+
+    def _reconcile_nic(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
+        """Reconcile one NIC; return what was restored, or the error."""
+        uplink = self._uplink_of(nic, grants)
+        if uplink is None:
+            return ()
+        former = self._uplinks.get(name)
+        self._uplinks[name] = uplink
+        try:
+            fixed = self._machine.repair(uplink, self._wanted_shares(uplink, grants))
+        except errors.HardwareError as error:
+            return (str(error),)
+        if fixed:
+            _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(fixed)})
+        return fixed if former == uplink else ()
+
+    def _uplink_of(self, nic: offers.Nic | None, grants: Collection[Grant]) -> port.Uplink | None:
+        if nic is not None:
+            return self._uplink(nic.interface, nic.speed)
+        for grant in grants:
+            interface = self._machine.interface(str(grant.device.attributes[offers.IF_NAME]))
+            speed = grant.device.attributes[offers.SPEED]
+            if interface is not None and isinstance(speed, int):
+                return self._uplink(interface, speed)
+        return None
+
+    def _wanted_shares(self, uplink: port.Uplink, grants: Collection[Grant]) -> tuple[port.Share, ...]:
+        """Return the shares of prepared claims, and of the other installed ones those that an intent names or a sandbox uses."""
+        recorded = (shares.from_record(grant.record) for grant in grants)
+        wanted = {share.id: uplink.allowed(share) for share in recorded if share is not None and share.ifindex == uplink.ifindex}
+        in_use = {intent.get("id") for intent in self._intents()} | {member.share_id for member in self._machine.members()}
+        for share in self._machine.shares():
+            if share.ifindex == uplink.ifindex and share.id in in_use:
+                wanted.setdefault(share.id, share)
+        return tuple(wanted.values())
+
+    def _report(self, name: str, damage: tuple[str, ...]) -> None:
+        """Report the NIC's health where it changed."""
+        if damage:
+            self._damaged.add(name)
+            message = "; ".join(damage)
+            self._health(contexts.HealthReport(device=name, health=contexts.Health.UNHEALTHY, message=message))
+        elif name in self._damaged:
+            self._damaged.discard(name)
+            self._health(contexts.HealthReport(device=name, health=contexts.Health.HEALTHY))
+
+    def _check(self) -> None:
+        try:
+            self.reconcile()
+        except errors.DrakitError as error:
+            _log.warning("checking traffic control failed", extra={"error": str(error)})
+        self._watch.drain()  # The events of this check's own requests.

@@ -1,7 +1,7 @@
 """The NIC driver: interfaces shared by many claims, one share for each share id, with its bandwidth enforced in both directions.
 
 ``prepare`` installs a share's class on the NIC and returns the container's edits; the interface in the pod is created when the container runtime
-calls the hook (``attach``). In the background ``tc_reconciler`` restores what was changed on a NIC, and ``link_monitor`` publishes changes of
+calls the hook (``attach``). In the background (``background``) a reconciler restores what was changed on a NIC, and a monitor publishes changes of
 interfaces. A mock machine records shares but shapes and attaches nothing.
 """
 
@@ -15,14 +15,14 @@ from drakit.core import advanced, driver, errors, inventory, records
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.devices.nic import claim_conflicts, config, port, reporting
+from drakit.devices.nic import background, config, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attachment_plan, service
-from drakit.devices.nic.discovery import attributes, link_monitor, offers
+from drakit.devices.nic.attach import sandboxes, service
+from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
-from drakit.devices.nic.shaping import class_numbers, tc_reconciler
+from drakit.devices.nic.shaping import htb
 
 NAME = "nic.drakit.dev"
 
@@ -57,12 +57,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._reconciler: tc_reconciler.TcReconciler | None = None
-        self._link_monitor: link_monitor.LinkMonitor | None = None
+        self._reconciler: background.TcReconciler | None = None
+        self._link_monitor: background.LinkMonitor | None = None
         self._speeds = offers.LastSpeeds()
         self._counters = reporting.ShareCounters()
-        self._numbers = class_numbers.ShareNumbers()
-        self._claim_conflicts = claim_conflicts.ClaimConflicts()
+        self._numbers = htb.ShareNumbers()
+        self._claim_conflicts = shares.ClaimConflicts()
         self._believed: Mapping[str, int] = {}
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
 
@@ -108,9 +108,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
                 self._link_monitor.wake()  # Without attachment no attach wakes the monitor.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
-        container_edits = named(
-            interface_name=attachment_plan.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
-        )
+        container_edits = named(interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
         return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
 
     def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
@@ -138,7 +136,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.start(context, self._intents)
         health = reporting.DeviceHealth(context)
         reporter = reporting.StatusReporter(self._machine, context, node=self._node, attaches=self._attachment is not None)
-        self._link_monitor = link_monitor.LinkMonitor(
+        self._link_monitor = background.LinkMonitor(
             self._machine,
             context,
             survey=self.survey,
@@ -150,7 +148,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.callbacks = service.Callbacks(
                 attached=reporter.attached, failed=reporter.failed, finished=self._link_monitor.wake
             )
-        self._reconciler = tc_reconciler.TcReconciler(
+        self._reconciler = background.TcReconciler(
             self._machine,
             context,
             survey=self.survey,
@@ -236,13 +234,13 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _speed_of(self, device: devices.Device, share: port.Share) -> int:
         """The NIC's speed as it was last seen; else as it was when the claim was prepared."""
-        published = device.attributes[attributes.SPEED]
+        published = device.attributes[offers.SPEED]
         return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
-    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> claim_conflicts.Wanted:
+    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        named = interface.name if whole_interface.is_whole(grant.device) else attachment_plan.interface_name(grant.config, identity)
-        return claim_conflicts.Wanted(
+        named = interface.name if whole_interface.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
             name=grant.config.interface_name or named,
@@ -259,7 +257,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
-        found = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
+        found = self._machine.interface(str(device.attributes[offers.IF_NAME]))
         name = whole_interface.base_name(device)
         if found is not None and name in offers.device_names([found]):
             return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.discovery import hardware, read_interface
+from drakit.devices.nic.discovery import read_interface
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.passthrough import identity, kernel_pods, sriov
 from drakit.devices.nic.shaping import ifb_links as ifbs
@@ -167,7 +167,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
     index, name = link["index"], link.get_attr("IFLA_IFNAME")
     kind = _kind(link)
     with _failing_as("ETHTOOL"):
-        report = hardware.ethtool(plain, name)
+        report = read_interface.ethtool(plain, name)
     return port.Interface(
         ifindex=index,
         name=name,
@@ -180,7 +180,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
         carrier=bool(link.get_attr("IFLA_CARRIER")),
         state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
         driver=report.driver,
-        pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
+        pci=read_interface.pci_function(report.bus_id) if report.bus_id else None,
         master=link.get_attr("IFLA_MASTER") or None,
         lower=_lower(link, kind),
         default_route=index in use.uplinks,

@@ -16,8 +16,8 @@ from drakit.core import driver as drivers
 from drakit.devices.nic import config, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attachment_plan, service
-from drakit.devices.nic.discovery import attributes
+from drakit.devices.nic.attach import sandboxes, service
+from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import sriov, whole_attacher, whole_interface
 
 READY = "Ready"
@@ -147,7 +147,7 @@ class StatusReporter:
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
         if whole_interface.is_whole(grant.device):
             return self._of_whole(grant)
-        noted = (attachment_plan.from_record(record) for key, record in self._context.state(grant).items() if attachment_plan.is_key(key))
+        noted = (sandboxes.from_record(record) for key, record in self._context.state(grant).items() if sandboxes.is_key(key))
         attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
         found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if found is None:
@@ -169,7 +169,7 @@ class StatusReporter:
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
-            interface=attachment_plan.interface_name(chosen, found.share_id),
+            interface=sandboxes.interface_name(chosen, found.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )
@@ -266,7 +266,7 @@ def _status(
         pool=grant.pool,
         share_id=grant.share_id,
         conditions=conditions,
-        values={"interface": str(grant.device.attributes.get(attributes.IF_NAME, "")), **values},
+        values={"interface": str(grant.device.attributes.get(offers.IF_NAME, "")), **values},
         network=network,
     )
 

@@ -1,4 +1,4 @@
-"""A share: its identity, its figures, what its configuration may ask, and the variables that its container gets; pure.
+"""A share: its identity, its figures, what its configuration may ask, the variables that its container gets, and conflicts within a claim.
 
 The identity is derived from the grant alone, so another process finds the share again after a crash.
 
@@ -11,10 +11,15 @@ upper-case in both, and everything but letters and digits is '_'. Facts:
     BANDWIDTH   the share's rate in bits per second
     MAC         the share's own address; only on a mock machine, because elsewhere each sandbox of a share has its own address
     INTERFACE   the interface's name: NicConfig.interfaceName, else one chosen by the driver; on a mock machine only what was configured
+
+Every pod that uses a claim gets all its grants, so two grants of a claim may not ask for one name or one address. Grants are checked while they are planned, one after the other in one thread, before anything is changed. Conflicts between claims of one pod are only
+known when the pod attaches.
 """
 
+import dataclasses
 import hashlib
 import re
+import threading
 from collections.abc import Mapping
 
 from drakit.core import claim as claims
@@ -22,7 +27,50 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, names, quantity, records
 from drakit.devices.nic import config, port
-from drakit.devices.nic.discovery import attributes
+from drakit.devices.nic.discovery import offers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What one grant asks for: ``key`` is the grant's own, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
+
+    key: str
+    request: str
+    name: str
+    hosts: frozenset[str] = frozenset()
+
+
+class ClaimConflicts:
+    """The grants of a claim that this thread is planning; safe between threads."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def add(self, claim: claims.ClaimRef, asked: Wanted) -> None:
+        """One more grant of the claim; raises ConfigError where it asks for what an earlier one asks for."""
+        planned, earlier = getattr(self._local, "planned", (None, ()))
+        same_round = planned == claim.uid and asked.key not in {one.key for one in earlier}
+        others: tuple[Wanted, ...] = earlier if same_round else ()
+        self._local.planned = (None, ())  # What is refused is planned anew from the first grant on.
+        for other in others:
+            check_apart(claim, other, asked)
+        self._local.planned = (claim.uid, (*others, asked))
+
+    def forget(self) -> None:
+        """All of the claim is planned."""
+        self._local.planned = (None, ())
+
+
+def check_apart(claim: claims.ClaimRef, one: Wanted, other: Wanted) -> None:
+    """Raise ConfigError where two grants of a claim ask for one name or one address."""
+    sandbox_id = (
+        f"by the requests {one.request} and {other.request}" if one.request != other.request else f"twice by the request {one.request}"
+    )
+    if one.name and one.name == other.name:
+        raise errors.ConfigError(f"{one.name!r} is asked for {sandbox_id} of claim {claim}", field="parameters.interfaceName")
+    for address in sorted(one.hosts & other.hosts):
+        raise errors.ConfigError(f"{address} is asked for {sandbox_id} of claim {claim}", field="parameters.addresses")
+
 
 _VARIABLE_PREFIX = "DRAKIT_NIC"
 _NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
@@ -55,9 +103,9 @@ def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity],
 
     Raises ClaimError when nothing was accounted, or not a whole number of bits per second within the device's capacity.
     """
-    field = f"consumedCapacity[{attributes.BANDWIDTH}]"
-    whole = device.capacity[attributes.BANDWIDTH].value
-    amount = consumed.get(attributes.BANDWIDTH, consumed.get(f"{driver}/{attributes.BANDWIDTH}"))
+    field = f"consumedCapacity[{offers.BANDWIDTH}]"
+    whole = device.capacity[offers.BANDWIDTH].value
+    amount = consumed.get(offers.BANDWIDTH, consumed.get(f"{driver}/{offers.BANDWIDTH}"))
     if amount is None and not device.allow_multiple_allocations:
         amount = whole
     if amount is None:

@@ -9,7 +9,7 @@ from drakit.cli.demo import stage as told
 from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
 from drakit.core import quantity
 from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.discovery import attributes
+from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.shaping import htb
 from drakit.inputs import documents
 from drakit_cluster.objects import json_types
@@ -58,12 +58,12 @@ def offer(act: scene.Scene) -> None:
     stage.check("one device is offered", len(offered.devices), 1)
     device = offered.devices[0]
     stage.table(["ATTRIBUTE", "VALUE"], [(name, device.attributes[name]) for name in _SAID])
-    bandwidth = device.capacity[attributes.BANDWIDTH]
+    bandwidth = device.capacity[offers.BANDWIDTH]
     stage.say(
         f"Device {device.name} has {bandwidth.value} of bandwidth to share out: its speed less {figures.rate(act.figures.reserve)} for the host. "
         f"Shares come in steps of {figures.rate(act.figures.step)}; who asks for none gets {figures.rate(act.figures.default)}."
     )
-    stage.check("it is this interface", device.attributes[attributes.IF_NAME], act.name)
+    stage.check("it is this interface", device.attributes[offers.IF_NAME], act.name)
     stage.check("it is shared by bandwidth", device.allow_multiple_allocations)
     room = act.figures.speed - act.figures.reserve
     stage.check(
@@ -243,7 +243,7 @@ def _observed(act: scene.Scene, pod: pods.Pod) -> pod_interfaces.ObservedInterfa
 
 
 def _consumed(result: json_types.Object) -> str:
-    return json_types.text(result, "consumedCapacity", attributes.BANDWIDTH)
+    return json_types.text(result, "consumedCapacity", offers.BANDWIDTH)
 
 
 def _whole(rate: int) -> int:

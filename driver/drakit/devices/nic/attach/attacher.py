@@ -18,7 +18,7 @@ from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attachment_plan, outcomes, protocol, sandboxes
+from drakit.devices.nic.attach import sandboxes, server
 from drakit.devices.nic.netlink import link_requests
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 Grant = drivers.Grant[object]
 
 
-def log_keys(grant: Grant | None, sandbox: protocol.Request | attachment_plan.Attachment, **more: object) -> dict[str, object]:
+def log_keys(grant: Grant | None, sandbox: server.Request | sandboxes.Attachment, **more: object) -> dict[str, object]:
     """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
     named: dict[str, object] = {}
     if grant is not None:
@@ -52,7 +52,7 @@ class Sandboxes(pod_interfaces.Pods, Protocol):
 class Call:
     """One call for an interface, with the sandbox's namespace open; ``descriptor`` is the caller's."""
 
-    request: protocol.Request
+    request: server.Request
     grant: Grant
     share: port.Share
     sandbox: sandboxes.Sandbox
@@ -75,14 +75,14 @@ class Attacher:
         self._node = node
         self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, known=known)
 
-    def attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
+    def attach(self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
 
         Raises RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
-            raise outcomes.RefusedError(
-                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", outcomes.Reason.HOST_NETWORK
+            raise server.RefusedError(
+                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", server.Reason.HOST_NETWORK
             )
         grant = known or self._prepared(request)[0]
         with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(_config(grant)))):
@@ -91,18 +91,18 @@ class Attacher:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
                 self._attach(call, is_waited_for)
 
-    def attachments(self, grant: Grant) -> tuple[attachment_plan.Attachment, ...]:
+    def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
         """Every attachment that is noted of a grant."""
         notes = self._context.state(grant)
-        found = (attachment_plan.from_record(record) for key, record in notes.items() if attachment_plan.is_key(key))
+        found = (sandboxes.from_record(record) for key, record in notes.items() if sandboxes.is_key(key))
         return tuple(attachment for attachment in found if attachment is not None)
 
-    def links(self, share: port.Share, attachment: attachment_plan.Attachment) -> tuple[link_requests.Link, ...]:
+    def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
         """The links of an attachment that are there now, usually one or none."""
-        own = attachment_plan.alias(share.id, attachment.sandbox)
+        own = sandboxes.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
 
-    def undo(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
+    def undo(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
         """Take an attachment back; the caller holds the device's lock. What is gone already is success."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
@@ -115,30 +115,30 @@ class Attacher:
         """The grant is about to be unprepared; its addresses are known to be free."""
         self._leases.end(grant)
 
-    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
+    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
         """Undo at once; what cannot be undone now is noted, and undone with the claim. The first error is the one to report."""
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
-    def _prepared(self, request: protocol.Request) -> tuple[Grant, port.Share]:
+    def _prepared(self, request: server.Request) -> tuple[Grant, port.Share]:
         grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
-            raise outcomes.RefusedError(
+            raise server.RefusedError(
                 f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is",
-                outcomes.Reason.NOT_PREPARED,
+                server.Reason.NOT_PREPARED,
             )
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
-        known = attachment_plan.from_record(self._context.state(call.grant).get(attachment_plan.key_of(call.sandbox.cookie), {}))
+        known = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
         attachment = self._planned(call, known)
         link = _own(call.sandbox.find(attachment.name), call.share, attachment)
         if known != attachment:
             self._check_mac(call, attachment)
-            self._context.set_state(call.grant, attachment.key, attachment_plan.to_record(attachment))
+            self._context.set_state(call.grant, attachment.key, sandboxes.to_record(attachment))
         try:
             self._complete(call, attachment, link)
             self._wanted(call.request, is_waited_for)
@@ -149,22 +149,22 @@ class Attacher:
         if known is None:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
-    def _planned(self, call: Call, known: attachment_plan.Attachment | None) -> attachment_plan.Attachment:
+    def _planned(self, call: Call, known: sandboxes.Attachment | None) -> sandboxes.Attachment:
         """What the attachment is to be: as it was noted, where it was."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if known is not None:
             return dataclasses.replace(known, nsid=nsid)
-        chosen, sandbox = _config(call.grant), attachment_plan.sandbox_name(call.request.sandbox, cookie)
-        return attachment_plan.Attachment(
+        chosen, sandbox = _config(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
+        return sandboxes.Attachment(
             cookie=cookie,
             nsid=nsid,
             sandbox=sandbox,
             pod=call.request.pod,
-            name=attachment_plan.interface_name(chosen, call.share.id),
-            mac=attachment_plan.mac_address(chosen, self._node, call.share.id, sandbox),
+            name=sandboxes.interface_name(chosen, call.share.id),
+            mac=sandboxes.mac_address(chosen, self._node, call.share.id, sandbox),
         )
 
-    def _check_mac(self, call: Call, attachment: attachment_plan.Attachment) -> None:
+    def _check_mac(self, call: Call, attachment: sandboxes.Attachment) -> None:
         """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same.
 
         Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
@@ -176,11 +176,11 @@ class Attacher:
             for other in self.attachments(grant) if share is not None else ():
                 same = other.mac == attachment.mac and other.cookie != attachment.cookie
                 if same and share is not None and self.links(share, other):
-                    raise outcomes.RefusedError(
-                        f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", outcomes.Reason.MAC_TAKEN
+                    raise server.RefusedError(
+                        f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", server.Reason.MAC_TAKEN
                     )
 
-    def _complete(self, call: Call, attachment: attachment_plan.Attachment, link: link_requests.Link | None) -> None:
+    def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
         found = self._addresses(call, attachment)
         wanted = pod_interfaces.interface_config(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
@@ -190,7 +190,7 @@ class Attacher:
             link = call.sandbox.find(wanted.name)
             if link is None:
                 raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was made and is not there")
-        alias = attachment_plan.alias(call.share.id, attachment.sandbox)
+        alias = sandboxes.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
@@ -199,7 +199,7 @@ class Attacher:
         child = pod_interfaces.InterfaceRef(namespace=call.descriptor, name=wanted.name)
         self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
 
-    def _addresses(self, call: Call, attachment: attachment_plan.Attachment) -> tuple[str, ...]:
+    def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses; leases are only read for a configuration that asks for addresses."""
         chosen = _config(call.grant)
         return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
@@ -219,10 +219,10 @@ class Attacher:
 
         return is_alive
 
-    def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
+    def _wanted(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
-            raise outcomes.RefusedError("the container runtime no longer waits for the interface", outcomes.Reason.TOO_LATE)
+            raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared(request)
 
 
@@ -230,7 +230,7 @@ def _config(grant: Grant) -> config.NicConfig:
     return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
 
 
-def _sandbox_id(attachment: attachment_plan.Attachment) -> address_leases.SandboxId:
+def _sandbox_id(attachment: sandboxes.Attachment) -> address_leases.SandboxId:
     return address_leases.SandboxId(cookie=attachment.cookie, pod=attachment.pod)
 
 
@@ -240,9 +240,9 @@ def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, sh
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise
-        raise outcomes.RefusedError(
+        raise server.RefusedError(
             f"the NIC {share.interface} was replaced since the claim was prepared; delete the pod and its claim",
-            outcomes.Reason.NIC_REPLACED,
+            server.Reason.NIC_REPLACED,
         ) from error
 
 
@@ -251,16 +251,16 @@ def _is_of(link: link_requests.Link, alias: str, mac: str) -> bool:
 
     An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
     """
-    return link.alias == alias or (not attachment_plan.share_of(link.alias) and link.mac == mac)
+    return link.alias == alias or (not sandboxes.share_of(link.alias) and link.mac == mac)
 
 
-def _own(link: link_requests.Link | None, share: port.Share, attachment: attachment_plan.Attachment) -> link_requests.Link | None:
+def _own(link: link_requests.Link | None, share: port.Share, attachment: sandboxes.Attachment) -> link_requests.Link | None:
     """The link where it is the attachment's; raises RefusedError where the name is another's."""
     if link is None:
         return None
-    alias = attachment_plan.alias(share.id, attachment.sandbox)
+    alias = sandboxes.alias(share.id, attachment.sandbox)
     if not sandboxes.is_child_of(link, share.ifindex) or not _is_of(link, alias, attachment.mac):
-        raise outcomes.RefusedError(
-            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", outcomes.Reason.NAME_TAKEN
+        raise server.RefusedError(
+            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", server.Reason.NAME_TAKEN
         )
     return link

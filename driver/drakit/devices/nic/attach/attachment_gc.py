@@ -19,7 +19,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, records
 from drakit.devices.nic import port
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import attacher, attachment_plan
+from drakit.devices.nic.attach import attacher, sandboxes
 
 INTERVAL = 30.0
 AGAIN = 2.0
@@ -69,7 +69,7 @@ class AttachmentCollector:
             return
         known = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
         for nsid, link in marked:
-            if attachment_plan.share_of(link.alias) not in known:
+            if sandboxes.share_of(link.alias) not in known:
                 _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
                 self._kernel.delete(nsid, link)
 
@@ -96,7 +96,7 @@ class AttachmentCollector:
                 else:
                     self._forget(grant, share, attachment)
 
-    def _forget(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
+    def _forget(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
         """The sandbox is gone, which is how most end."""
         if _USED not in self._context.state(grant):
             self._context.set_state(grant, _USED, {})

@@ -1,4 +1,4 @@
-"""The children of a NIC in pods' network namespaces: created, found again and deleted.
+"""The children of a NIC in pods' network namespaces: what each is to be, and how it is created, found again and deleted.
 
 A child is created from the NIC's namespace directly in the sandbox's, under its final name. What the kernel only does from inside goes through a
 socket that a short-lived thread opened there; ``passthrough.kernel_pods`` applies the configuration.
@@ -6,18 +6,102 @@ socket that a short-lived thread opened there; ``passthrough.kernel_pods`` appli
 The NIC's namespace gets a number (nsid) for the sandbox's. By it any process can list and delete links there later, without a descriptor that would
 keep a dead namespace alive. The kernel reuses the number of a namespace that is gone, so a link counts as ours only by its parent, the parent's
 namespace and its mark. Constants and layouts: linux/if_link.h, linux/pkt_sched.h.
+
+An attachment is one sandbox's use of one share. It is known by its network namespace's cookie, which the kernel never gives twice between two boots;
+inode numbers of namespaces are used again at once. A runtime's sandbox id is kept beside it, for people and for the mark on the interface.
 """
 
 import contextlib
+import dataclasses
+import hashlib
 import os
 import pathlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from drakit.devices.nic import config, pod_interfaces
-from drakit.devices.nic.attach import attachment_plan
-from drakit.devices.nic.netlink import link_requests, netns_ids, rtnetlink
+from drakit.core import records
+from drakit.devices.nic import config, pod_interfaces, share
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, locator
+
+MARK = "drakit:"
+_NOTE = "attach-"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attachment:
+    """One sandbox's use of a share, as noted before the first step: ``nsid`` is the number by which the NIC's namespace knows the sandbox's."""
+
+    cookie: int
+    nsid: int
+    sandbox: str
+    pod: str
+    name: str
+    mac: str
+
+    @property
+    def key(self) -> str:
+        """The key of its note."""
+        return key_of(self.cookie)
+
+
+def key_of(cookie: int) -> str:
+    """The key of the note of the attachment in the namespace of this cookie."""
+    return f"{_NOTE}{cookie:x}"
+
+
+def is_key(key: str) -> bool:
+    """Whether a note of this key is an attachment's."""
+    return key.startswith(_NOTE)
+
+
+def sandbox_name(sandbox: str, cookie: int) -> str:
+    """What a sandbox is called: by its runtime's id, else by its namespace."""
+    return sandbox or f"netns-{cookie:x}"
+
+
+def interface_name(wanted: config.NicConfig, share_id: str) -> str:
+    """The interface's name in the pod: as configured, else one that no other share has, so that a program can be told it before a sandbox exists."""
+    return wanted.interface_name or f"net{hashlib.sha256(share_id.encode()).hexdigest()[:8]}"
+
+
+def mac_address(wanted: config.NicConfig, node: str, share_id: str, sandbox: str) -> str:
+    """The address of a sandbox's interface: as configured, else one of its own, always the same for the same node, share and sandbox."""
+    return wanted.mac or share.mac_address(node, f"{share_id}/{sandbox}")
+
+
+def alias(share_id: str, sandbox: str) -> str:
+    """The mark on an interface of ours: whose it is."""
+    return f"{MARK}{share_id}:{sandbox}"
+
+
+def share_of(marked: str) -> str:
+    """The share that a mark names; empty for what is no mark."""
+    if not marked.startswith(MARK):
+        return ""
+    return marked.removeprefix(MARK).partition(":")[0]
+
+
+def to_record(attachment: Attachment) -> records.Record:
+    """The attachment as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
+    return {
+        "cookie": f"{attachment.cookie:x}",
+        "nsid": attachment.nsid,
+        "sandbox": attachment.sandbox,
+        "pod": attachment.pod,
+        "name": attachment.name,
+        "mac": attachment.mac,
+    }
+
+
+def from_record(record: records.Record) -> Attachment | None:
+    """The attachment that was noted; None for a record of another kind."""
+    match record:
+        case {"cookie": str(cookie), "nsid": int(nsid), "sandbox": str(sandbox), "pod": str(pod), "name": str(name), "mac": str(mac)}:
+            return Attachment(cookie=int(cookie, 16), nsid=nsid, sandbox=sandbox, pod=pod, name=name, mac=mac)
+        case _:
+            return None
+
 
 _NEWLINK = 16
 _IFINFO = struct.Struct("=BxHiII")
@@ -43,7 +127,7 @@ class Sandbox:
 
     def nsid(self) -> int:
         """Return the number that the NIC's namespace has for this one, assigned now where it has none."""
-        return netns_ids.assign(self._host, self._descriptor)
+        return rtnetlink.assign_nsid(self._host, self._descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
         """Return the link of this name in the sandbox."""
@@ -124,8 +208,8 @@ class KernelSandboxes(kernel_pods.KernelPods):
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
         """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
-            found = _children(host, netns_ids.numbers(host.sock))
-            return tuple((nsid, link) for nsid, link in found if attachment_plan.share_of(link.alias))
+            found = _children(host, rtnetlink.nsids(host.sock))
+            return tuple((nsid, link) for nsid, link in found if share_of(link.alias))
 
     def delete(self, nsid: int, link: link_requests.Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
@@ -145,5 +229,5 @@ def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_
     """
     found = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
-    own = netns_ids.number_of(host.sock, host.descriptor)
-    return [] if own == netns_ids.NONE else [(nsid, link) for nsid, link in found if link.other_nsid == own]
+    own = rtnetlink.nsid_of(host.sock, host.descriptor)
+    return [] if own == rtnetlink.NO_NSID else [(nsid, link) for nsid, link in found if link.other_nsid == own]

@@ -1,23 +1,172 @@
-"""The socket at which the driver listens for the hook's client.
+"""The socket at which the driver listens for the hook's client, the messages of the two, and the metrics of the calls.
 
 Only root of this host may call; a message is bounded, and a connection has a deadline. The socket is created under another name and renamed, so that
 a new instance of a rolling update takes it over without a gap. It stays when the server stops, because it may then be another instance's; a client
 without a listener waits for a while and then reports it. Where the new instance dies while this one runs, this one takes the socket back.
+
+Each call is one message each way over a unix socket that keeps message boundaries. A request is lines of text: ``attach 1``, claim UID, device, share id (``-``: a device given whole), container id, sandbox id, pod UID; the last two
+may be empty, where a runtime does not tell them. With it comes one descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and
+a sentence for the pod's owner. A client of an earlier version may call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
 """
 
+import bisect
 import contextlib
+import dataclasses
+import enum
 import fcntl
+import itertools
 import logging
+import math
 import os
 import pathlib
+import re
 import select
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
 
-from drakit.core import errors
-from drakit.devices.nic.attach import outcomes, protocol
+from drakit.core import advanced, errors, names
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
+"""The histogram's upper bounds in seconds; a runtime waits for ten."""
+
+
+class Reason(enum.Enum):
+    """Why a sandbox got no interface, as a metric's label."""
+
+    HOST_NETWORK = "host_network"
+    NOT_PREPARED = "not_prepared"
+    TOO_LATE = "too_late"
+    NAME_TAKEN = "name_taken"
+    MAC_TAKEN = "mac_taken"
+    IN_ANOTHER_POD = "in_another_pod"
+    INTERFACE_GONE = "interface_gone"
+    NIC_REPLACED = "nic_replaced"
+    CONFIGURATION = "configuration"
+    HARDWARE = "hardware"
+    OTHER = "other"
+
+
+class RefusedError(Exception):
+    """A sandbox that gets no interface; the message is for the pod's owner."""
+
+    def __init__(self, message: str, reason: Reason = Reason.OTHER) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def reason_of(error: Exception) -> Reason:
+    """Why an attachment failed, from what it raised."""
+    match error:
+        case RefusedError():
+            return error.reason
+        case errors.ConfigError():
+            return Reason.CONFIGURATION
+        case errors.HardwareError():
+            return Reason.HARDWARE
+        case _:
+            return Reason.OTHER
+
+
+class Calls:
+    """The calls of one process; safe between threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._counts = {outcome: [0] * len(BOUNDS) for outcome in ("ok", "refused")}
+        self._seconds = dict.fromkeys(self._counts, 0.0)
+        self._refused = dict.fromkeys(Reason, 0)
+
+    def attached(self, seconds: float) -> None:
+        """One sandbox got its interface, or had it."""
+        self._add("ok", seconds)
+
+    def refused(self, reason: Reason, seconds: float) -> None:
+        """One sandbox got none."""
+        self._add("refused", seconds)
+        with self._guard:
+            self._refused[reason] += 1
+
+    def readings(self) -> Iterator[advanced.Metric]:
+        """All of it, also what never happened."""
+        with self._guard:
+            refused = dict(self._refused)
+            seen = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
+        for outcome, (counts, seconds) in seen.items():
+            yield advanced.Metric(
+                name="nic_attach_seconds",
+                documentation="Seconds from a container runtime's call for an interface to its answer.",
+                value=seconds,
+                labels={"outcome": outcome},
+                buckets=tuple(zip(BOUNDS, itertools.accumulate(counts), strict=True)),
+            )
+        for reason, count in refused.items():
+            yield advanced.Metric(
+                name="nic_attach_refusals",
+                documentation="Calls of container runtimes for an interface that were refused.",
+                value=float(count),
+                labels={"reason": reason.value},
+                total=True,
+            )
+
+    def _add(self, outcome: str, seconds: float) -> None:
+        with self._guard:
+            self._counts[outcome][bisect.bisect_left(BOUNDS, seconds)] += 1
+            self._seconds[outcome] += seconds
+
+
+REQUEST_MAX = 2048
+ANSWER_MAX = 1024
+OK = b"ok"
+NO_SHARE = "-"
+_HEADER = "attach 1"
+_WORD = re.compile(r"[-._:0-9A-Za-z]{1,253}")
+
+
+class MalformedError(ValueError):
+    """Bytes that are no request."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Whose interface is wanted: a share, and the container it is wanted for."""
+
+    claim: names.ClaimUid
+    device: str
+    share_id: names.ShareId | None
+    container: str
+    sandbox: str = ""
+    pod: str = ""
+
+
+def decode(message: bytes) -> Request:
+    """The request in a message; raises MalformedError."""
+    try:
+        header, claim, device, share, container, sandbox, pod = message.decode("ascii").split("\n")
+    except ValueError as error:
+        raise MalformedError("it is not seven lines of plain text") from error
+    if header != _HEADER:
+        raise MalformedError(f"it begins with {header[:64]!r}, not {_HEADER!r}")
+    if not names.is_uid(claim) or not names.is_label(device) or not (share == NO_SHARE or names.is_uid(share)):
+        raise MalformedError("it names no claim, device and share")
+    if not _WORD.fullmatch(container) or any(word and not _WORD.fullmatch(word) for word in (sandbox, pod)):
+        raise MalformedError("it names no container")
+    return Request(
+        claim=names.ClaimUid(claim),
+        device=device,
+        share_id=None if share == NO_SHARE else names.ShareId(share),
+        container=container,
+        sandbox=sandbox,
+        pod=pod,
+    )
+
+
+def refusal(sentence: str) -> bytes:
+    """The answer that says why not: one line of at most ``ANSWER_MAX`` bytes, without control characters, because runtimes print it."""
+    plain = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in " ".join(sentence.split()))
+    return f"no {plain}".encode(errors="replace")[:ANSWER_MAX]
+
 
 SECONDS = 8
 """How long a client waits for its answer."""
@@ -34,7 +183,7 @@ _GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 _CREDENTIALS = struct.Struct("=iII")
 _log = logging.getLogger(__name__)
 
-Attach = Callable[[protocol.Request, int, Callable[[], bool]], None]
+Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
@@ -106,17 +255,17 @@ class Server:
         try:
             with _received(connection) as (request, descriptor):
                 self._attach(request, descriptor, lambda: is_waiting(connection))
-        except protocol.MalformedError as error:
+        except MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
-            return protocol.refusal(str(error))
-        except (outcomes.RefusedError, errors.DrakitError) as error:
-            return protocol.refusal(str(error))
+            return refusal(str(error))
+        except (RefusedError, errors.DrakitError) as error:
+            return refusal(str(error))
         except OSError:
             raise
         except Exception:  # noqa: BLE001 - a bug in one call must not end the thread without an answer
             _log.exception("attach failed")
-            return protocol.refusal("the NIC driver failed by a bug of its own; its log says more")
-        return protocol.OK
+            return refusal("the NIC driver failed by a bug of its own; its log says more")
+        return OK
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
@@ -186,15 +335,15 @@ def _is_root(connection: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def _received(connection: socket.socket) -> Iterator[tuple[protocol.Request, int]]:
+def _received(connection: socket.socket) -> Iterator[tuple[Request, int]]:
     """The request and the descriptor that came with it, which is closed in the end. Raises MalformedError."""
-    message, descriptors, flags, _ = socket.recv_fds(connection, protocol.REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
+    message, descriptors, flags, _ = socket.recv_fds(connection, REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
     try:
-        if len(message) > protocol.REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise protocol.MalformedError("it is too long")
+        if len(message) > REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise MalformedError("it is too long")
         if len(descriptors) != 1:
-            raise protocol.MalformedError(f"it came with {len(descriptors)} descriptors, not one")
-        yield protocol.decode(message), descriptors[0]
+            raise MalformedError(f"it came with {len(descriptors)} descriptors, not one")
+        yield decode(message), descriptors[0]
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -1,10 +1,19 @@
-"""Attachment as the driver uses it: the hook in a claim's CDI file, the server, the background check, and the removal of a share's interfaces."""
+"""Attachment as the driver uses it: the hook in a claim's CDI file, the server, the background check, and the removal of a share's interfaces.
+
+The hook's client is a static program, so that hosts need no Python. It is kept in the driver's folder under the digest of its content. An installed driver brings the program along; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods
+may be started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put.
+"""
 
 import dataclasses
+import functools
+import hashlib
 import logging
+import os
 import pathlib
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from drakit.core import advanced, edits, errors, records
@@ -13,8 +22,93 @@ from drakit.core import driver as drivers
 from drakit.devices.nic import port, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, hook_client, outcomes, protocol, server
+from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, server
 from drakit.devices.nic.passthrough import identity, whole_attacher, whole_interface
+
+FOLDER = "hook"
+_PREFIX = "attach-"
+BUNDLED = pathlib.Path(__file__).with_name("client")
+BUILD = pathlib.Path(__file__).parents[4] / "attach" / "build"
+_MODE = 0o700
+_BUILD_SECONDS = 60
+_TRIAL_SECONDS = 10
+_KEPT_SECONDS = 86400.0
+
+
+@functools.cache
+def program() -> bytes:
+    """The client, compiled once a process where it was not brought along; raises HardwareError that says what to install."""
+    if BUNDLED.exists():
+        return BUNDLED.read_bytes()
+    if not BUILD.exists():
+        raise errors.HardwareError("attach client", "it is not part of this installation; use the driver's image or a checkout")
+    with tempfile.TemporaryDirectory(prefix="drakit-attach-") as folder:
+        out = pathlib.Path(folder) / "attach"
+        built = subprocess.run([BUILD, out], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+        if built.returncode:
+            raise errors.HardwareError("attach client", f"it cannot be compiled: {' '.join(built.stderr.split())[-512:]}")
+        return out.read_bytes()
+
+
+class Copies:
+    """The copies in one driver's home."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        self._folder = home / FOLDER
+
+    def path(self, name: str) -> pathlib.Path:
+        """Where the copy of this name is on the host; the driver sees the same paths."""
+        return self._folder / name
+
+    def has(self, name: str) -> bool:
+        """Whether a copy of this name can be run."""
+        return name.startswith(_PREFIX) and "/" not in name and os.access(self.path(name), os.X_OK)
+
+    def ensure(self) -> str:
+        """The name of this version's copy, which is there when this returns; raises HardwareError."""
+        content = program()
+        name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()[:16]}"
+        path = self.path(name)
+        try:
+            if not path.exists() or path.read_bytes() != content:
+                self._put(path, content)
+        except OSError as error:
+            raise errors.HardwareError("attach client", f"{path}: {error.strerror or error}") from error
+        return name
+
+    def try_out(self, name: str) -> None:
+        """Run a copy; raises HardwareError where the host could not."""
+        path = self.path(name)
+        if os.statvfs(path).f_flag & os.ST_NOEXEC:
+            raise errors.HardwareError(
+                "attach client", f"{path} is on a file system mounted noexec; mount it exec, or move node.plugins_dir"
+            )
+        try:
+            subprocess.run([path, "--check"], timeout=_TRIAL_SECONDS, check=True, capture_output=True, env={})
+        except (OSError, subprocess.SubprocessError) as error:
+            raise errors.HardwareError("attach client", f"{path} cannot be run: {error}") from error
+
+    def sweep(self, used: Collection[str]) -> None:
+        """Remove copies that no prepared claim names and that are older than a day."""
+        for path in self._folder.glob(f"{_PREFIX}*"):
+            if path.name not in used and time.time() - path.stat().st_mtime > _KEPT_SECONDS:
+                path.unlink(missing_ok=True)
+
+    def _put(self, path: pathlib.Path, content: bytes) -> None:
+        """Write the copy beside and rename it: a program that is being run cannot be written to."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, fresh = tempfile.mkstemp(dir=self._folder, prefix=".attach-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            pathlib.Path(fresh).chmod(_MODE)
+            pathlib.Path(fresh).rename(path)
+        except OSError:
+            pathlib.Path(fresh).unlink(missing_ok=True)
+            raise
+
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
@@ -40,11 +134,11 @@ class Service:
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: attacher.Sandboxes, *, node: str) -> None:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
-        self._copies = hook_client.Copies(home)
+        self._copies = Copies(home)
         self._attacher: attacher.Attacher | None = None
         self._whole_attacher: whole_attacher.WholeAttacher | None = None
         self._context: contexts.DriverContext | None = None
-        self._calls = outcomes.Calls()
+        self._calls = server.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
         self._collector: attachment_gc.AttachmentCollector | None = None
@@ -68,7 +162,7 @@ class Service:
     def hook(self, name: str, grant: Grant) -> edits.Hook:
         """The hook of a grant: which program to call, and for what."""
         socket = str(self._home / SOCKET)
-        of = (grant.claim.uid, grant.device.name, grant.share_id or protocol.NO_SHARE)
+        of = (grant.claim.uid, grant.device.name, grant.share_id or server.NO_SHARE)
         return edits.Hook(
             name=edits.HookName.CREATE_RUNTIME,
             path=str(self._copies.path(name)),
@@ -94,7 +188,7 @@ class Service:
         self._server.start()
         self._collector.start()
 
-    def _attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def _attach(self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
         began = time.monotonic()
         grant = None if self._context is None else self._context.grant(request.claim, request.device, request.share_id)
@@ -102,12 +196,12 @@ class Service:
         try:
             self._attach_granted(request, grant, descriptor, is_waited_for)
         except Exception as error:
-            reason, seconds = outcomes.reason_of(error), time.monotonic() - began
+            reason, seconds = server.reason_of(error), time.monotonic() - began
             self._calls.refused(reason, seconds)
             asked = {"claim_uid": request.claim, "device": request.device, "share_id": request.share_id, "container": request.container}
             outcome = {"duration_ms": round(seconds * 1000, 1), "reason": reason.value, "error": str(error)}
             _log.warning("attach refused", extra=attacher.log_keys(grant, request, **asked, **outcome))
-            if grant is not None and isinstance(error, outcomes.RefusedError | errors.DrakitError):
+            if grant is not None and isinstance(error, server.RefusedError | errors.DrakitError):
                 self.callbacks.failed(grant, pod, str(error))
             raise
         else:
@@ -121,12 +215,12 @@ class Service:
         """What became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 
-    def _attach_granted(self, request: protocol.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def _attach_granted(self, request: server.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """A share, or a whole interface, as the grant says."""
         if grant is not None and whole_interface.is_whole(grant.device) and self._whole_attacher is not None:
             if self._kernel.is_host(descriptor):
-                raise outcomes.RefusedError(
-                    "the pod uses the host's network (hostNetwork), where the interface is already", outcomes.Reason.HOST_NETWORK
+                raise server.RefusedError(
+                    "the pod uses the host's network (hostNetwork), where the interface is already", server.Reason.HOST_NETWORK
                 )
             self._whole_attacher.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
@@ -173,5 +267,5 @@ class Service:
 
     def _delete_marked(self, share_id: str) -> None:
         for nsid, link in self._kernel.marked():
-            if attachment_plan.share_of(link.alias) == share_id:
+            if sandboxes.share_of(link.alias) == share_id:
                 self._kernel.delete(nsid, link)

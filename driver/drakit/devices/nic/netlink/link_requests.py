@@ -1,18 +1,75 @@
-"""rtnetlink requests for one interface: the link itself, its addresses, routes, rules and neighbours.
+"""Requests for one interface: the link itself, its addresses, routes, rules and neighbours by rtnetlink, and its sysctls.
 
 Each request is idempotent: what already exists as wanted is success, and what exists otherwise and is not ours is refused. Layouts: linux/if_addr.h,
 linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
+
+Sysctls are written in another network namespace. /proc/sys/net shows the namespace of whoever looks, so a thread of its own goes there and ends. Container runtimes mount /proc/sys read-only for all
+but privileged containers; then the thread leaves the mount namespace too and makes its own view writable, which takes CAP_SYS_ADMIN and changes
+nothing for others. Raises OSError.
 """
 
+import concurrent.futures
+import ctypes
 import errno
 import ipaddress
+import os
+import pathlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
-from drakit.devices.nic.netlink import netns_ids, rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
+
+_NET = pathlib.Path("/proc/sys/net")
+_ROOT = b"/proc/sys"
+_CLONE_NEWNS = 0x00020000
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
+
+
+def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
+    """Write values by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
+    if wanted:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(_write_inside, descriptor, interface, wanted).result()
+
+
+def _write_inside(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
+    """Must be called in a thread that ends afterwards: it stays in the namespace."""
+    rtnetlink.enter(descriptor)
+    try:
+        _write_all(interface, wanted)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        _make_writable()
+        _write_all(interface, wanted)
+
+
+def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
+    for name, value in wanted.items():
+        (_NET / _path(name, interface)).write_text(f"{value}\n", "ascii")
+
+
+def _path(name: str, interface: str) -> str:
+    """Return the file of a sysctl below /proc/sys/net: ``ipv4/conf/net1/arp_ignore``."""
+    family, _, leaf = name.partition(".")
+    return f"{family}/conf/{interface}/{leaf}"
+
+
+def _make_writable() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.unshare(_CLONE_NEWNS), "unshare")
+    _checked(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
+    _checked(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
+
+
+def _checked(result: int, call: str) -> None:
+    if result:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{call}: {os.strerror(code)}")
+
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWADDR, _GETADDR = 20, 22
@@ -83,7 +140,7 @@ def links(sock: rtnetlink.Socket, number: int | None = None, *, kind: str = "") 
 
     A namespace that is gone has no links.
     """
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + (b"" if number is None else netns_ids.target(number))
+    body = _IFINFO.pack(0, 0, 0, 0, 0) + (b"" if number is None else rtnetlink.in_namespace(number))
     body += rtnetlink.pack(_IFLA_LINKINFO, rtnetlink.text(_INFO_KIND, kind)) if kind else b""
     return tuple(map(Link, sock.dump(_GETLINK, body)))
 
@@ -119,7 +176,7 @@ def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = ""
 def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> None:
     """Delete a link, in the namespace of this number where one is given; a link that is gone is success."""
     try:
-        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + (b"" if number is None else netns_ids.target(number)))
+        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + (b"" if number is None else rtnetlink.in_namespace(number)))
     except OSError as error:
         gone = {errno.ENODEV} if number is None else {errno.ENODEV, errno.EINVAL}  # EINVAL: the namespace has gone with its number.
         if error.errno not in gone:

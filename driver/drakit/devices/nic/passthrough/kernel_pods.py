@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from drakit.core import errors
 from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import link_requests, netns_ids, rtnetlink, sysctls
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import host_routes, identity, locator
 
 _NAMED = pathlib.Path("/run/netns")
@@ -46,7 +46,7 @@ class KernelPods:
             link = _existing(sock, wanted.name)
             _set_figures(sock, link, wanted)
             with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
-                sysctls.write(descriptor, wanted.name, wanted.sysctls)
+                link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 
@@ -92,9 +92,9 @@ class KernelPods:
     def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
         with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
-                return locator.locate(host, whole, netns_ids.NONE)
+                return locator.locate(host, whole, rtnetlink.NO_NSID)
             descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
-            where = locator.locate(host, whole, netns_ids.number_of(host.sock, descriptor))
+            where = locator.locate(host, whole, rtnetlink.nsid_of(host.sock, descriptor))
             cookie = stack.enter_context(self._sock_in(descriptor)).cookie
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
             return pod_interfaces.Location.HERE if where is pod_interfaces.Location.GONE and is_recorded else where
@@ -113,7 +113,9 @@ class KernelPods:
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
     ) -> None:
         with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            there = locator.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(whole, target, wanted)
+            there = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
+                whole, target, wanted
+            )
             if there is None:
                 self._move(host, whole, target, wanted.name)
             name = wanted.name if there is None else there.name
@@ -191,7 +193,7 @@ class KernelPods:
             with contextlib.ExitStack() as stack:
                 try:
                     descriptor = stack.enter_context(rtnetlink.opened(namespace))
-                    if netns_ids.number_of(host.sock, descriptor) != nsid:
+                    if rtnetlink.nsid_of(host.sock, descriptor) != nsid:
                         continue
                     sock = stack.enter_context(self._sock_in(descriptor))
                 except OSError:
@@ -246,7 +248,7 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
     with rtnetlink.Socket.open(host.descriptor) as sock:
         for namespace in _others():
             with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
-                netns_ids.assign(sock, descriptor)
+                rtnetlink.assign_nsid(sock, descriptor)
     return locator.upper_links(host, ifindex)
 
 

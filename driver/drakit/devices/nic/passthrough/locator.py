@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 
 from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import link_requests, netns_ids, rtnetlink
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import identity
 
 _BUSES = pathlib.Path("/sys/bus")
@@ -47,7 +47,7 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
     """The interface in the namespace of this number."""
     links = link_requests.links(host.sock, nsid)
-    own = netns_ids.number_of(host.sock, host.descriptor)
+    own = rtnetlink.nsid_of(host.sock, host.descriptor)
 
     def seen(link: link_requests.Link) -> identity.Identity:
         if link.other_nsid is None:
@@ -59,8 +59,8 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
     """The interface in any namespace but the host's."""
-    own = netns_ids.number_of(host.sock, host.descriptor)
-    for nsid in netns_ids.numbers(host.sock):
+    own = rtnetlink.nsid_of(host.sock, host.descriptor)
+    for nsid in rtnetlink.nsids(host.sock):
         link = find(host, whole, nsid) if nsid != own else None
         if link is not None:
             return Place(nsid=nsid, link=link)
@@ -69,10 +69,10 @@ def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
 
 def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     """Return the links of all other namespaces that sit on a link of the host's, such as a macvlan child that a pod made."""
-    places = [Place(nsid=nsid, link=link) for nsid in netns_ids.numbers(host.sock) for link in link_requests.links(host.sock, nsid)]
+    places = [Place(nsid=nsid, link=link) for nsid in rtnetlink.nsids(host.sock) for link in link_requests.links(host.sock, nsid)]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
-    own = netns_ids.number_of(host.sock, host.descriptor)
-    if own == netns_ids.NONE:
+    own = rtnetlink.nsid_of(host.sock, host.descriptor)
+    if own == rtnetlink.NO_NSID:
         return ()
     uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
     return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)

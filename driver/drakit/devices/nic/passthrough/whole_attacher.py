@@ -17,7 +17,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, outcomes, protocol
+from drakit.devices.nic.attach import attacher, server
 from drakit.devices.nic.passthrough import identity, whole_interface
 
 _NOTE = "whole"
@@ -30,7 +30,7 @@ Grant = drivers.Grant[object]
 class _Call:
     """One call for the interface, with the sandbox open."""
 
-    request: protocol.Request
+    request: server.Request
     grant: whole_interface.Grant
     sandbox: pod_interfaces.InterfaceRef
     sandbox_id: address_leases.SandboxId
@@ -52,7 +52,7 @@ class WholeAttacher:
         self._whole, self._kernel, self._context = whole, kernel, context
         self._leases = address_leases.AddressLeases(context, node=node, known=known)
 
-    def attach(self, request: protocol.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
         locks = (*grant.device.lock_names, *address_leases.locks_for(_config(grant)))
         with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
@@ -64,12 +64,12 @@ class WholeAttacher:
             except Exception as error:
                 left = "" if call.placement.is_attached else self._undo(call)
                 if left:
-                    raise outcomes.RefusedError(f"{error}; {left}", outcomes.reason_of(error)) from error
+                    raise server.RefusedError(f"{error}; {left}", server.reason_of(error)) from error
                 raise
             _log.info("interface moved into pod", extra=_keys(call))
 
     def _begun(
-        self, request: protocol.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, sandbox_id: address_leases.SandboxId
+        self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, sandbox_id: address_leases.SandboxId
     ) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
 
@@ -116,15 +116,15 @@ class WholeAttacher:
             _log.warning("pod rules not removed", extra=_keys(call, error=str(error)))
         return ""
 
-    def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> Grant:
+    def _wanted(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
         current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
-            raise outcomes.RefusedError(
+            raise server.RefusedError(
                 f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is",
-                outcomes.Reason.NOT_PREPARED,
+                server.Reason.NOT_PREPARED,
             )
         if not is_waited_for():
-            raise outcomes.RefusedError("the container runtime no longer waits for the interface", outcomes.Reason.TOO_LATE)
+            raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return current
 
 
@@ -141,13 +141,13 @@ def _check_free(grant: Grant, where: pod_interfaces.Location) -> None:
     """Raise RefusedError, HardwareError where the interface cannot be moved from the host."""
     if where is pod_interfaces.Location.ELSEWHERE:
         reason = f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
-        raise outcomes.RefusedError(reason, outcomes.Reason.IN_ANOTHER_POD)
+        raise server.RefusedError(reason, server.Reason.IN_ANOTHER_POD)
     if where is pod_interfaces.Location.RETURNING:
         reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
         raise errors.HardwareError("attach", reason)
     if where is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
-        raise outcomes.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", outcomes.Reason.INTERFACE_GONE)
+        raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)
 
 
 def _config(grant: Grant) -> config.NicConfig:

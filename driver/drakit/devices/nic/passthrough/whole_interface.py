@@ -18,7 +18,7 @@ from drakit.core import edits, errors, records
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.discovery import attributes, hardware, offers
+from drakit.devices.nic.discovery import offers, read_interface
 from drakit.devices.nic.passthrough import host_routes, identity, sriov
 
 _KEY = "whole"
@@ -54,7 +54,7 @@ class Intent:
 
 def is_whole(device: devices.Device) -> bool:
     """Return whether a device is the exclusive form of an interface."""
-    return device.attributes.get(attributes.FORM) == attributes.WHOLE
+    return device.attributes.get(offers.FORM) == offers.WHOLE
 
 
 def base_name(device: devices.Device) -> str:
@@ -144,7 +144,7 @@ class Whole:
         return drivers.Prepared(
             edits=edits.Edits(
                 env=_variables(grant, planned, name),
-                device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
+                device_nodes=read_interface.rdma_nodes_of(pci.rdma_device) if pci else (),
                 net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),
@@ -263,7 +263,7 @@ def _variables(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
 def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
     """Return the interface as it was published, where its intent is lost: its addresses are unknown."""
     mtu = device.attributes.get("mtu")
-    name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
+    name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))
     return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
 
 

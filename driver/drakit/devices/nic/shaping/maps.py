@@ -20,7 +20,7 @@ from typing import Self
 
 from drakit.devices.nic import port
 from drakit.devices.nic.netlink import bpf
-from drakit.devices.nic.shaping import class_numbers, htb
+from drakit.devices.nic.shaping import htb
 
 ENTRIES = 65536
 NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")
@@ -49,7 +49,7 @@ class Maps:
     def __init__(self, found: Mapping[str, int]) -> None:
         self._found = dict(found)
         self.verified: set[int] = set()
-        self._members: class_numbers.NumberPool | None = None
+        self._members: htb.NumberPool | None = None
 
     @classmethod
     def complete(cls, found: Mapping[str, int]) -> Self:
@@ -156,13 +156,13 @@ class Maps:
         if share is not None:
             self._enter(share, macs)
 
-    def member_numbers(self) -> class_numbers.NumberPool:
+    def member_numbers(self) -> htb.NumberPool:
         """The class numbers that members have, read from the map once; updated by ``add_member`` and ``remove_member``."""
         return self.reload_member_numbers() if self._members is None else self._members
 
-    def reload_member_numbers(self) -> class_numbers.NumberPool:
+    def reload_member_numbers(self) -> htb.NumberPool:
         """Return the same, read again."""
-        self._members = class_numbers.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
+        self._members = htb.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
         return self._members
 
     def route(self, mac: str) -> int | None:

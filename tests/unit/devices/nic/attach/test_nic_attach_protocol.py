@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drakit.devices.nic.attach import protocol
+from drakit.devices.nic.attach import server
 
 UID = "00000000-0000-4000-8000-000000000001"
 SHARE = "00000000-0000-4000-8000-000000000002"
@@ -19,13 +19,13 @@ def message(**changes: str) -> bytes:
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
-    found = protocol.decode(message())
+    found = server.decode(message())
     assert (found.claim, found.device, found.share_id) == (UID, "nic0", SHARE)
     assert (found.container, found.sandbox, found.pod) == ("container-1", "sandbox-1", UID)
 
 
 def test_a_device_given_whole_has_no_share_and_some_runtimes_tell_of_no_sandbox() -> None:
-    found = protocol.decode(message(_3="-", _5="", _6=""))
+    found = server.decode(message(_3="-", _5="", _6=""))
     assert (found.share_id, found.sandbox, found.pod) == (None, "", "")
 
 
@@ -53,27 +53,27 @@ def test_a_device_given_whole_has_no_share_and_some_runtimes_tell_of_no_sandbox(
     ids=repr,
 )
 def test_what_is_no_request_is_refused(wrong: bytes) -> None:
-    with pytest.raises(protocol.MalformedError):
-        protocol.decode(wrong)
+    with pytest.raises(server.MalformedError):
+        server.decode(wrong)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: f"attach 1\n{text}".encode(errors="replace")))
 def test_any_bytes_are_a_request_or_refused(content: bytes) -> None:
     try:
-        found = protocol.decode(content)
-    except protocol.MalformedError:
+        found = server.decode(content)
+    except server.MalformedError:
         return
     assert found.container
 
 
 @given(st.text())
 def test_a_refusal_is_one_line_within_its_bound(sentence: str) -> None:
-    answer = protocol.refusal(sentence)
+    answer = server.refusal(sentence)
     assert answer.startswith(b"no ")
-    assert len(answer) <= protocol.ANSWER_MAX
+    assert len(answer) <= server.ANSWER_MAX
     assert b"\n" not in answer
     assert answer.decode(errors="ignore").isprintable()
 
 
 def test_a_refusal_shows_control_characters_as_escapes() -> None:
-    assert protocol.refusal("no \x1b[31mred\u202e") == rb"no no \u001b[31mred\u202e"
+    assert server.refusal("no \x1b[31mred\u202e") == rb"no no \u001b[31mred\u202e"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic.attach import outcomes, protocol, server
+from drakit.devices.nic.attach import server
 
 pytestmark = pytest.mark.root
 
@@ -27,13 +27,13 @@ class Attaching:
     """What is asked is noted; ``then`` is run for each call."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[protocol.Request, str]] = []
+        self.asked: list[tuple[server.Request, str]] = []
         self.then: Callable[[Callable[[], bool]], None] = lambda _: None
         self.most = 0
         self._now = 0
         self._lock = threading.Lock()
 
-    def __call__(self, request: protocol.Request, descriptor: int, is_waiting: Callable[[], bool]) -> None:
+    def __call__(self, request: server.Request, descriptor: int, is_waiting: Callable[[], bool]) -> None:
         with self._lock:
             self.asked.append((request, str(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink())))
             self._now += 1
@@ -95,7 +95,7 @@ def until(holds: Callable[[], bool]) -> None:
 def test_a_request_is_passed_on_with_its_namespace_and_answered(path: pathlib.Path) -> None:
     attaching = Attaching()
     with serving(path, attaching):
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
     ((request, namespace),) = attaching.asked
     assert request.share_id == SHARE
     assert namespace == str(pathlib.Path("/proc/self/ns/net").readlink())
@@ -114,7 +114,7 @@ def test_what_is_no_request_is_refused_and_no_descriptor_kept(path: pathlib.Path
         before = descriptors()
         assert say(path, content, given)[:3] in {b"no ", b""}
         until(lambda: descriptors() <= before)
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
     assert len(attaching.asked) == 1
 
 
@@ -143,7 +143,7 @@ def test_another_user_gets_no_answer(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "error, answer",
     [
-        (outcomes.RefusedError("not this one"), b"no not this one"),
+        (server.RefusedError("not this one"), b"no not this one"),
         (errors.HardwareError("RTM_NEWLINK", "no memory"), b"no RTM_NEWLINK: no memory"),
         (ZeroDivisionError("secret"), b"no the NIC driver failed by a bug of its own; its log says more"),
     ],
@@ -161,7 +161,7 @@ def test_why_not_is_told_and_bugs_are_not_explained_to_users(path: pathlib.Path,
 
 def test_a_client_that_says_nothing_is_left_and_others_are_served_meanwhile(path: pathlib.Path) -> None:
     with serving(path, Attaching()), connected(path) as silent:
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
         assert silent.recv(10) == b""
 
 
@@ -195,7 +195,7 @@ def test_only_so_many_calls_run_at_a_time_and_all_are_answered(path: pathlib.Pat
             thread.start()
         for thread in threads:
             thread.join(SECONDS)
-    assert answers == [protocol.OK] * (3 * server.CALLS_MAX)
+    assert answers == [server.OK] * (3 * server.CALLS_MAX)
     assert attaching.most <= server.CALLS_MAX
 
 
@@ -204,17 +204,17 @@ def test_a_new_instance_takes_the_socket_over_and_the_old_one_s_end_leaves_it(pa
     with contextlib.ExitStack() as both:
         first = both.enter_context(contextlib.ExitStack())
         first.enter_context(serving(path, old))
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
         both.enter_context(serving(path, new))
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
         first.close()
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
     assert (len(old.asked), len(new.asked)) == (1, 2)
 
 
 def is_served(path: pathlib.Path) -> bool:
     with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
-        return say(path, GOOD) == protocol.OK
+        return say(path, GOOD) == server.OK
     return False
 
 
@@ -222,7 +222,7 @@ def test_an_instance_whose_successor_died_takes_the_socket_back(path: pathlib.Pa
     old, new = Attaching(), Attaching()
     with serving(path, old):
         with serving(path, new):
-            assert say(path, GOOD) == protocol.OK
+            assert say(path, GOOD) == server.OK
         until(lambda: is_served(path))
         path.unlink()
         until(lambda: is_served(path))
@@ -233,7 +233,7 @@ def test_who_only_looks_whether_somebody_listens_is_not_answered(path: pathlib.P
     with serving(path, Attaching()):
         for _ in range(3):
             connected(path).close()
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
     assert not caplog.records
 
 
@@ -251,7 +251,7 @@ def test_a_stop_waits_for_the_call_at_hand(path: pathlib.Path) -> None:
         caller.start()
         assert reached.wait(SECONDS)
     caller.join(SECONDS)
-    assert answers == [protocol.OK]
+    assert answers == [server.OK]
 
 
 def test_a_stopped_server_leaves_no_descriptor_and_nobody_behind_the_socket(path: pathlib.Path) -> None:
@@ -267,7 +267,7 @@ def test_what_a_crash_left_is_in_nobody_s_way(path: pathlib.Path) -> None:
     path.write_text("not a socket")
     path.with_name(f"{path.name}.new").write_text("left")
     with serving(path, Attaching()):
-        assert say(path, GOOD) == protocol.OK
+        assert say(path, GOOD) == server.OK
 
 
 def test_a_path_too_long_for_a_socket_is_refused_by_the_setting(path: pathlib.Path) -> None:

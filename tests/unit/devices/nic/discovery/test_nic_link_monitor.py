@@ -10,11 +10,11 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, device, driver, names, quantity, records
 from drakit.core import context as contexts
 from drakit.devices import machines
-from drakit.devices.nic import config, port, reporting, settings
+from drakit.devices.nic import background, config, port, reporting, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attachment_plan
-from drakit.devices.nic.discovery import link_monitor, offers
+from drakit.devices.nic.attach import sandboxes
+from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
 from drakit.testing import fake_context
 
@@ -46,7 +46,7 @@ class Town:
         self.context = fake_context.FakeContext(folder)
         self.health = reporting.DeviceHealth(self.context)
         self.reporter = reporting.StatusReporter(self.machine, self.context, node="node-1")
-        self.monitor = link_monitor.LinkMonitor(
+        self.monitor = background.LinkMonitor(
             self.machine,
             self.context,
             survey=self.driver.survey,
@@ -70,10 +70,10 @@ class Town:
         return self.context.put(cast("fake_context.Grant", grant))
 
     def attach(self, grant: fake_context.Grant, cookie: int = 7) -> None:
-        noted = attachment_plan.Attachment(
+        noted = sandboxes.Attachment(
             cookie=cookie, nsid=1, sandbox=f"s{cookie}", pod=f"pod-{cookie}", name="net1", mac=f"02:aa:00:00:00:{cookie:02x}"
         )
-        self.context.set_state(grant, noted.key, attachment_plan.to_record(noted))
+        self.context.set_state(grant, noted.key, sandboxes.to_record(noted))
         sandbox_id = address_leases.SandboxId(cookie=cookie, pod=noted.pod)
         self.context.set_state(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 

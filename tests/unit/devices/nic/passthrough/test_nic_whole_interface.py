@@ -13,7 +13,7 @@ from drakit.devices import machines
 from drakit.devices.nic import config, pod_interfaces, port, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import ip_pools
-from drakit.devices.nic.discovery import attributes, offers
+from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.passthrough import host_routes, identity, sriov, whole_interface
 
@@ -87,7 +87,7 @@ def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
         assert offered.by_name()[name].consumes == draw
         assert offered.by_name()[name].lock_names == (NIC,)
     assert devices.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
-    assert offered.by_name()[WHOLE].attributes[attributes.FORM] == "whole"
+    assert offered.by_name()[WHOLE].attributes[offers.FORM] == "whole"
     assert offered.by_name()["pci-0000-4b-00-0"].consumes == (), "eth2 is not to be given whole"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import errors, records
 from drakit.devices.nic import port
-from drakit.devices.nic.shaping import class_numbers, htb
+from drakit.devices.nic.shaping import htb
 
 
 def share(name: str, minor: int) -> port.Share:
@@ -18,7 +18,7 @@ class Node:
 
     def __init__(self, installed: Iterable[port.Share] = (), intents: Iterable[records.Record] = ()) -> None:
         self.installed, self.intents = list(installed), list(intents)
-        self.numbers = class_numbers.ShareNumbers()
+        self.numbers = htb.ShareNumbers()
         self.snapshots = self.probes = 0
 
     def choose(self, name: str) -> int:
@@ -31,7 +31,7 @@ class Node:
         self.installed.append(share(name, minor))
         return minor
 
-    def snapshot(self) -> class_numbers.Snapshot:
+    def snapshot(self) -> htb.Snapshot:
         self.snapshots += 1
         return tuple(self.installed), tuple(self.intents)
 
@@ -109,7 +109,7 @@ def test_when_all_numbers_are_given_the_claim_has_to_wait() -> None:
 
 @pytest.mark.parametrize("taken", [(), (0x100,), (0x100, 0x101, 0x103)])
 def test_the_lowest_number_that_is_free_is_given(taken: Sequence[int]) -> None:
-    numbers = class_numbers.NumberPool(range(0x100, 0x105), taken)
+    numbers = htb.NumberPool(range(0x100, 0x105), taken)
     free = sorted(set(range(0x100, 0x105)) - set(taken))
     assert numbers.lowest() == free[0]
     for number in free:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from drakit.devices.nic import port
-from drakit.devices.nic.shaping import class_numbers, htb, tc_messages
+from drakit.devices.nic.shaping import htb, tc_messages
 
 GIGA = 10**9
 NIC = "02:00:00:00:00:20"
@@ -139,9 +139,9 @@ def test_class_numbers_never_meet_and_run_out_politely() -> None:
     kinds = [{htb.ROOT, htb.HOST, htb.STRAY, htb.DEFAULT}, {htb.MAJOR}, set(htb.SHARES), set(htb.MEMBERS)]
     assert len(set.union(*kinds)) == sum(map(len, kinds))
     assert max(htb.MEMBERS) < 0xFFFF
-    assert class_numbers.NumberPool(htb.SHARES).lowest() == 0x100
-    assert class_numbers.NumberPool(htb.SHARES, {0x100, 0x102}).lowest() == 0x101
-    assert all(class_numbers.NumberPool(kind, kind).lowest() is None for kind in (htb.SHARES, htb.MEMBERS))
+    assert htb.NumberPool(htb.SHARES).lowest() == 0x100
+    assert htb.NumberPool(htb.SHARES, {0x100, 0x102}).lowest() == 0x101
+    assert all(htb.NumberPool(kind, kind).lowest() is None for kind in (htb.SHARES, htb.MEMBERS))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -150,7 +150,7 @@ def test_a_thousand_shares_that_came_and_went_leave_nothing(seed: int) -> None:
     empty = htb.classes_for(UPLINK, [], [])
     state = dict(empty)
     live: list[port.Share] = []
-    numbers = class_numbers.NumberPool(htb.SHARES)
+    numbers = htb.NumberPool(htb.SHARES)
     turns = [True] * 1000 + [False] * 1000
     chance.shuffle(turns)
     for comes in [*turns, *[False] * 1000]:

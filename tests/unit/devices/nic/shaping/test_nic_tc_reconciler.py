@@ -14,13 +14,12 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, kernel_port, port
+from drakit.devices.nic import background, config, kernel_port, port
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
-from drakit.devices.nic.shaping import tc_reconciler
 from drakit.testing import fake_context
 from fakes import netns
 
@@ -38,8 +37,8 @@ class Node:
     context: fake_context.FakeContext
     intents: list[records.Record]
 
-    def reconciler(self) -> tc_reconciler.TcReconciler:
-        return tc_reconciler.TcReconciler(
+    def reconciler(self) -> background.TcReconciler:
+        return background.TcReconciler(
             self.machine, self.context, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
         )
 
@@ -130,9 +129,7 @@ def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> Non
         surveys.append(node.driver.survey())
         return surveys[-1]
 
-    reconciler = tc_reconciler.TcReconciler(
-        node.machine, node.context, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents
-    )
+    reconciler = background.TcReconciler(node.machine, node.context, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
     reconciler.reconcile()
     assert len(surveys) == 2
     reconciler.reconcile()
