@@ -24,12 +24,12 @@ class Mount:
 
 
 def read() -> str:
-    """The file's text; raises OSError."""
+    """Return the file's text; raises OSError."""
     return FILE.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def parse(text: str) -> Iterator[Mount]:
-    """The mounts in the file's order: a later one hides an earlier one at the same point."""
+    """Yield the mounts in the file's order: a later one hides an earlier one at the same point."""
     for fields in (line.split(" ") for line in text.split("\n") if line):
         end = fields.index("-", _TAGS)
         yield Mount(

@@ -1,6 +1,6 @@
-"""The device families by name, and how the driver of each is made.
+"""The device families by name, and how their drivers are built.
 
-A family is imported when it is asked for, so that the library of one need not be installed to run another.
+A family is imported on first use, so that a node needs only the libraries of its families.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ def no_intents(_: names.ClaimUid | None = None) -> Iterable[records.Record]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a driver is to be.
+    """The parameters of a new driver.
 
     ``node`` is the node's name, ``driver_name`` replaces the family's own, ``machine`` takes the place of real hardware. ``intents`` gives the
     intents of all grants this driver's journal knows, so that it can tell what it made from what others made. ``netns`` (a network namespace's name)
@@ -39,21 +39,21 @@ class Order:
 
 
 def build(family: str, order: Order) -> drivers.Driver[Any]:
-    """The driver of a family; raises SettingsError for an unknown family or machine, HardwareError when the hardware cannot be opened."""
+    """Return the driver of a family; raises SettingsError for an unknown family or machine, HardwareError when the hardware cannot be opened."""
     if family not in FAMILIES:
         raise errors.SettingsError(f"no device family {family!r}; known are {', '.join(FAMILIES)}", key="family")
     return FAMILIES[family](order)
 
 
 def has_gpu_driver(kernel_root: pathlib.Path) -> bool:
-    """Whether NVIDIA's kernel driver is loaded on this machine, so that real GPUs can be served without being asked for."""
-    from drakit.devices.gpu import host  # noqa: PLC0415 - a family is imported when it is asked for
+    """Return whether NVIDIA's kernel driver is loaded on this machine, so that real GPUs are served by default."""
+    from drakit.devices.gpu import host  # noqa: PLC0415 - a family is imported on first use
 
     return host.Host(kernel_root).has_driver()
 
 
 def _gpu(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.gpu import assembly, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.gpu import assembly, settings  # noqa: PLC0415 - a family is imported on first use
 
     options = order.options or settings.GpuSettings()
     if not isinstance(options, settings.GpuSettings):
@@ -62,7 +62,7 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.nic import driver, kernel_port, port, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.nic import driver, kernel_port, port, settings  # noqa: PLC0415 - a family is imported on first use
     from drakit.devices.nic.attach import sandboxes, service  # noqa: PLC0415
     from drakit.devices.nic.mock import mock_port  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def _nic(order: Order) -> drivers.Driver[Any]:
 
 
 def _tpu(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.tpu import driver, mock  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.tpu import driver, mock  # noqa: PLC0415 - a family is imported on first use
 
     if order.machine is None:
         raise errors.SettingsError(_TPU_MOCK_ONLY, key="mock.machine")
@@ -94,13 +94,13 @@ def _tpu(order: Order) -> drivers.Driver[Any]:
 
 
 def _tpu_pools(order: Order) -> Sequence[inventory.ClusterPool]:
-    from drakit.devices.tpu import offer  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.tpu import offer  # noqa: PLC0415 - a family is imported on first use
 
     return offer.of(_tpu_pool(order))
 
 
 def _tpu_pool(order: Order) -> "machine.NodePool":
-    from drakit.devices.tpu import machine  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.tpu import machine  # noqa: PLC0415 - a family is imported on first use
 
     options = order.options or machine.TpuSettings()
     if not isinstance(options, machine.TpuSettings):
@@ -118,24 +118,24 @@ KEYS: Mapping[str, str] = {"gpu": "gpus", "nic": "nics", "tpu": "tpus"}
 
 
 def opaque_rules(family: str) -> config.Rules:
-    """What a family takes as opaque parameters; needs neither its hardware nor its library. ``family`` is one of ``FAMILIES``."""
+    """Return what a family takes as opaque parameters; needs neither its hardware nor its library. ``family`` is one of ``FAMILIES``."""
     return _RULES[family]()
 
 
 def _gpu_rules() -> config.Rules:
-    from drakit.devices.gpu import config as gpu  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.gpu import config as gpu  # noqa: PLC0415 - a family is imported on first use
 
     return gpu.rules()
 
 
 def _nic_rules() -> config.Rules:
-    from drakit.devices.nic import config as nic  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.nic import config as nic  # noqa: PLC0415 - a family is imported on first use
 
     return nic.rules()
 
 
 def _tpu_rules() -> config.Rules:
-    from drakit.devices.tpu import driver  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.tpu import driver  # noqa: PLC0415 - a family is imported on first use
 
     return config.Rules(types=driver.TpuDriver.config_types)
 
@@ -146,7 +146,7 @@ CLUSTER_FAMILIES: Mapping[str, Callable[[Order], Sequence[inventory.ClusterPool]
 
 
 def cluster_pools(family: str, order: Order) -> Sequence[inventory.ClusterPool]:
-    """What a publisher of the whole cluster offers for a family; raises SettingsError for a family whose devices each belong to one node."""
+    """Return what a publisher of the whole cluster offers for a family; raises SettingsError for a family whose devices each belong to one node."""
     if family not in CLUSTER_FAMILIES:
         known = ", ".join(CLUSTER_FAMILIES)
         raise errors.SettingsError(f"{family!r} has no devices of several nodes; families that have: {known}", key="family")

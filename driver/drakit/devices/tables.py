@@ -1,4 +1,4 @@
-"""Strict reading of nested plain values (YAML, JSON): every field is asked for by name and type, and what nobody asked for is an error.
+"""Strict reading of nested plain values (YAML, JSON): every field is read by name and type, and an unread field is an error.
 
 Used for mock machines and for their state. Errors are SettingsError with the path of the field, such as
 ``dgx-a100-40gb: gpus.boards[3].pciBusID``.
@@ -16,7 +16,7 @@ _WORDS: Mapping[type, str] = {str: "text", int: "a whole number", bool: "true or
 
 
 class Table:
-    """A mapping being read; ``path`` says where it stands. ``close`` refuses fields that were not read."""
+    """A mapping; ``path`` is its place in the document. ``close`` raises SettingsError for fields that were not read."""
 
     def __init__(self, values: object, path: str) -> None:
         if not isinstance(values, Mapping):
@@ -28,45 +28,45 @@ class Table:
         return field in self._values
 
     def text(self, field: str) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         value = self._take(field, str)
         if not value:
             raise errors.SettingsError("must not be empty", key=self.at(field))
         return value
 
     def maybe_empty(self, field: str) -> str:
-        """A text that may be empty."""
+        """Return a text that may be empty."""
         return self._take(field, str)
 
     def integer(self, field: str, *, least: int = 0) -> int:
-        """A whole number of at least ``least``."""
+        """Return a whole number of at least ``least``."""
         value = self._take(field, int)
         if value < least:
             raise errors.SettingsError(f"{value} is below {least}", key=self.at(field))
         return value
 
     def flag(self, field: str) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         return self._take(field, bool)
 
     def choice(self, field: str, known: Sequence[str]) -> str:
-        """One of the known texts."""
+        """Return one of the known texts."""
         value = self._take(field, str)
         if value not in known:
             raise errors.SettingsError(f"{value!r} is not one of {', '.join(known)}", key=self.at(field))
         return value
 
     def table(self, field: str) -> "Table":
-        """A nested mapping."""
+        """Return a nested mapping."""
         return Table(self._take(field, dict), self.at(field))
 
     def rows(self, field: str) -> tuple["Table", ...]:
-        """A list of mappings."""
+        """Return a list of mappings."""
         values = self._take(field, list)
         return tuple(Table(row, f"{self.at(field)}[{index}]") for index, row in enumerate(values))
 
     def integers(self, field: str) -> tuple[int, ...]:
-        """A list of whole numbers of at least 0."""
+        """Return a list of whole numbers of at least 0."""
         values = self._take(field, list)
         for index, value in enumerate(values):
             if type(value) is not int or value < 0:
@@ -74,7 +74,7 @@ class Table:
         return tuple(values)
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of texts that are not empty."""
+        """Return a list of texts that are not empty."""
         values = self._take(field, list)
         for index, value in enumerate(values):
             if not isinstance(value, str) or not value:
@@ -82,20 +82,20 @@ class Table:
         return tuple(values)
 
     def anything(self, field: str) -> object:
-        """A value of any kind, to be read by someone else."""
+        """Return a value of any kind, to be read by someone else."""
         return self._take(field, object)
 
     def optional(self, field: str, read: Callable[[str], Value]) -> Value | None:
-        """What ``read`` gives for the field, or None when it is absent: ``row.optional("numaNode", row.integer)``."""
+        """Return what ``read`` gives for the field, or None when it is absent: ``row.optional("numaNode", row.integer)``."""
         return read(field) if field in self._values else None
 
     def close(self) -> None:
-        """Refuse whatever was not read."""
+        """Raise SettingsError for a field that was not read."""
         for field in self._values:
             raise errors.SettingsError("unknown field", key=self.at(str(field)))
 
     def at(self, field: str) -> str:
-        """The path of a field of this table."""
+        """Return the path of a field of this table."""
         return f"{self.path}{'' if self.path.endswith(': ') else '.'}{field}"
 
     def _take(self, field: str, kind: type[Value]) -> Value:

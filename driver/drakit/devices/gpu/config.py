@@ -139,7 +139,7 @@ def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
 
 
 def check_author(source: claims.ConfigSource | None, sharing: Sharing | None, *, shared: bool) -> None:
-    """Raise ConfigError for a claim that sets a field which only a class may set; ``shared`` says whether the device is a share."""
+    """Raise ConfigError for a claim that sets a field which only a class may set; ``shared`` is set for a share."""
     if sharing is None or source is not claims.ConfigSource.CLAIM:
         return
     for field in class_only(sharing, shared=shared):

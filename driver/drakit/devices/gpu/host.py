@@ -37,11 +37,11 @@ class Host:
         self._module = root / "sys/module/nvidia"
 
     def has_driver(self) -> bool:
-        """Whether NVIDIA's kernel driver is loaded."""
+        """Return whether NVIDIA's kernel driver is loaded."""
         return (self._proc / "driver/nvidia/version").exists()
 
     def boot_id(self) -> str:
-        """The current boot."""
+        """Return the current boot."""
         return self._read(self._boot_id, "boot_id").strip()
 
     def device_majors(self) -> port.DeviceMajors:
@@ -61,7 +61,7 @@ class Host:
         )
 
     def pcie_root(self, pci_bus_id: str) -> str | None:
-        """The root complex above a PCI device (``pci0000:00``); None when sysfs does not know the device."""
+        """Return the root complex above a PCI device (``pci0000:00``); None when sysfs does not know the device."""
         with contextlib.suppress(OSError):
             parts = (self._pci / pci_bus_id).resolve(strict=True).parts
             return next((part for part in parts if part.startswith("pci") and ":" in part), None)
@@ -75,7 +75,7 @@ class Host:
         return None
 
     def has_device(self, pci_bus_id: str) -> bool:
-        """Whether there is a PCI device at that address; one that has fallen off the bus still is there until it is removed."""
+        """Return whether there is a PCI device at that address; one that has fallen off the bus still is there until it is removed."""
         return (self._pci / pci_bus_id).exists()
 
     def population(self) -> str:

@@ -148,11 +148,11 @@ def _text(record: records.Record | attributes.Attributes, key: str) -> str:
     value = record.get(key)
     if isinstance(value, str) and value:
         return value
-    raise errors.JournalError(f"what is remembered of the device lacks {key!r}")
+    raise errors.JournalError(f"the journal's record of the device lacks {key!r}")
 
 
 def _integer(record: records.Record | attributes.Attributes, key: str) -> int:
     value = record.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise errors.JournalError(f"what is remembered of the device lacks {key!r}")
+    raise errors.JournalError(f"the journal's record of the device lacks {key!r}")

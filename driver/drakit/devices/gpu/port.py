@@ -256,7 +256,7 @@ class Placement:
         return self.start + self.size
 
     def overlaps(self, other: "Placement") -> bool:
-        """Whether the two have a memory slice in common."""
+        """Return whether the two have a memory slice in common."""
         return self.start < other.end and other.start < self.end
 
 
@@ -311,43 +311,43 @@ class GpuPort(Protocol):
     """The GPUs of one node."""
 
     def boot_id(self) -> str:
-        """The current boot of the machine; no instance survives it."""
+        """Return the current boot of the machine; no instance survives it."""
 
     def versions(self) -> Versions:
         """Versions of the driver."""
 
     def census(self) -> Census:
-        """Every GPU that the library counts."""
+        """Return every GPU that the library counts."""
 
     def gpus(self) -> Sequence[Gpu]:
-        """The GPUs that answer, by minor number."""
+        """Return the GPUs that answer, by minor number."""
         return self.census().gpus
 
     def gpu(self, uuid: GpuUuid) -> Gpu | None:
-        """One GPU; None when it is not in the machine or does not answer. Its properties may be those of an earlier read."""
+        """Return one GPU; None when it is not in the machine or does not answer. Its properties may be those of an earlier read."""
         return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
 
     def known_gpu(self, uuid: GpuUuid) -> Gpu | None:
-        """One GPU with the properties of the last read, whether or not it still answers; ``gpu`` where it has not been read yet."""
+        """Return one GPU with the properties of the last read, whether or not it still answers; ``gpu`` where it has not been read yet."""
         return self.gpu(uuid)
 
     def ping(self, gpu: Gpu) -> None:
         """Make a call that a lost GPU cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
 
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
-        """The GPU's MIG mode; None when it has no MIG."""
+        """Return the GPU's MIG mode; None when it has no MIG."""
 
     def set_mig_mode(self, gpu: GpuUuid, *, enabled: bool) -> None:
         """Turn MIG on or off, now. NOT_SUPPORTED it has no MIG; IN_USE instances or clients are in the way; RESET_REQUIRED it is only pending."""
 
     def gpu_instance_profiles(self, gpu: GpuUuid) -> Sequence[GpuInstanceProfile]:
-        """The profiles of the GPU, by enum; also while MIG is off."""
+        """Return the profiles of the GPU, by enum; also while MIG is off."""
 
     def possible_placements(self, gpu: GpuUuid, profile_id: int) -> Sequence[Placement]:
-        """The possible placements of a profile on an empty GPU; also while MIG is off."""
+        """Return the possible placements of a profile on an empty GPU; also while MIG is off."""
 
     def gpu_instances(self, gpu: GpuUuid, profile_id: int | None = None) -> Sequence[GpuInstance]:
-        """The instances of all owners, of one profile or of all, with or without compute instances, by placement; none while MIG is off."""
+        """Return the instances of all owners, of one profile or of all, with or without compute instances, by placement; none while MIG is off."""
 
     def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
         """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES the placement is occupied."""
@@ -356,10 +356,10 @@ class GpuPort(Protocol):
         """NOT_FOUND it is gone; IN_USE it still has compute instances or a client."""
 
     def compute_instance_profiles(self, gpu: GpuUuid, instance: GpuInstance) -> Sequence[ComputeInstanceProfile]:
-        """The profiles of an instance, by enum. Instances of one profile have equal ones, so adapters may answer from an earlier read."""
+        """Return the profiles of an instance, by enum. Instances of one profile have equal ones, so adapters may answer from an earlier read."""
 
     def compute_instances(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstance]:
-        """The compute instances of an instance, by id; NOT_FOUND the instance is gone."""
+        """Return the compute instances of an instance, by id; NOT_FOUND the instance is gone."""
 
     def create_compute_instance(self, gpu: GpuUuid, instance_id: int, profile_id: int) -> ComputeInstance:
         """NOT_FOUND the instance is gone; INVALID_ARGUMENT no such profile; INSUFFICIENT_RESOURCES the slices are taken."""
@@ -377,7 +377,7 @@ class GpuPort(Protocol):
         """Minor numbers of a MIG device's capabilities; NOT_FOUND the device is gone."""
 
     def compute_mode(self, gpu: GpuUuid) -> ComputeMode | None:
-        """The GPU's compute mode; None when it does not report one."""
+        """Return the GPU's compute mode; None when it does not report one."""
 
     def set_compute_mode(self, gpu: GpuUuid, mode: ComputeMode) -> None:
         """Change it, for all processes of the machine. NOT_SUPPORTED the GPU cannot; NO_PERMISSION this process lacks the right."""
@@ -386,19 +386,19 @@ class GpuPort(Protocol):
         """Change the time slice of the whole GPU. NOT_SUPPORTED the GPU cannot, or nvidia-smi is not installed."""
 
     def recovery_action(self, gpu: GpuUuid) -> signals.RecoveryAction | None:
-        """The recovery action that the GPU requests; None when it does not report one. GPU_IS_LOST the GPU no longer answers."""
+        """Return the recovery action that the GPU requests; None when it does not report one. GPU_IS_LOST the GPU no longer answers."""
 
     def fabric(self, gpu: GpuUuid) -> Fabric | None:
-        """The GPU's NVLink fabric state now; None without a fabric."""
+        """Return the GPU's NVLink fabric state now; None without a fabric."""
 
     def events(self) -> signals.Events:
-        """The events of all GPUs that answer, from now on."""
+        """Return the events of all GPUs that answer, from now on."""
 
     def is_plugged(self, gpu: Gpu) -> bool:
-        """Whether the machine still has the GPU, whether or not it answers."""
+        """Return whether the machine still has the GPU, whether or not it answers."""
 
     def population(self) -> str:
-        """A text that changes when a GPU is added or removed, or the kernel driver is reloaded."""
+        """Return a text that changes when a GPU is added or removed, or the kernel driver is reloaded."""
 
     def renew(self) -> None:
         """Detect the present GPUs again; afterwards events have to be reopened."""

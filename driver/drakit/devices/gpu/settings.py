@@ -17,7 +17,7 @@ class GpuSettings:
     host's ``dev``. With ``toolkit``, nvidia-ctk lists the files that a container needs, where it is installed. ``home`` is a folder for MPS daemons
     and ownership markers; without one there are neither. ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
 
-    ``share_memory``, ``shares`` and ``share_mig`` say how GPUs are shared; see ``share_policy.SharePolicy``.
+    ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``share_policy.SharePolicy``.
 
     ``health`` monitors the GPUs and taints those with a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault evicts pods.
 

@@ -54,20 +54,20 @@ class Machine:
     families: dict[str, object]
 
     def family(self, key: str) -> tables.Table:
-        """A fresh reader over one family's part, as ``{key: ...}``; its ``rows(key)`` or ``table(key)`` is the content."""
+        """Return a fresh reader over one family's part, as ``{key: ...}``; its ``rows(key)`` or ``table(key)`` is the content."""
         found = {key: self.families[key]} if key in self.families else {}
         return tables.Table(found, f"{self.name}: ")
 
 
 def names(family: str = "") -> tuple[str, ...]:
-    """The machines there are, sorted; only those that have something of a family, given by its key."""
+    """Return the machines there are, sorted; only those that have something of a family, given by its key."""
     folder = importlib.resources.files(__name__)
     known = sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX))
     return tuple(name for name in known if not family or family in load(name).families)
 
 
 def load(name: str) -> Machine:
-    """The machine of that name, or in the file of that path (one with a ``/``); raises SettingsError that lists the known names."""
+    """Return the machine of that name, or in the file of that path (one with a ``/``); raises SettingsError that lists the known names."""
     if "/" in name:
         return _load_file(pathlib.Path(name))
     if name not in names():
@@ -89,7 +89,7 @@ def _load_file(path: pathlib.Path) -> Machine:
 
 
 def parse(text: str, origin: str) -> Machine:
-    """A machine from the text of its file; raises SettingsError for anything unknown at the top level."""
+    """Return a machine from the text of its file; raises SettingsError for anything unknown at the top level."""
     top = tables.from_yaml(text, origin)
     if "apiVersion" in top or "kind" in top:
         raise errors.SettingsError("is a Kubernetes object, not the description of a mock machine", key=origin)
@@ -100,7 +100,7 @@ def parse(text: str, origin: str) -> Machine:
 
 
 def folder_name(name: str) -> str:
-    """The name of a folder for a machine of this name, whatever characters its file gives it."""
+    """Return the name of a folder for a machine of this name, whatever characters its file gives it."""
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
@@ -123,7 +123,7 @@ def take_over(directory: pathlib.Path, name: str) -> None:
 
 
 def boot_id(directory: pathlib.Path) -> str:
-    """The id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
+    """Return the id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
     file = directory / BOOT_ID
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -135,15 +135,15 @@ def boot_id(directory: pathlib.Path) -> str:
 
 
 def reboot(directory: pathlib.Path) -> str:
-    """Boot the machine anew: what hardware forgets at a reboot is forgotten from now on. Returns the new boot id."""
+    """Reboot the machine: state that hardware loses at a reboot is lost. Return the new boot id."""
     directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
     return _publish(directory / BOOT_ID, replace=True)
 
 
 class Mirror:
-    """What a small file of a machine's directory holds, read again only when the file is another: a look at one that is not costs one ``stat``.
+    """The content of a small file of a machine's directory, cached while the file is unchanged; checking that costs one ``stat``.
 
-    A file written a moment ago is read at every look, because what replaces it may bear the same date, size and inode. Threads may share a mirror.
+    A file modified a moment ago is not cached, because a new file may have the same date, size and inode. Threads may share a mirror.
     """
 
     def __init__(self, file: pathlib.Path) -> None:
@@ -151,7 +151,7 @@ class Mirror:
         self._known: tuple[_Mark, str] | None = None
 
     def text(self) -> str | None:
-        """What the file holds now; None where there is no file. Raises OSError and UnicodeDecodeError."""
+        """Return what the file holds now; None where there is no file. Raises OSError and UnicodeDecodeError."""
         known = self._known
         try:
             if known is not None and known[0] == _mark(self._file.stat()):

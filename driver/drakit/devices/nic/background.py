@@ -5,12 +5,13 @@ A check runs at intervals, and after events of the kernel once no event has come
 A hundred shares prepared one after the other cause hundreds of events, nearly all by the driver itself. A check after each would cost as much as all
 shares together, under the locks that the next share waits for. So a burst of events costs a bounded number of checks.
 
-``LinkMonitor`` publishes changes of interfaces, reports a lost link, and updates the claims' statuses. A check that finds other devices than the last one asks for a new publication. An offered interface without a link is Unhealthy and, if the admin
-configured it, tainted until the link is back. What an admin may not expect is logged once: an interface withheld because another program configured
-its queueing, or one offered without a reserve for the host that uses it. A check also runs after an attach.
+``LinkMonitor`` publishes changes of interfaces, reports a lost link, and updates the claims' statuses. A check that finds other devices than the last
+one asks for a new publication. An offered interface without a link is Unhealthy and, if the admin configured it, tainted until the link is back. What
+an admin may not expect is logged once: an interface withheld because another program configured its queueing, or one offered without a reserve for
+the host that uses it. A check also runs after an attach.
 
-``TcReconciler`` reconciles traffic control with the journal: it restores what was removed or changed on a shared NIC, and removes what no claim
-uses. A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half done. A share
+``TcReconciler`` reconciles traffic control with the journal: it restores what was removed or changed on a shared NIC, and removes what no claim uses.
+A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half done. A share
 without a known claim is removed only when no sandbox uses it: while the journal is incomplete, pods keep what they have.
 
 A NIC on which something had to be restored is Unhealthy until a check finds nothing to restore. A change of the NIC's own figures (its speed, the

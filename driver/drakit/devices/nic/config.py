@@ -191,7 +191,7 @@ class NicConfig:
 
 
 def rules() -> core_config.Rules:
-    """What can be said of a configuration without its class, its device and its node."""
+    """Return the checks of a configuration that need no class, device or node."""
 
     def check(source: claims.ConfigSource, parameters: records.Record, _: object) -> None:
         _check_author(source, parameters)
@@ -200,7 +200,7 @@ def rules() -> core_config.Rules:
 
 
 def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-    """The parameters that count, of those that apply from weakest to strongest. Raises ConfigError for a class-only field in a claim."""
+    """Return the parameters that count, of those that apply from weakest to strongest. Raises ConfigError for a class-only field in a claim."""
     reserved: records.Record = {}
     for entry in configs:
         reserved = _check_author(entry.source, entry.parameters) or reserved
@@ -253,7 +253,7 @@ def _check_reached(text: str, linked: Sequence[ip_pools.Network], field: str) ->
 
 
 def _has_static(config: NicConfig, pool: ip_pools.AddressPool) -> bool:
-    """Whether the configuration brings its own addresses of the pool's family."""
+    """Return whether the configuration brings its own addresses of the pool's family."""
     return any(ipaddress.ip_interface(text).version == pool.version for text in config.addresses)
 
 

@@ -67,7 +67,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
 
     def survey(self) -> offers.Survey:
-        """What is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
+        """Return what is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
         present = self._speeds.fill(self._machine.interfaces())
         found = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
         self._believed = {nic.name: nic.speed for nic in found.nics}
@@ -77,7 +77,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return self.survey().to_inventory()
 
     def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
-        """The whole share, chosen before anything is installed: its address, its class, and the interface it will be on."""
+        """Return the whole share, chosen before anything is installed: its address, its class, and the interface it will be on."""
         if grant.admin_access:
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
@@ -161,7 +161,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._link_monitor.start()
 
     def metrics(self) -> Sequence[advanced.Metric]:
-        """The counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
+        """Return the counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)
 
@@ -180,7 +180,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._reconciler = None
 
     def leftovers(self) -> Sequence[str]:
-        """The interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
+        """Return the interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
         queued = [f"traffic control on {one.name}" for one in self._own() if self._machine.check(self.uplink(one, 0), ())]
         return [*queued, *(() if self._attachment is None else self._attachment.leftovers())]
 
@@ -193,11 +193,11 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.remove_leftovers()
 
     def _own(self) -> Sequence[port.Interface]:
-        """The interfaces that no other driver shares out; the ifbs of a NIC are the NIC's."""
+        """Return the interfaces that no other driver shares out; the ifbs of a NIC are the NIC's."""
         return [one for one in self._machine.interfaces() if not one.sharer and one.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
-        """A NIC as it is to be shaped, for a speed in bits per second."""
+        """Return a NIC as it is to be shaped, for a speed in bits per second."""
         rule = self._settings.rule_for(interface)
         return port.Uplink(
             interface=interface.name,
@@ -212,7 +212,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return config.settle(configs)
 
     def _shaping(self) -> port.Shaping:
-        """What can be enforced and attached here."""
+        """Return what can be enforced and attached here."""
         shaping = self._machine.shaping()
         missing = shaping.missing or (self._attachment.missing() if self._attachment is not None else "")
         return dataclasses.replace(shaping, missing=missing)
@@ -233,7 +233,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         )
 
     def _speed_of(self, device: devices.Device, share: port.Share) -> int:
-        """The NIC's speed as it was last seen; else as it was when the claim was prepared."""
+        """Return the NIC's speed as it was last seen; else as it was when the claim was prepared."""
         published = device.attributes[offers.SPEED]
         return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
 

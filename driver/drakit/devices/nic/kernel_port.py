@@ -66,7 +66,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
                 return thread.submit(_glance_inside, descriptor, name, self._owner).result()
 
     def _inside(self, work: Callable[[_Sockets], Answer]) -> Answer:
-        """The result of ``work`` on sockets of the namespace, in a thread that ends here."""
+        """Return the result of ``work`` on sockets of the namespace, in a thread that ends here."""
         library = _library()
         with _opened(self._namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
             return thread.submit(_run, library, descriptor, work).result()
@@ -146,7 +146,7 @@ def _read_use(route: "pyroute2.IPRoute") -> _Use:
 
 
 def _dump(call: str, read: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:
-    """A whole table, read again where the kernel says that it changed meanwhile (NLM_F_DUMP_INTR), which pyroute2 leaves to its caller."""
+    """Return a whole table, read again where the kernel reports a change meanwhile (NLM_F_DUMP_INTR), which pyroute2 leaves to its caller."""
     for _ in range(_DUMP_TRIES):
         with _failing_as(call):
             answer = tuple(read())
@@ -156,7 +156,7 @@ def _dump(call: str, read: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ..
 
 
 def _default_by(route: "nlmsg") -> list[int]:
-    """The interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
+    """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
     if route["dst_len"] or route["type"] != read_interface.UNICAST:
         return []
     hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
@@ -201,7 +201,7 @@ def _altnames(link: "nlmsg") -> tuple[str, ...]:
 
 
 def _lower(link: "nlmsg", kind: str) -> int | None:
-    """The interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
+    """Return the interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
     if kind in identity.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
         return None
     return link.get_attr("IFLA_LINK") or None

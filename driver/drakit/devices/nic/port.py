@@ -85,9 +85,9 @@ class Classifier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shaping:
-    """What the machine can enforce; ``lacking`` says what is missing where shares cannot be held to their rates.
+    """What the machine can enforce; ``lacking`` names what is missing where rates cannot be enforced.
 
-    ``fair_queues`` says that the flows of one sandbox get equal parts of what it has.
+    ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth.
     """
 
     classifier: Classifier
@@ -110,7 +110,7 @@ class Uplink:
     ceil: int | None = None
 
     def allowed(self, share: "Share") -> "Share":
-        """The share as it is to be installed: its own ceil, but not above the admin's."""
+        """Return the share as it is to be installed: its own ceil, but not above the admin's."""
         return share if self.ceil is None or share.ceil <= self.ceil else dataclasses.replace(share, ceil=self.ceil)
 
 
@@ -201,7 +201,7 @@ class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
         """Return all interfaces by rising index. Raises HardwareError."""
 
     def interface(self, name: str) -> Interface | None:
-        """The interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
+        """Return the interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
 
     def shaping(self) -> Shaping:
         """Return what can be enforced here; tried once."""
@@ -219,10 +219,10 @@ class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
         """
 
     def shares(self) -> tuple[Share, ...]:
-        """The shares that are installed, by id; raises HardwareError."""
+        """Return the shares that are installed, by id; raises HardwareError."""
 
     def share(self, ifindex: int, minor: int) -> Share | None:
-        """The share that has this class of an interface, or None; its cost does not grow with the number of shares. Raises HardwareError."""
+        """Return the share that has this class of an interface, or None; its cost does not grow with the number of shares. Raises HardwareError."""
 
     def admit(self, share: Share, *, cookie: int, mac: str) -> None:
         """Let a sandbox use the share: its frames count as the share's from now on. The share must be installed. Raises HardwareError."""
@@ -231,13 +231,13 @@ class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
         """Undo ``admit``; a sandbox or a share that is not there is success. Raises HardwareError."""
 
     def members(self, of: Share | None = None) -> tuple[Member, ...]:
-        """Every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
+        """Return every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
 
-        The cost of asking for one share's does not grow with the number of others; a share that is not installed as ``of`` says has none.
+        The cost of reading one share's does not grow with the number of others; a share that is not installed as in ``of`` has none.
         """
 
     def members_at(self, mac: str) -> tuple[Member, ...]:
-        """The sandboxes admitted with this address, of which each NIC has at most one; raises HardwareError.
+        """Return the sandboxes admitted with this address, of which each NIC has at most one; raises HardwareError.
 
         The cost does not grow with the number of others.
         """
@@ -255,4 +255,4 @@ class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
         """Counters of every share that is installed, by id; raises HardwareError."""
 
     def watch(self) -> Watch:
-        """A watch of this machine; raises HardwareError."""
+        """Return a watch of this machine; raises HardwareError."""

@@ -50,7 +50,7 @@ class DeviceHealth:
             self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
 
     def report(self, source: str) -> "HealthSource":
-        """One source's way to report health as a context takes it."""
+        """Return one source's way to report health as a context takes it."""
         return HealthSource(self, source)
 
 
@@ -112,7 +112,7 @@ class StatusReporter:
             self._failures = {key: failures for key, failures in self._failures.items() if key in present}
 
     def failed(self, grant: Grant, pod: str, reason: str) -> None:
-        """A sandbox of a pod did not get its interface; the next report says so."""
+        """Record that a sandbox did not get its interface, for the next report."""
         with self._guard:
             failures = self._failures.setdefault(_key_of(grant), {})
             failures.pop(pod, None)
@@ -124,7 +124,7 @@ class StatusReporter:
             self._failures.get(_key_of(grant), {}).pop(pod, None)
 
     def _with_failure(self, grant: Grant, status: claim_status.DeviceStatus | None) -> claim_status.DeviceStatus | None:
-        """The status, with the last failure that counts as its condition."""
+        """Return the status, with the last failure that counts as its condition."""
         with self._guard:
             now = self._monotonic()
             failures = self._failures.get(_key_of(grant), {})
@@ -177,7 +177,7 @@ class StatusReporter:
         return _status(grant, (_condition("Prepared", message),), values=_rates(found), network=network)
 
     def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
-        """The status of a whole interface; none while a container has yet to get it by the hook."""
+        """Return the status of a whole interface; none while a container has yet to get it by the hook."""
         planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._context, grant)
         is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
@@ -211,7 +211,7 @@ class ShareCounters:
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
     def readings(self, machine: port.Port) -> Sequence[advanced.Metric]:
-        """All of them now. Raises HardwareError."""
+        """Return all of them now. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()
@@ -249,7 +249,7 @@ def _readings(item: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
 
 
 def _rates(found: port.Traffic) -> records.Record:
-    """The rates as the kernel gives them back, in bits per second."""
+    """Return the rates as the kernel gives them back, in bits per second."""
     each = (("egress", found.egress), ("ingress", found.ingress))
     return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in each}
 

@@ -29,7 +29,7 @@ _STEP = quantity.Quantity.of("10M")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandwidthPolicy:
-    """How much bandwidth a share may ask for: from ``min`` in steps of ``step`` up to ``max`` (None: the whole NIC).
+    """The bandwidth that a share may request: from ``min`` in steps of ``step`` up to ``max`` (None: the whole NIC).
 
     ``default`` is what a share gets that does not ask. On a NIC too small for them, ``default`` and ``max`` are lowered to its largest valid amount.
     """
@@ -53,7 +53,7 @@ class BandwidthPolicy:
 
     @classmethod
     def of(cls, figures: Mapping[str, quantity.Quantity]) -> Self:
-        """A policy from some of its figures by name. Without a default, a share that does not ask gets the valid amount next above 100M."""
+        """Return a policy from some of its figures by name. Without a default, a share that does not ask gets the valid amount next above 100M."""
         least = figures.get("min", _MIN)
         rates = cls(**{"default": least, "min": least, **figures})
         if "default" in figures:
@@ -68,14 +68,14 @@ class BandwidthPolicy:
             raise errors.SettingsError(f"{amount} is not min {self.min} plus a multiple of step {self.step}", key=key)
 
     def floor(self, amount: int) -> int:
-        """The largest min + n * step that is at most ``amount`` bits per second; below min when amount is."""
+        """Return the largest min + n * step that is at most ``amount`` bits per second; below min when amount is."""
         least, step = self.min.value, self.step.value
         return least + (amount - least) // step * step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InterfaceRule:
-    """What the admin says about interfaces whose name matches the glob ``match``; None keeps the family's setting.
+    """The admin's settings of interfaces whose name matches the glob ``match``; None keeps the family's setting.
 
     ``speed`` caps what the hardware reports, and stands in where it reports nothing that can be believed: a virtual interface is only offered
     where a rule gives its speed. ``reserve`` is kept for the host's own traffic, ``ceil`` bounds what a share borrows up to.
@@ -163,7 +163,7 @@ class NicSettings:
             _check_glob(rule.match, "interfaces.match")
 
     def rule_for(self, subject: str | port.Interface) -> InterfaceRule:
-        """The rule of one interface, every None but the speed's filled from the family's settings."""
+        """Return the rule of one interface, every None but the speed's filled from the family's settings."""
         name = subject if isinstance(subject, str) else subject.name
         rule = next((rule for rule in self.interfaces if matches(subject, (rule.match,))), InterfaceRule(match=name))
         return dataclasses.replace(
@@ -175,7 +175,7 @@ class NicSettings:
 
 
 def matches(subject: str | port.Interface, globs: tuple[str, ...]) -> bool:
-    """Whether any of the globs matches an interface: its whole name, or with a prefix a fact of its hardware.
+    """Return whether any of the globs matches an interface: its whole name, or with a prefix a fact of its hardware.
 
     ``pci:0000:8a:*`` is compared with the PCI address, ``driver:mlx5_*`` with the kernel driver, ``vendor:15b3`` with the PCI vendor. No interface's
     name has a colon. A name alone (``subject`` is text) has no such facts.

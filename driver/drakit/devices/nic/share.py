@@ -12,8 +12,8 @@ upper-case in both, and everything but letters and digits is '_'. Facts:
     MAC         the share's own address; only on a mock machine, because elsewhere each sandbox of a share has its own address
     INTERFACE   the interface's name: NicConfig.interfaceName, else one chosen by the driver; on a mock machine only what was configured
 
-Every pod that uses a claim gets all its grants, so two grants of a claim may not ask for one name or one address. Grants are checked while they are planned, one after the other in one thread, before anything is changed. Conflicts between claims of one pod are only
-known when the pod attaches.
+Every pod that uses a claim gets all its grants, so two grants of a claim may not ask for one name or one address. Grants are checked while they are
+planned, one after the other in one thread, before anything is changed. Conflicts between claims of one pod are only known when the pod attaches.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from drakit.devices.nic.discovery import offers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What one grant asks for: ``key`` is the grant's own, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
+    """What one grant requests: ``key`` is the grant's own, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
 
     key: str
     request: str
@@ -47,11 +47,11 @@ class ClaimConflicts:
         self._local = threading.local()
 
     def add(self, claim: claims.ClaimRef, asked: Wanted) -> None:
-        """One more grant of the claim; raises ConfigError where it asks for what an earlier one asks for."""
+        """Add a grant of the claim; raises ConfigError where it conflicts with an earlier one."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
         same_round = planned == claim.uid and asked.key not in {one.key for one in earlier}
         others: tuple[Wanted, ...] = earlier if same_round else ()
-        self._local.planned = (None, ())  # What is refused is planned anew from the first grant on.
+        self._local.planned = (None, ())  # After an error the claim is planned again from its first grant.
         for other in others:
             check_apart(claim, other, asked)
         self._local.planned = (claim.uid, (*others, asked))
@@ -62,14 +62,14 @@ class ClaimConflicts:
 
 
 def check_apart(claim: claims.ClaimRef, one: Wanted, other: Wanted) -> None:
-    """Raise ConfigError where two grants of a claim ask for one name or one address."""
-    sandbox_id = (
+    """Raise ConfigError where two grants of a claim request one name or one address."""
+    requests = (
         f"by the requests {one.request} and {other.request}" if one.request != other.request else f"twice by the request {one.request}"
     )
     if one.name and one.name == other.name:
-        raise errors.ConfigError(f"{one.name!r} is asked for {sandbox_id} of claim {claim}", field="parameters.interfaceName")
+        raise errors.ConfigError(f"{one.name!r} is asked for {requests} of claim {claim}", field="parameters.interfaceName")
     for address in sorted(one.hosts & other.hosts):
-        raise errors.ConfigError(f"{address} is asked for {sandbox_id} of claim {claim}", field="parameters.addresses")
+        raise errors.ConfigError(f"{address} is asked for {requests} of claim {claim}", field="parameters.addresses")
 
 
 _VARIABLE_PREFIX = "DRAKIT_NIC"

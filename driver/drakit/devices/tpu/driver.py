@@ -39,7 +39,7 @@ class Port(Protocol):
     """The chips of one node. They are given to one user at a time, all together."""
 
     def chips(self) -> tuple[Chip, ...]:
-        """All chips of the node; raises HardwareError."""
+        """Return all chips of the node; raises HardwareError."""
 
     def attach(self, user: str) -> None:
         """Give the chips to a user; theirs already is success. Raises DeviceBusyError while another has them, HardwareError."""
@@ -51,7 +51,7 @@ class Port(Protocol):
 def _edits(
     one: machine.Placement, *, worker: int, names: Sequence[str], generation: str, host: machine.Size, chips: Sequence[Chip]
 ) -> edits.Edits:
-    """The edits of one node's part; ``names`` are the slice's nodes in order."""
+    """Return the edits of one node's part; ``names`` are the slice's nodes in order."""
     nodes = one.shape.over(host)
     environment = {
         "TPU_WORKER_ID": str(worker),
@@ -96,7 +96,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         self._context = None
 
     def prepare(self, grant: driver.Grant[driver.NoConfig]) -> driver.Prepared:
-        """Attach the chips and say which worker this node is. Admin access is told the same and given no chips."""
+        """Attach the chips, and give the container its worker number. Admin access gets the number and no chips."""
         one = self._placements.get(grant.device.name)
         if one is None or (grant.pool, grant.device.name) not in self._devices:
             raise errors.DeviceGoneError(f"node {self._node} has no part in {grant.pool}/{grant.device.name} any more")
@@ -123,7 +123,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         return tuple(self._found.nodes[node] for node in one.nodes)
 
     def _report(self, grant: driver.Grant[driver.NoConfig], *, worker: int, nodes: int) -> None:
-        """Say this node's part of the device's status; the other nodes say theirs, and all of it goes when the claim is unprepared."""
+        """Report this node's part of the device's status; each node reports its own, and unprepare removes all parts."""
         if self._context is None or grant.admin_access:
             return
         ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")

@@ -23,7 +23,7 @@ _SIZE = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Size:
-    """Rows and columns; of chips unless said otherwise."""
+    """Rows and columns; of chips unless stated otherwise."""
 
     rows: int
     columns: int
@@ -45,11 +45,11 @@ class Size:
         return self.rows * self.columns
 
     def divides(self, other: "Size") -> bool:
-        """Whether ``other`` is made of rectangles of this size."""
+        """Return whether ``other`` is made of rectangles of this size."""
         return other.rows % self.rows == 0 and other.columns % self.columns == 0
 
     def over(self, other: "Size") -> "Size":
-        """The same size counted in rectangles of another that divides it."""
+        """Return the size counted in rectangles of another that divides it."""
         return Size(self.rows // other.rows, self.columns // other.columns)
 
 
@@ -90,7 +90,7 @@ class Grid:
         return self.size.over(self.host)
 
     def placements(self) -> tuple[Placement, ...]:
-        """Every slice, the smallest first, because the scheduler takes the first that fits."""
+        """Return every slice, the smallest first, because the scheduler takes the first that fits."""
         return tuple(one for shape in sorted(self.shapes, key=lambda one: (one.area, one)) for one in self._of_shape(shape))
 
     def _of_shape(self, shape: Size) -> Iterator[Placement]:
@@ -102,7 +102,7 @@ class Grid:
 
 
 def parts(nodes: int, placements: Iterable[Placement]) -> tuple[tuple[int, ...], ...]:
-    """The nodes, 0 to ``nodes`` - 1, in groups that no placement crosses; each group ascending, groups by their first node."""
+    """Return the nodes, 0 to ``nodes`` - 1, in groups that no placement crosses; each group ascending, groups by their first node."""
     root = list(range(nodes))
     for one in placements:
         joined = {root[node] for node in one.nodes}
@@ -116,13 +116,13 @@ def parts(nodes: int, placements: Iterable[Placement]) -> tuple[tuple[int, ...],
 
 
 def chunks(nodes: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
-    """The nodes in runs of at most ``size``."""
+    """Return the nodes in runs of at most ``size``."""
     return tuple(tuple(nodes[start : start + size]) for start in range(0, len(nodes), size))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TpuSettings:
-    """``nodes`` name the nodes of the pool row by row (empty: as the machine's file says); ``label`` is the node label that holds such a name."""
+    """``nodes`` name the nodes of the pool row by row (empty: those of the machine's file); ``label`` is the node label that holds such a name."""
 
     nodes: tuple[str, ...] = ()
     label: str = node_selection.HOSTNAME
@@ -152,7 +152,7 @@ class NodePool:
                 raise errors.SettingsError(f"{name!r} is named twice", key="tpu.nodes")
 
     def place_of(self, node: str) -> int | None:
-        """The number of a node, or None for one that is not of this pool."""
+        """Return the number of a node, or None for one that is not of this pool."""
         return self.nodes.index(node) if node in self.nodes else None
 
 
@@ -162,7 +162,7 @@ def load(name: str, *, nodes: Sequence[str] = (), label: str = node_selection.HO
 
 
 def read(machine: machines.Machine, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
-    """The node pool that a machine's file describes; without ``nodes`` they are its prefix and a number from 1."""
+    """Return the node pool that a machine's file describes; without ``nodes`` they are its prefix and a number from 1."""
     if KEY not in machine.families:
         raise errors.SettingsError(f"{machine.name} has no TPUs; machines with some: {', '.join(machines.names(KEY))}", key="mock.machine")
     top = machine.family(KEY).table(KEY)

@@ -31,7 +31,7 @@ class MockChips:
         return tuple(driver.Chip(path=f"/dev/accel{minor}", major=_MAJOR, minor=minor) for minor in range(self._count))
 
     def user(self) -> str:
-        """Who has the chips, empty where nobody does."""
+        """Return who has the chips, empty where nobody does."""
         with self._locked("user"):
             return self._read()
 

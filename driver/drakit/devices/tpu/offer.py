@@ -16,7 +16,7 @@ NODES_MAX = device.COUNTERS_MAX * device.CONSUMPTIONS_MAX
 
 
 def of(found: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
-    """The pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
+    """Return the pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
     placements = found.grid.placements()
     for one in placements:
         if len(one.nodes) > NODES_MAX:
@@ -63,5 +63,5 @@ def _device(found: machine.NodePool, one: machine.Placement, sets: Mapping[str, 
 
 
 def _chips(found: machine.NodePool, nodes: Sequence[int]) -> Mapping[str, quantity.Quantity]:
-    """The counter of each node: all its chips."""
+    """Return the counter of each node: all its chips."""
     return {f"node-{node + 1}": quantity.Quantity.of(found.grid.host.area) for node in nodes}

@@ -169,9 +169,9 @@ def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: floa
         most_severe.setdefault((one.anchor, one.kind), one)
     found: dict[str, tuple[devices.Taint, ...]] = {}
     for (anchor, kind), one in most_severe.items():
-        told = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
+        taint = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
         ends = one.fatal and policy.evicts and _stood(one, now) >= policy.settle
-        both = (told, dataclasses.replace(told, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (told,)
+        both = (taint, dataclasses.replace(taint, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (taint,)
         found[anchor] = (*found.get(anchor, ()), *both)
     return found
 

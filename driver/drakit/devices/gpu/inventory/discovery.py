@@ -94,7 +94,7 @@ def discover(
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,
 ) -> inventory.Inventory:
-    """All GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
+    """Return all GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
 
     Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
     """

@@ -214,8 +214,8 @@ def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
 
 def _whole_attributes(view: GpuView) -> attributes.Attributes:
     mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
-    told = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
-    return told if mode is None else {**told, attributes.MIG_MODE: mode}
+    values = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
+    return values if mode is None else {**values, attributes.MIG_MODE: mode}
 
 
 def _whole_consumption(view: GpuView, product: _Product) -> tuple[devices.CounterConsumption, ...]:

@@ -103,7 +103,7 @@ Amounts = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuCounters:
-    """The counters of one kind of GPU; ``shared`` is what an instance of a profile draws wherever it lies, by profile id."""
+    """The counters of one kind of GPU; ``shared`` is what an instance of a profile draws at any placement, by profile id."""
 
     pool: Counters
     shared: Mapping[int, Counters]

@@ -74,18 +74,18 @@ class Faults:
         self._file = directory / _FILE
 
     def arm(self, *faults: Fault) -> None:
-        """Let these faults wait, beside those that wait already."""
+        """Add faults to those that wait already."""
         with self._locked():
             self._write([*self._read(), *faults])
 
     def disarm(self) -> None:
-        """Forget all faults and release whoever hangs."""
+        """Remove all faults and release hanging calls."""
         with self._locked():
             self._write([])
         self.release()
 
     def stalled(self) -> tuple[Stall, ...]:
-        """The living processes that hang."""
+        """Return the living processes that hang."""
         with contextlib.suppress(FileNotFoundError):
             found = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
             return tuple(stall for stall in found if stall is not None and _is_alive(stall.pid))
@@ -98,7 +98,7 @@ class Faults:
                 file.unlink(missing_ok=True)
 
     def trigger(self, call: str, moment: Moment) -> None:
-        """Act as the first fault waiting here says; raises CallError for one that makes the call fail."""
+        """Run the first fault that waits here; raises CallError for one that makes the call fail."""
         if not self._file.exists():
             return
         fault = self._use(call, moment)
@@ -111,7 +111,7 @@ class Faults:
         self._hang(call, moment)
 
     def _use(self, call: str, moment: Moment) -> Fault | None:
-        """The fault that acts now, used up by one; faults that let this call pass count it."""
+        """Return the fault that acts now, used up by one; faults that let this call pass count it."""
         with self._locked():
             waiting = self._read()
             for index, fault in enumerate(waiting):
@@ -171,10 +171,10 @@ def _decode_fault(row: tables.Table) -> Fault:
 
 
 def _decode_stall(file: pathlib.Path) -> Stall | None:
-    """A stall from its mark; None for one that is just being written or released."""
+    """Return a stall from its mark; None for one that is just being written or released."""
     try:
-        told = json.loads(file.read_text("utf-8"))
-        return Stall(pid=int(told["pid"]), call=str(told["call"]), moment=Moment(told["moment"]))
+        document = json.loads(file.read_text("utf-8"))
+        return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
 

@@ -33,7 +33,7 @@ class Evidence(enum.Enum):
 class Model:
     """A kind of GPU; ``profiles`` (with their placements, by profile id) is empty when it has no MIG. ``memory`` is in bytes.
 
-    ``evidence`` says where the table comes from, ``exceptions`` where single profiles do, by id.
+    ``evidence`` is the table's source, ``exceptions`` are the sources of single profiles, by id.
     """
 
     evidence: Evidence
@@ -48,7 +48,7 @@ class Model:
     addressing_mode: str | None = None
 
     def evidence_of(self, profile_id: int) -> Evidence:
-        """Where the figures of a profile come from."""
+        """Return where the figures of a profile come from."""
         return self.exceptions.get(profile_id, self.evidence)
 
 
@@ -65,7 +65,7 @@ class Board:
 class GpuMachine:
     """All GPUs of a machine, by UUID in the order of their minor numbers.
 
-    ``latencies`` says how many seconds a call takes, by method of the port; those not named take none.
+    ``latencies`` are seconds by method of the port; a method without one takes none.
     ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.
     """
 
@@ -78,12 +78,12 @@ class GpuMachine:
 
 
 def load(choice: machines.Choice) -> GpuMachine:
-    """The GPUs of the chosen machine; raises SettingsError for an unknown machine or model and for malformed tables."""
+    """Return the GPUs of the chosen machine; raises SettingsError for an unknown machine or model and for malformed tables."""
     return read(machines.load(choice.name), choice.owner)
 
 
 def read(machine: machines.Machine, owner: str) -> GpuMachine:
-    """The GPUs a machine's file describes, with UUIDs derived from machine, owner and minor number."""
+    """Return the GPUs a machine's file describes, with UUIDs derived from machine, owner and minor number."""
     top = machine.family("gpus").table("gpus")
     evidence = _evidence(top)
     cc_mode = top.optional("ccMode", lambda field: top.choice(field, _CC_MODES))
@@ -105,13 +105,13 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
 
 
 def model_names() -> tuple[str, ...]:
-    """The GPU models there are, sorted."""
+    """Return the GPU models there are, sorted."""
     folder = importlib.resources.files(__package__) / "models"
     return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
 
 
 def load_model(name: str, *, field: str = "model") -> Model:
-    """The model of that name; raises SettingsError that lists the known ones."""
+    """Return the model of that name; raises SettingsError that lists the known ones."""
     if name not in model_names():
         raise errors.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
     return _stored_model(name)
@@ -119,13 +119,13 @@ def load_model(name: str, *, field: str = "model") -> Model:
 
 @functools.cache
 def _stored_model(name: str) -> Model:
-    """The model of a file of this package, read once."""
+    """Return the model of a file of this package, read once."""
     text = (importlib.resources.files(__package__) / "models" / f"{name}{_SUFFIX}").read_text("utf-8")
     return read_model(tables.from_yaml(text, name))
 
 
 def read_model(top: tables.Table) -> Model:
-    """A model from its table."""
+    """Return a model from its table."""
     capability = top.integers("computeCapability")
     if len(capability) != len(("major", "minor")):
         raise errors.SettingsError("must be [major, minor]", key=top.at("computeCapability"))

@@ -25,7 +25,7 @@ _PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
 
 
 def create(directory: pathlib.Path, version: str) -> driver_files.DriverRoot:
-    """The driver root of a mock machine with this driver version; raises OSError where it cannot be made."""
+    """Return the driver root of a mock machine with this driver version; raises OSError where it cannot be made."""
     root = directory / _FOLDER
     libraries_in = root / _LIBRARIES_IN
     for name in LIBRARIES:

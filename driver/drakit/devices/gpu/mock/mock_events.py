@@ -35,7 +35,7 @@ class EventLog:
             machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode(*entry) for entry in kept]}))
 
     def since(self, number: int) -> list[Numbered]:
-        """The events after the one of that number, oldest first."""
+        """Return the events after the one of that number, oldest first."""
         text = self.text()
         if text is None:
             return []
@@ -43,11 +43,11 @@ class EventLog:
         return [entry for entry in found if entry[0] > number]
 
     def text(self) -> str | None:
-        """The file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
+        """Return the file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
         return self._kept.text()
 
     def open(self) -> "MockEvents":
-        """The events from now on."""
+        """Return the events from now on."""
         known = self.since(0)
         return MockEvents(self, known[-1][0] if known else 0)
 
@@ -87,8 +87,8 @@ class MockEvents(signals.Events):
 
 
 def _encode(number: int, event: signals.Event) -> dict[str, object]:
-    told = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
-    return {key: value for key, value in told.items() if value is not None}
+    fields = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _decode(row: tables.Table) -> Numbered:

@@ -67,6 +67,11 @@ class MockGpus(port.GpuPort):
                 silent=tuple(port.SilentGpu(index=index, error=lost) for index, gpu in enumerate(plugged) if now[gpu.uuid].lost),
             )
 
+    def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
+        with self._call("gpus"):
+            now = self._state.read().gpus.get(uuid)
+            return None if now is None or now.lost or now.unplugged else self._machine.boards[uuid].gpu
+
     def ping(self, gpu: port.Gpu) -> None:
         with self._call("ping"):
             self._read(gpu.uuid, "ping")
@@ -204,12 +209,12 @@ class MockGpus(port.GpuPort):
             self._state.read()
 
     def plugged(self) -> Sequence[port.Gpu]:
-        """The GPUs in the machine by minor number, for observers: also those that are lost."""
+        """Return the GPUs in the machine by minor number, for observers: also those that are lost."""
         now = self._state.read().gpus
         return tuple(board.gpu for uuid, board in self._machine.boards.items() if not now[uuid].unplugged)
 
     def time_slice(self, gpu: port.GpuUuid) -> port.TimeSlice:
-        """The time slice now, for observers: the driver cannot read it."""
+        """Return the time slice now, for observers: the driver cannot read it."""
         return self._read(gpu, "set_time_slice").time_slice
 
     def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
@@ -279,12 +284,12 @@ class MockGpus(port.GpuPort):
             raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
 
     def _board(self, gpu: port.GpuUuid, call: str) -> machine.Board:
-        """The board of a GPU that answers."""
+        """Return the board of a GPU that answers."""
         self._read(gpu, call)
         return self._machine.boards[gpu]
 
     def _read(self, gpu: port.GpuUuid, call: str) -> state.GpuState:
-        """What a GPU that answers remembers."""
+        """Return the state of a GPU that answers."""
         now = self._state.read().gpus.get(gpu)
         if now is None or gpu not in self._machine.boards or now.unplugged:
             raise rules.failure(call, port.Code.NOT_FOUND, gpu)

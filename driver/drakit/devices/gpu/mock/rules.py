@@ -22,7 +22,7 @@ _GPU_PREFIX = "GPU-"
 def create_instance(
     model: machine.Model, gpu: state.GpuState, profile_id: int, placement: port.Placement
 ) -> tuple[state.GpuState, port.GpuInstance]:
-    """A new GPU instance without compute instances."""
+    """Return a new GPU instance without compute instances."""
     call = "create_gpu_instance"
     _check_mig(gpu, call)
     profile, placements = _profile(model, profile_id, call)
@@ -40,7 +40,7 @@ def create_instance(
 
 
 def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
-    """The GPU without an instance that has no compute instances."""
+    """Return the GPU without an instance that has no compute instances."""
     call = "destroy_gpu_instance"
     found = find(gpu, instance_id, call)
     if found.computes:
@@ -50,7 +50,7 @@ def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
 
 
 def compute_profiles(model: machine.Model, gpu: state.GpuState, instance_id: int, call: str) -> tuple[port.ComputeInstanceProfile, ...]:
-    """The compute instance profiles of an instance: any number of slices NVML has a profile for, up to its own."""
+    """Return the compute instance profiles of an instance: any number of slices NVML has a profile for, up to its own."""
     found = find(gpu, instance_id, call)
     profile, _ = _profile(model, found.instance.profile_id, call)
     return tuple(
@@ -61,7 +61,7 @@ def compute_profiles(model: machine.Model, gpu: state.GpuState, instance_id: int
 
 
 def create_compute(model: machine.Model, gpu: state.GpuState, instance_id: int, profile_id: int) -> tuple[state.GpuState, state.Compute]:
-    """A new compute instance."""
+    """Return a new compute instance."""
     call = "create_compute_instance"
     found = find(gpu, instance_id, call)
     slices = {profile.id: profile.slices for profile in compute_profiles(model, gpu, instance_id, call)}
@@ -75,7 +75,7 @@ def create_compute(model: machine.Model, gpu: state.GpuState, instance_id: int, 
 
 
 def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> state.GpuState:
-    """The GPU without a compute instance."""
+    """Return the GPU without a compute instance."""
     call = "destroy_compute_instance"
     found = find(gpu, instance_id, call)
     find_compute(found, compute_id, call)
@@ -84,7 +84,7 @@ def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> s
 
 
 def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, port.CallError | None]:
-    """The GPU with MIG on or off, and the error of a change that is only pending; refused while instances exist, as NVML does."""
+    """Return the GPU with MIG on or off, and the error of a change that is only pending; refused while instances exist, as NVML does."""
     call = "set_mig_mode"
     if not board.model.profiles:
         raise failure(call, port.Code.NOT_SUPPORTED)
@@ -101,14 +101,14 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
 
 
 def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:
-    """The GPU with another time slice; a GPU older than Volta, or with MIG on, has none to change."""
+    """Return the GPU with another time slice; a GPU older than Volta, or with MIG on, has none to change."""
     if gpu.mig_mode or board.model.compute_capability < _TIME_SLICES_FROM:
         raise failure("set_time_slice", port.Code.NOT_SUPPORTED)
     return dataclasses.replace(gpu, time_slice=interval)
 
 
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
-    """The instance of an id, or NOT_FOUND."""
+    """Return the instance of an id, or NOT_FOUND."""
     _check_mig(gpu, call)
     found = next((item for item in gpu.instances if item.instance.id == instance_id), None)
     if found is None:
@@ -117,7 +117,7 @@ def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
 
 
 def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.Compute:
-    """The compute instance of an id, or NOT_FOUND."""
+    """Return the compute instance of an id, or NOT_FOUND."""
     found = next((item for item in instance.computes if item.id == compute_id), None)
     if found is None:
         raise failure(call, port.Code.NOT_FOUND, f"compute instance {compute_id}")
@@ -125,12 +125,12 @@ def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.
 
 
 def mig_uuid(gpu: port.GpuUuid, instance_id: int, compute_id: int) -> str:
-    """The UUID of a MIG device; name-based, as those seen on hardware."""
+    """Return the UUID of a MIG device; name-based, as those seen on hardware."""
     return f"MIG-{uuid.uuid5(uuid.UUID(gpu.removeprefix(_GPU_PREFIX)), f'{instance_id}/{compute_id}')}"
 
 
 def failure(call: str, code: port.Code, detail: str = "") -> port.CallError:
-    """The error of a port method, under the name of its NVML call."""
+    """Return the error of a port method, under the name of its NVML call."""
     return port.CallError(port.CALLS.get(call, call), code, detail)
 
 

@@ -1,4 +1,4 @@
-"""What mock GPUs remember between processes: one file in the machine's directory, replaced whole.
+"""The state of mock GPUs, shared by processes: one file in the machine's directory, replaced whole.
 
 A change is made under an flock, written to a file beside, synced, renamed over the old one, and the directory synced: a process killed at any point
 leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
@@ -51,7 +51,7 @@ class Client:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """What one GPU remembers; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
+    """The state of one GPU; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
 
     ``recovery`` is what it asks to be done to it. A GPU that is ``lost`` answers nothing, one that is ``unplugged`` is not in the machine.
     """
@@ -67,17 +67,17 @@ class GpuState:
     unplugged: bool = False
 
     def after_reset(self) -> "GpuState":
-        """The GPU once it has been reset."""
+        """Return the GPU once it has been reset."""
         return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode, unplugged=self.unplugged)
 
     def without_memory(self) -> "GpuState":
-        """The GPU once power was off: MIG mode is forgotten too."""
+        """Return the GPU once power was off: MIG mode is lost too."""
         return GpuState(mig_mode=False, unplugged=self.unplugged)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineState:
-    """What all GPUs of a machine remember. ``machine`` and ``owner`` say whose state it is; ``loads`` counts how often the driver was loaded anew."""
+    """The state of all GPUs of a machine. ``machine`` and ``owner`` identify it; ``loads`` counts how often the driver was loaded again."""
 
     machine: str
     owner: str
@@ -86,17 +86,17 @@ class MachineState:
     loads: int = 0
 
     def with_gpu(self, uuid: port.GpuUuid, state: GpuState) -> "MachineState":
-        """The same machine with one GPU changed."""
+        """Return the machine with one GPU changed."""
         return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
 
     def booted(self, boot_id: str, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
-        """The machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
+        """Return the machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
         if boot_id == self.boot_id:
             return self
         return dataclasses.replace(self, boot_id=boot_id, gpus=self._anew(forgetful))
 
     def reloaded(self, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
-        """The machine after the GPU driver was unloaded and loaded again."""
+        """Return the machine after the GPU driver was unloaded and loaded again."""
         return dataclasses.replace(self, gpus=self._anew(forgetful), loads=self.loads + 1)
 
     def _anew(self, forgetful: frozenset[port.GpuUuid]) -> Mapping[port.GpuUuid, GpuState]:
@@ -104,7 +104,7 @@ class MachineState:
 
 
 class StateFile:
-    """The state in a directory; ``initial`` is that of a machine never used, and says which machine it must be.
+    """The state in a directory; ``initial`` is that of an unused machine, and identifies the machine.
 
     ``forgetful`` names the GPUs that do not keep their MIG mode over a reboot.
     """
@@ -117,7 +117,7 @@ class StateFile:
         self._known: tuple[str, MachineState] | None = None
 
     def read(self) -> MachineState:
-        """The state now; raises SettingsError when the file is another machine's or cannot be understood."""
+        """Return the state now; raises SettingsError when the file is another machine's or cannot be understood."""
         boot_id = self._boot_id()
         file = self._directory / _FILE
         text = self._kept.text()
@@ -140,11 +140,11 @@ class StateFile:
         return result
 
     def _boot_id(self) -> str:
-        """The present boot; a machine that has none yet is booted, and a file that cannot be read is refused with a reason."""
+        """Return the present boot; a machine that has none yet is booted, and a file that cannot be read is refused with a reason."""
         with contextlib.suppress(OSError):
-            told = self._boot.text()
-            if told is not None:
-                return told.strip()
+            text = self._boot.text()
+            if text is not None:
+                return text.strip()
         return machines.boot_id(self._directory)
 
 
@@ -170,7 +170,7 @@ def _encode_gpu(gpu: GpuState) -> dict[str, object]:
         document["timeSlice"] = gpu.time_slice.value
     if gpu.recovery is not signals.RecoveryAction.NONE:
         document["recovery"] = gpu.recovery.value
-    document |= {name: True for name, told in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if told}
+    document |= {name: True for name, is_set in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if is_set}
     if gpu.clients:
         document["clients"] = [{"pid": item.pid, **_given("instance", item.instance_id)} for item in gpu.clients]
     return document

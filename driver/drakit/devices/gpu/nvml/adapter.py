@@ -51,7 +51,7 @@ class NvidiaSmi:
         self._root = root
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
-        """Change the time slice of a GPU; raises CallError, NOT_SUPPORTED where nvidia-smi is missing or says so."""
+        """Change the time slice of a GPU; raises CallError, NOT_SUPPORTED where nvidia-smi is missing or reports that."""
         program = self._root.program("nvidia-smi")
         if program is None:
             raise port.CallError(port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}")

@@ -67,12 +67,12 @@ class NvmlEvents(signals.Events):
             if self._set is None:
                 raise port.CallError(port.CALLS["events"], port.Code.UNINITIALIZED, "closed")
             try:
-                told = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
+                data = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
             except pynvml.NVMLError as error:
                 if session.code_of(error) is port.Code.TIMEOUT:
                     return None
                 raise
-            return self._event(told)
+            return self._event(data)
 
     def close(self) -> None:
         """Free the set, once no thread waits for it; a set of an earlier session went with that session."""
@@ -88,21 +88,21 @@ class NvmlEvents(signals.Events):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _event(self, told: pynvml.c_nvmlEventData_t) -> signals.Event | None:
-        kind = _KINDS.get(told.eventType)
-        xid = told.eventData if kind is signals.EventKind.XID else None
-        gpu = None if kind is None else self._gpu(told, xid)
+    def _event(self, data: pynvml.c_nvmlEventData_t) -> signals.Event | None:
+        kind = _KINDS.get(data.eventType)
+        xid = data.eventData if kind is signals.EventKind.XID else None
+        gpu = None if kind is None else self._gpu(data, xid)
         if kind is None or gpu is None:
             return None
-        return signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId)
+        return signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if data.gpuInstanceId == _NO_INSTANCE else data.gpuInstanceId)
 
-    def _gpu(self, told: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
+    def _gpu(self, data: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
         """Return the GPU of an event; None, with a log line, where it was never identified. A lost GPU is not read: it would not answer."""
-        known = self._known.get(address(told.device))
+        known = self._known.get(address(data.device))
         if known is not None:
             return known
         try:
-            return port.GpuUuid(pynvml.nvmlDeviceGetUUID(told.device))
+            return port.GpuUuid(pynvml.nvmlDeviceGetUUID(data.device))
         except pynvml.NVMLError as error:
             _log.warning("event of an unknown GPU ignored", extra={"xid": xid, "error": str(error)})
             return None
@@ -113,10 +113,10 @@ def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | N
     values = session.optional(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]))
     if values is None:
         return None
-    told = values[0]
-    if told.nvmlReturn != pynvml.NVML_SUCCESS:
-        return session.optional(lambda: _refuse(told.nvmlReturn))
-    return signals.ACTIONS.get(told.value.uiVal)
+    field = values[0]
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        return session.optional(lambda: _refuse(field.nvmlReturn))
+    return signals.ACTIONS.get(field.value.uiVal)
 
 
 def _refuse(code: int) -> None:

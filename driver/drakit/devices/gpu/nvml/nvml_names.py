@@ -52,11 +52,11 @@ _SUFFIXES: Mapping[int, str] = {
 }
 # nvml.h, NVML_DEVICE_ADDRESSING_MODE_*, as NVIDIA's DRA driver writes them.
 _ADDRESSING: Mapping[int, str] = {0: "None", 1: "HMM", 2: "ATS"}
-# nvml.h, NVML_GPU_FABRIC_STATE_*; 0 says that there is no fabric.
+# nvml.h, NVML_GPU_FABRIC_STATE_*; 0 means no fabric.
 _FABRIC_STATES: Mapping[int, str] = {1: "not-started", 2: "in-progress", 3: "completed"}
 _FABRIC_COMPLETED, _FABRIC_FAILED = 3, "failed"
 _REGISTRATION_FAILED, _ROUTE_UNHEALTHY, _INCORRECT = "registration-failed", "route-unhealthy", "incorrect-configuration"
-# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: two bits that say 1 for true, and four bits where 0 and 1 say that nothing is wrong.
+# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: two bits where 1 means true, and four bits where 0 and 1 mean healthy.
 _ROUTE_SHIFT, _ROUTE_BITS, _TRUE = 4, 0x3, 1
 _CONFIGURATION_SHIFT, _CONFIGURATION_BITS, _CORRECT = 8, 0xF, frozenset({0, 1})
 _CONFIGURATION_FAULTS: Mapping[int, str] = {
@@ -74,27 +74,27 @@ _LONG_DOMAIN = "0000"
 
 
 def brand(value: int | None) -> str | None:
-    """A brand."""
+    """Return a brand."""
     return None if value is None else _BRANDS.get(value)
 
 
 def architecture(value: int | None) -> str | None:
-    """An architecture."""
+    """Return an architecture."""
     return None if value is None else _ARCHITECTURES.get(value)
 
 
 def addressing_mode(value: int | None) -> str | None:
-    """An addressing mode."""
+    """Return an addressing mode."""
     return None if value is None else _ADDRESSING.get(value)
 
 
 def cc_mode(*, enabled: bool, devtools: bool) -> str:
-    """A confidential computing mode, in the words of NVIDIA's node labels."""
+    """Return a confidential computing mode, in the words of NVIDIA's node labels."""
     return ("devtools" if devtools else "on") if enabled else "off"
 
 
 def fabric(state: int, status: int, cluster: bytes, clique: int, health: int = 0) -> port.Fabric | None:
-    """How a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one.
+    """Return how a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one.
 
     Status, cluster and clique hold once registration has ended. ``health`` is the health mask: an incorrect configuration or an unhealthy route is a
     fault. Degraded bandwidth and a recovery in progress are not.
@@ -106,8 +106,8 @@ def fabric(state: int, status: int, cluster: bytes, clique: int, health: int = 0
     if status:
         return port.Fabric(state=_FABRIC_FAILED, fault=_REGISTRATION_FAILED)
     fault = _fabric_fault(health)
-    told = _FABRIC_FAILED if fault else _FABRIC_STATES[state]
-    return port.Fabric(state=told, fault=fault, cluster=str(uuid.UUID(bytes=cluster)), clique=clique)
+    word = _FABRIC_FAILED if fault else _FABRIC_STATES[state]
+    return port.Fabric(state=word, fault=fault, cluster=str(uuid.UUID(bytes=cluster)), clique=clique)
 
 
 def _fabric_fault(health: int) -> str:
@@ -123,18 +123,18 @@ def cuda_version(number: int) -> str:
 
 
 def pci_bus_id(text: str) -> str:
-    """A PCI address as sysfs writes it: NVML writes eight digits of domain in upper case, sysfs four where four suffice."""
+    """Return a PCI address as sysfs writes it: NVML writes eight digits of domain in upper case, sysfs four where four suffice."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain.removeprefix(_LONG_DOMAIN) if len(domain) > len(_LONG_DOMAIN) else domain}:{rest}"
 
 
-def profile_name(told: str) -> str:
-    """A profile's name without NVML's leading ``MIG ``."""
-    return told.removeprefix("MIG ")
+def profile_name(raw: str) -> str:
+    """Return a profile's name without NVML's leading ``MIG ``."""
+    return raw.removeprefix("MIG ")
 
 
 def computed_profile_name(enum: int, slices: int, memory_mib: int, total_mib: int) -> str:
-    """The name of a profile from a library too old to tell it: the memory as eighths of the GPU's, rounded up, in GiB, as nvidia-smi does."""
+    """Return the name of a profile for a library too old to report it: the memory as eighths of the GPU's, rounded up, in GiB, as nvidia-smi does."""
     total_gib = -(-total_mib // _MIB_PER_GIB)
     eighths = -(-memory_mib * _PARTS // total_mib)
     return f"{slices}g.{int(eighths * total_gib / _PARTS + 0.5)}gb{_SUFFIXES.get(enum, '')}"

@@ -11,20 +11,20 @@ from drakit.devices.gpu.nvml import nvml_names, session
 
 
 def serial(handle: pynvml.c_nvmlDevice_t) -> str | None:
-    """The board's serial number; consumer boards have none and say so with zeros."""
-    told: str | None = session.detail(lambda: pynvml.nvmlDeviceGetSerial(handle))
-    return told if told and told.strip("0") else None
+    """Return the board's serial number; consumer boards have none and report zeros."""
+    info: str | None = session.detail(lambda: pynvml.nvmlDeviceGetSerial(handle))
+    return info if info and info.strip("0") else None
 
 
 def module_id(handle: pynvml.c_nvmlDevice_t) -> int | None:
-    """The number of its socket on the baseboard. The binding's own default argument is shared by all threads, so one is given."""
+    """Return the number of its socket on the baseboard. The binding's own default argument is shared by all threads, so one is given."""
     return session.detail(lambda: pynvml.nvmlDeviceGetModuleId(handle, ctypes.c_uint()))
 
 
 def ecc(handle: pynvml.c_nvmlDevice_t) -> bool | None:
-    """Whether error correction is on now."""
-    told = session.detail(lambda: pynvml.nvmlDeviceGetEccMode(handle))
-    return None if told is None else bool(told[0])
+    """Return whether error correction is on now."""
+    info = session.detail(lambda: pynvml.nvmlDeviceGetEccMode(handle))
+    return None if info is None else bool(info[0])
 
 
 def addressing_mode(handle: pynvml.c_nvmlDevice_t) -> str | None:
@@ -33,26 +33,26 @@ def addressing_mode(handle: pynvml.c_nvmlDevice_t) -> str | None:
 
 
 def cc_mode() -> str | None:
-    """The machine's confidential computing mode."""
-    told = session.detail(pynvml.nvmlSystemGetConfComputeState)
-    if told is None:
+    """Return the machine's confidential computing mode."""
+    info = session.detail(pynvml.nvmlSystemGetConfComputeState)
+    if info is None:
         return None
-    enabled, devtools = told.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED, told.devToolsMode == pynvml.NVML_CC_SYSTEM_DEVTOOLS_MODE_ON
+    enabled, devtools = info.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED, info.devToolsMode == pynvml.NVML_CC_SYSTEM_DEVTOOLS_MODE_ON
     return nvml_names.cc_mode(enabled=enabled, devtools=devtools)
 
 
 def fabric(handle: pynvml.c_nvmlDevice_t) -> port.Fabric | None:
-    """How it stands to the NVLink fabric, by the newest call the library knows."""
+    """Return how it stands to the NVLink fabric, by the newest call the library knows."""
     newer, new, old = pynvml.c_nvmlGpuFabricInfo_v3_t(), pynvml.c_nvmlGpuFabricInfo_v2_t(), pynvml.c_nvmlGpuFabricInfo_t()
-    asked = (
+    calls = (
         (newer, pynvml.nvmlDeviceGetGpuFabricInfoV),
         (new, pynvml.nvmlDeviceGetGpuFabricInfoV),
         (old, pynvml.nvmlDeviceGetGpuFabricInfo),
     )
-    for told, ask in asked:
-        if session.detail(functools.partial(ask, handle, ctypes.byref(told))) is not None:
-            mask = told.healthMask if isinstance(told, pynvml.c_nvmlGpuFabricInfo_v2_t | pynvml.c_nvmlGpuFabricInfo_v3_t) else 0
-            return nvml_names.fabric(told.state, told.status, bytes(told.clusterUuid), told.cliqueId, mask)
+    for info, call in calls:
+        if session.detail(functools.partial(call, handle, ctypes.byref(info))) is not None:
+            mask = info.healthMask if isinstance(info, pynvml.c_nvmlGpuFabricInfo_v2_t | pynvml.c_nvmlGpuFabricInfo_v3_t) else 0
+            return nvml_names.fabric(info.state, info.status, bytes(info.clusterUuid), info.cliqueId, mask)
     return None
 
 

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
-# nvml.h: GPU_NOT_FOUND is what newer libraries say for an unknown UUID.
+# nvml.h: GPU_NOT_FOUND is the error of newer libraries for an unknown UUID.
 CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
 # The errors of a GPU or library that does not support a call.
 ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
@@ -88,7 +88,7 @@ def detail(read: Callable[[], Result]) -> Result | None:
 
 
 def code_of(error: pynvml.NVMLError) -> port.Code:
-    """The port's code of an error."""
+    """Return the port's code of an error."""
     return CODES.get(error.value, port.Code.UNKNOWN)
 
 

@@ -76,7 +76,7 @@ class Settings:
                 mps=_mps_from(record["mps"]) if "mps" in record else None,
             )
         except (ValueError, TypeError) as error:
-            raise errors.JournalError(f"what is remembered of the GPU's settings cannot be read: {error}") from error
+            raise errors.JournalError(f"the journal's record of the GPU's settings is invalid: {error}") from error
 
     def to_record(self) -> records.Record:
         """Return the settings as part of an intent, without those that are not changed."""

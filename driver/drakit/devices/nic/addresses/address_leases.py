@@ -51,14 +51,14 @@ class AddressIndex:
         self._places: dict[str, frozenset[NoteLocation]] = {}
 
     def is_current(self) -> bool:
-        """Whether no other process has given addresses out since ``learn``."""
+        """Return whether no other process has given addresses out since ``learn``."""
         try:
             return self._file.read_text("ascii") == self._name
         except (OSError, ValueError):
             return False
 
     def learn(self, found: Iterable[tuple[str, NoteLocation]]) -> None:
-        """Take what was read from all notes in place of what was known. Raises HardwareError where that cannot be said to other processes."""
+        """Take what was read from all notes in place of what was known. Raises HardwareError where other processes cannot be notified."""
         places = list(found)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -87,7 +87,7 @@ class AddressIndex:
                 self._places.pop(host, None)
 
     def places(self, host: str) -> frozenset[NoteLocation]:
-        """Where an address may be noted."""
+        """Return where an address may be noted."""
         return self._places.get(host, frozenset())
 
     def __contains__(self, host: object) -> bool:
@@ -137,7 +137,7 @@ def _is_alive(lease: Lease) -> bool:
 
 
 def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
-    """The lock to hold beside the device's while ``acquire`` is called; none where the configuration has no addresses."""
+    """Return the lock to hold beside the device's while ``acquire`` is called; none where the configuration has no addresses."""
     return (LOCK,) if chosen.addresses or chosen.address_pools else ()
 
 
@@ -152,7 +152,7 @@ class _Taken:
 
 
 class AddressLeases:
-    """The leases of this node. ``is_alive`` says whether a lease's sandbox exists; ``survey`` reads all sandboxes once and returns the same check.
+    """The leases of this node. ``is_alive`` returns whether a lease's sandbox exists; ``survey`` reads all sandboxes once and returns the same check.
 
     All objects of one process share the index ``known``. The cost of an address grows neither with the claims nor with the addresses of the node,
     until a pool seems to be used up: then all notes are read once, and the addresses of ended sandboxes are released.
@@ -255,7 +255,7 @@ class AddressLeases:
         return replaced or not (is_alive or self._is_alive)(lease)
 
     def _over_holders(self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, over: Sequence[Lease]) -> Iterator[Lease]:
-        """The leases of configured addresses whose sandboxes are gone, beside those known. Raises ConfigError for an address in use."""
+        """Yield the leases of configured addresses whose sandboxes are gone, beside those known. Raises ConfigError for an address in use."""
         found = list(over)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):
@@ -281,7 +281,7 @@ def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, NoteLocation]]:
 
 
 def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
-    """The configured addresses without their prefixes."""
+    """Return the configured addresses without their prefixes."""
     return frozenset(text.partition("/")[0] for text in chosen.addresses)
 
 

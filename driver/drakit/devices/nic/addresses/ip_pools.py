@@ -50,7 +50,7 @@ class AddressPool:
         return ipaddress.ip_network(self.subnet).version
 
     def holds(self, address: Address) -> bool:
-        """Whether the pool may give this address out."""
+        """Return whether the pool may give this address out."""
         first, last = ipaddress.ip_address(self.first), ipaddress.ip_address(self.last)
         return address.version == first.version and int(first) <= int(address) <= int(last)
 
@@ -64,12 +64,12 @@ class AddressPool:
 
 
 def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]:
-    """The pools of one node; of several of one family all, in order."""
+    """Return the pools of one node; of several of one family all, in order."""
     return tuple(pool for pool in pools if not pool.nodes or any(fnmatch.fnmatchcase(node, glob) for glob in pool.nodes))
 
 
 def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
-    """One address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
+    """Return one address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
     found = []
     for version in sorted({pool.version for pool in pools}):
         free = (pool.free(taken, start) for pool in pools if pool.version == version)
@@ -81,7 +81,7 @@ def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0)
 
 
 def interface(text: str, field: str) -> Interface:
-    """An address an interface may have, with its prefix."""
+    """Return an address an interface may have, with its prefix."""
     try:
         found = ipaddress.ip_interface(text)
     except ValueError as error:
@@ -92,7 +92,7 @@ def interface(text: str, field: str) -> Interface:
 
 
 def network(text: str, field: str) -> Network:
-    """A network: an address with all host bits 0, and a prefix."""
+    """Return a network: an address with all host bits 0, and a prefix."""
     try:
         found = ipaddress.ip_network(text)
     except ValueError as error:
@@ -102,7 +102,7 @@ def network(text: str, field: str) -> Network:
 
 
 def host(text: str, field: str) -> Address:
-    """The address of one host, without a prefix."""
+    """Return the address of one host, without a prefix."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError as error:

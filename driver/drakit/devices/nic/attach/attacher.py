@@ -92,13 +92,13 @@ class Attacher:
                 self._attach(call, is_waited_for)
 
     def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
-        """Every attachment that is noted of a grant."""
+        """Return every attachment that is noted of a grant."""
         notes = self._context.state(grant)
         found = (sandboxes.from_record(record) for key, record in notes.items() if sandboxes.is_key(key))
         return tuple(attachment for attachment in found if attachment is not None)
 
     def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
-        """The links of an attachment that are there now, usually one or none."""
+        """Return the links of an attachment that are there now, usually one or none."""
         own = sandboxes.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
 
@@ -150,7 +150,7 @@ class Attacher:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
     def _planned(self, call: Call, known: sandboxes.Attachment | None) -> sandboxes.Attachment:
-        """What the attachment is to be: as it was noted, where it was."""
+        """Return what the attachment is to be: as it was noted, where it was."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if known is not None:
             return dataclasses.replace(known, nsid=nsid)
@@ -200,12 +200,12 @@ class Attacher:
         self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
 
     def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
-        """Return the sandbox's addresses; leases are only read for a configuration that asks for addresses."""
+        """Return the sandbox's addresses; leases are only read for a configuration that requests addresses."""
         chosen = _config(call.grant)
         return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
-        """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
+        """Return whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
         share = shares.from_record(lease.grant.record)
         return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
 
@@ -220,7 +220,7 @@ class Attacher:
         return is_alive
 
     def _wanted(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
-        """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
+        """Return the grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared(request)
@@ -249,13 +249,13 @@ def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, sh
 def _is_of(link: link_requests.Link, alias: str, mac: str) -> bool:
     """Return whether a child is the attachment's. A pod's root may change its mark or its address; if it changes both, the child is nobody's.
 
-    An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
+    An address that an admin chose proves nothing without a mark: an earlier sandbox may have had the same.
     """
     return link.alias == alias or (not sandboxes.share_of(link.alias) and link.mac == mac)
 
 
 def _own(link: link_requests.Link | None, share: port.Share, attachment: sandboxes.Attachment) -> link_requests.Link | None:
-    """The link where it is the attachment's; raises RefusedError where the name is another's."""
+    """Return the link where it is the attachment's; raises RefusedError where the name is another's."""
     if link is None:
         return None
     alias = sandboxes.alias(share.id, attachment.sandbox)

@@ -46,44 +46,44 @@ class Attachment:
 
 
 def key_of(cookie: int) -> str:
-    """The key of the note of the attachment in the namespace of this cookie."""
+    """Return the key of the note of the attachment in the namespace of this cookie."""
     return f"{_NOTE}{cookie:x}"
 
 
 def is_key(key: str) -> bool:
-    """Whether a note of this key is an attachment's."""
+    """Return whether a note of this key is an attachment's."""
     return key.startswith(_NOTE)
 
 
 def sandbox_name(sandbox: str, cookie: int) -> str:
-    """What a sandbox is called: by its runtime's id, else by its namespace."""
+    """Return what a sandbox is called: by its runtime's id, else by its namespace."""
     return sandbox or f"netns-{cookie:x}"
 
 
 def interface_name(wanted: config.NicConfig, share_id: str) -> str:
-    """The interface's name in the pod: as configured, else one that no other share has, so that a program can be told it before a sandbox exists."""
+    """The interface's name in the pod: as configured, else one that no other share has, so it is known before a sandbox exists."""
     return wanted.interface_name or f"net{hashlib.sha256(share_id.encode()).hexdigest()[:8]}"
 
 
 def mac_address(wanted: config.NicConfig, node: str, share_id: str, sandbox: str) -> str:
-    """The address of a sandbox's interface: as configured, else one of its own, always the same for the same node, share and sandbox."""
+    """Return the address of a sandbox's interface: as configured, else one of its own, always the same for the same node, share and sandbox."""
     return wanted.mac or share.mac_address(node, f"{share_id}/{sandbox}")
 
 
 def alias(share_id: str, sandbox: str) -> str:
-    """The mark on an interface of ours: whose it is."""
+    """Return the mark on an interface of ours: whose it is."""
     return f"{MARK}{share_id}:{sandbox}"
 
 
 def share_of(marked: str) -> str:
-    """The share that a mark names; empty for what is no mark."""
+    """Return the share that a mark names; empty for what is no mark."""
     if not marked.startswith(MARK):
         return ""
     return marked.removeprefix(MARK).partition(":")[0]
 
 
 def to_record(attachment: Attachment) -> records.Record:
-    """The attachment as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
+    """Return the attachment as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
     return {
         "cookie": f"{attachment.cookie:x}",
         "nsid": attachment.nsid,
@@ -95,7 +95,7 @@ def to_record(attachment: Attachment) -> records.Record:
 
 
 def from_record(record: records.Record) -> Attachment | None:
-    """The attachment that was noted; None for a record of another kind."""
+    """Return the attachment that was noted; None for a record of another kind."""
     match record:
         case {"cookie": str(cookie), "nsid": int(nsid), "sandbox": str(sandbox), "pod": str(pod), "name": str(name), "mac": str(mac)}:
             return Attachment(cookie=int(cookie, 16), nsid=nsid, sandbox=sandbox, pod=pod, name=name, mac=mac)
@@ -166,7 +166,7 @@ class Sandbox:
         self._inside.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
 
     def mark(self, link: link_requests.Link, alias: str) -> None:
-        """Write the mark that says whose the link is."""
+        """Write the mark that names the link's owner."""
         link_requests.alter(self._inside, link.ifindex, alias=alias)
 
 

@@ -4,9 +4,10 @@ Only root of this host may call; a message is bounded, and a connection has a de
 a new instance of a rolling update takes it over without a gap. It stays when the server stops, because it may then be another instance's; a client
 without a listener waits for a while and then reports it. Where the new instance dies while this one runs, this one takes the socket back.
 
-Each call is one message each way over a unix socket that keeps message boundaries. A request is lines of text: ``attach 1``, claim UID, device, share id (``-``: a device given whole), container id, sandbox id, pod UID; the last two
-may be empty, where a runtime does not tell them. With it comes one descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and
-a sentence for the pod's owner. A client of an earlier version may call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
+Each call is one message each way over a unix socket that keeps message boundaries. A request is lines of text: ``attach 1``, claim UID, device, share
+id (``-``: a device given whole), container id, sandbox id, pod UID; the last two may be empty, where a runtime does not tell them. With it comes one
+descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and a sentence for the pod's owner. A client of an earlier version may
+call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
 """
 
 import bisect
@@ -89,7 +90,7 @@ class Calls:
             self._refused[reason] += 1
 
     def readings(self) -> Iterator[advanced.Metric]:
-        """All of it, also what never happened."""
+        """Yield all of it, also what never happened."""
         with self._guard:
             refused = dict(self._refused)
             seen = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
@@ -141,7 +142,7 @@ class Request:
 
 
 def decode(message: bytes) -> Request:
-    """The request in a message; raises MalformedError."""
+    """Return the request in a message; raises MalformedError."""
     try:
         header, claim, device, share, container, sandbox, pod = message.decode("ascii").split("\n")
     except ValueError as error:
@@ -163,7 +164,7 @@ def decode(message: bytes) -> Request:
 
 
 def refusal(sentence: str) -> bytes:
-    """The answer that says why not: one line of at most ``ANSWER_MAX`` bytes, without control characters, because runtimes print it."""
+    """Return a refusal with its reason: one line of at most ``ANSWER_MAX`` bytes, without control characters, because runtimes print it."""
     plain = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in " ".join(sentence.split()))
     return f"no {plain}".encode(errors="replace")[:ANSWER_MAX]
 
@@ -269,7 +270,7 @@ class Server:
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
-    """A listening socket of mode 0600 in the place of whatever has this path, and its inode there; raises HardwareError."""
+    """Return a listening socket of mode 0600 in the place of whatever has this path, and its inode there; raises HardwareError."""
     if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
         raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
     fresh = path.with_name(f"{path.name}.new")
@@ -289,7 +290,7 @@ def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
 
 
 def _is_served(path: pathlib.Path, own: int) -> bool:
-    """Whether the path has a listener: this instance, whose socket has the inode ``own`` there, or another."""
+    """Return whether the path has a listener: this instance, whose socket has the inode ``own`` there, or another."""
     try:
         if path.stat().st_ino == own:
             return True
@@ -304,12 +305,12 @@ def _is_served(path: pathlib.Path, own: int) -> bool:
 
 
 def _is_probe(connection: socket.socket) -> bool:
-    """Whether the caller hung up without a message: another instance that checked for a listener."""
+    """Return whether the caller hung up without a message: another instance that checked for a listener."""
     return not connection.recv(1, socket.MSG_PEEK)
 
 
 def is_waiting(connection: socket.socket) -> bool:
-    """Whether the client at the other end is still there."""
+    """Return whether the client at the other end is still there."""
     poll = select.poll()
     poll.register(connection, select.POLLIN | _GONE)
     return not any(events & _GONE for _, events in poll.poll(0))
@@ -327,7 +328,7 @@ def _turn(path: pathlib.Path) -> Iterator[None]:
 
 
 def _is_root(connection: socket.socket) -> bool:
-    """Whether the other end is a process of the host's root; others get no answer."""
+    """Return whether the other end is a process of the host's root; others get no answer."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != 0:
         _log.warning("attach caller refused: not root", extra={"caller_pid": pid, "caller_uid": uid})

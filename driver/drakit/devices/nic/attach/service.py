@@ -1,7 +1,8 @@
 """Attachment as the driver uses it: the hook in a claim's CDI file, the server, the background check, and the removal of a share's interfaces.
 
-The hook's client is a static program, so that hosts need no Python. It is kept in the driver's folder under the digest of its content. An installed driver brings the program along; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods
-may be started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put.
+The hook's client is a static program, so that hosts need no Python. It is kept in the driver's folder under the digest of its content. An installed
+driver brings the program along; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods may be
+started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ _KEPT_SECONDS = 86400.0
 
 @functools.cache
 def program() -> bytes:
-    """The client, compiled once a process where it was not brought along; raises HardwareError that says what to install."""
+    """Return the client, compiled once a process where it was not brought along; raises HardwareError that says what to install."""
     if BUNDLED.exists():
         return BUNDLED.read_bytes()
     if not BUILD.exists():
@@ -57,15 +58,15 @@ class Copies:
         self._folder = home / FOLDER
 
     def path(self, name: str) -> pathlib.Path:
-        """Where the copy of this name is on the host; the driver sees the same paths."""
+        """Return where the copy of this name is on the host; the driver sees the same paths."""
         return self._folder / name
 
     def has(self, name: str) -> bool:
-        """Whether a copy of this name can be run."""
+        """Return whether a copy of this name can be run."""
         return name.startswith(_PREFIX) and "/" not in name and os.access(self.path(name), os.X_OK)
 
     def ensure(self) -> str:
-        """The name of this version's copy, which is there when this returns; raises HardwareError."""
+        """Return the name of this version's copy, which is there when this returns; raises HardwareError."""
         content = program()
         name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()[:16]}"
         path = self.path(name)
@@ -112,7 +113,7 @@ class Copies:
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
-"""Seconds after which the runtime kills the client; it has said by then why it failed."""
+"""Seconds after which the runtime kills the client, which has reported its failure by then."""
 RECORDED = "hook"
 
 _log = logging.getLogger(__name__)
@@ -155,12 +156,12 @@ class Service:
         return ""
 
     def client_for(self, record: records.Record) -> str:
-        """The name of the client for a grant: the one it was prepared with while that exists, so that an upgrade changes no running claim."""
+        """Return the name of the client for a grant: the one it was prepared with while that exists, so that an upgrade changes no running claim."""
         recorded = record.get(RECORDED)
         return recorded if isinstance(recorded, str) and self._copies.has(recorded) else self._copies.ensure()
 
     def hook(self, name: str, grant: Grant) -> edits.Hook:
-        """The hook of a grant: which program to call, and for what."""
+        """Return the hook of a grant: which program to call, and for what."""
         socket = str(self._home / SOCKET)
         of = (grant.claim.uid, grant.device.name, grant.share_id or server.NO_SHARE)
         return edits.Hook(
@@ -212,7 +213,7 @@ class Service:
             self.callbacks.finished()
 
     def readings(self) -> Iterator[advanced.Metric]:
-        """What became of the calls of container runtimes, for the metrics."""
+        """Return what became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 
     def _attach_granted(self, request: server.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:

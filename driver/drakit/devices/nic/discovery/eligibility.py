@@ -1,4 +1,4 @@
-"""Decides which interfaces are offered, and says why one is not and how to change that; pure.
+"""Decides which interfaces are offered, and explains why one is not and how to change that; pure.
 
 Checks run in a fixed order, from what no setting can change to what one figure changes. The first that refuses gives the reason.
 """
@@ -52,7 +52,7 @@ class NodeContext:
         self._interfaces = interfaces
 
     def is_believable(self, interface: port.Interface) -> bool:
-        """Whether the speed an interface reports comes from hardware: its own, or that of all its slaves.
+        """Return whether the speed an interface reports comes from hardware: its own, or that of all its slaves.
 
         Not that of a vlan: the NIC below has the same bandwidth, and it must not be offered twice.
         """
@@ -62,7 +62,7 @@ class NodeContext:
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
-        """The speed believed, in bits per second: what hardware reports, capped by the admin's figure, or that alone."""
+        """Return the speed believed, in bits per second: what hardware reports, capped by the admin's figure, or that alone."""
         given = self.settings.rule_for(interface).speed
         known = interface.speed if self.is_believable(interface) else None
         return min((figure for figure in (known, None if given is None else given.value) if figure is not None), default=None)
@@ -79,7 +79,7 @@ def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
 
 
 def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
-    """The refusal of an interface whose bandwidth has no room for two amounts of the policy."""
+    """Return the refusal of an interface whose bandwidth has no room for two amounts of the policy."""
     least = rates.min + rates.step
     return Refusal(
         reason=f"{quantity.Quantity.of(speed)} less the reserve of {reserve} is under the policy's min + step of {least} bits per second",
@@ -88,7 +88,7 @@ def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.Bandwi
 
 
 def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
-    """What is to be said of an interface that is offered although the host uses it; None where there is nothing."""
+    """Return the caution for an interface that is offered although the host uses it, or None."""
     if not (interface.addressed or interface.ifindex in context.uplinks) or _reserve(interface, context):
         return None
     return Caution(
@@ -158,7 +158,7 @@ def _is_of_the_host(interface: port.Interface, context: NodeContext) -> Refusal 
 
 
 def _is_left_nothing(interface: port.Interface, context: NodeContext, *, is_used: bool) -> Refusal | None:
-    """The host's class has the reserve's rate, so without one the take-over would cut the host off by the driver's smallest class."""
+    """Return the host's class has the reserve's rate, so without one the take-over would cut the host off by the driver's smallest class."""
     if not is_used or _reserve(interface, context):
         return None
     return Refusal(
@@ -179,7 +179,7 @@ def _is_counted_elsewhere(interface: port.Interface, context: NodeContext) -> Re
 
 
 def _is_out_of_hand(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    """Whether a share of it could not be held to its rate."""
+    """Return whether a share of it could not be held to its rate."""
     if interface.sharer:
         change = f"an end of that driver's shares of it, and nic.exclude there (where it is gone for good: ip link delete drb{interface.ifindex})"
         return Refusal(reason=f"is shared out by the driver {interface.sharer}", change=change)

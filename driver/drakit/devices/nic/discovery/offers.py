@@ -4,8 +4,8 @@ Every interface is either offered or withheld with a reason. It is withheld when
 excludes it, when another program configured its queueing or the kernel cannot enforce a rate, or when its speed is unknown: a guess would be sold
 as bandwidth.
 
-Attributes have three families of names. In the driver's own domain, written without it: what selectors of this driver use. In ``dra.net``: the names of the
-dranet driver, for the facts that mean the same there, so that selectors and constraints written for it go on working. In
+Attributes have three families of names. In the driver's own domain, written without it: what selectors of this driver use. In ``dra.net``: the names
+of the dranet driver, for the facts that mean the same there, so that selectors and constraints written for it go on working. In
 ``resource.kubernetes.io``: the standard names for matching devices of different drivers.
 
 Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one is a run-time error that blocks the pod;
@@ -34,7 +34,7 @@ NO_NUMA_NODE = -1
 
 
 def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
-    """All attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
+    """Return all attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
     return {**_own(interface, speed, classifier), FORM: form, **_dranet(interface), **_standard(interface)}
 
 
@@ -89,7 +89,7 @@ def _standard(interface: port.Interface) -> Mapping[str, device.AttributeValue]:
 
 
 def _text(name: str) -> str:
-    """A kernel name as text that every encoder takes; names are bytes to the kernel."""
+    """Return a kernel name as text that every encoder takes; names are bytes to the kernel."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 

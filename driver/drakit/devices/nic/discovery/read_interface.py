@@ -1,12 +1,13 @@
 """Reads one interface of the kernel by its name, and the hardware behind it.
 
-Every prepare and every plan needs one, so it uses plain rtnetlink: the same facts as a listing, in a fraction of the time. The cost does not grow with the number of interfaces: addresses and routes are requested by the interface's
-index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped here). Constants and layouts: linux/if_link.h,
-linux/if_addr.h, linux/rtnetlink.h. Raises OSError.
+Every prepare and every plan needs one, so it uses plain rtnetlink: the same facts as a listing, in a fraction of the time. The cost does not grow
+with the number of interfaces: addresses and routes are requested by the interface's index (NETLINK_GET_STRICT_CHK; an older kernel answers with all,
+and the others are skipped here). Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h. Raises OSError.
 
-The hardware is the PCI function, the RDMA device, and what the kernel driver reports by ethtool. PCI facts come from /sys/bus/pci. Unlike /sys/class/net, which shows the interfaces of the namespace in which sysfs was mounted, this tree is the
-machine's and the same from every network namespace. RDMA devices come from /sys/class/infiniband/<device>/device and
-/sys/class/infiniband_verbs/uverbs<N>/ibdev. RDMA traffic bypasses the kernel's queueing, so an RDMA device is only given with a whole interface.
+The hardware is the PCI function, the RDMA device, and what the kernel driver reports by ethtool. PCI facts come from /sys/bus/pci. Unlike
+/sys/class/net, which shows the interfaces of the namespace in which sysfs was mounted, this tree is the machine's and the same from every network
+namespace. RDMA devices come from /sys/class/infiniband/<device>/device and /sys/class/infiniband_verbs/uverbs<N>/ibdev. RDMA traffic bypasses the
+kernel's queueing, so an RDMA device is only given with a whole interface.
 
 The driver's name and bus address come from the ethtool ioctl, because ethtool netlink does not have them. Reading needs no privilege. Structures:
 ``ethtool_drvinfo`` and ``ethtool_link_settings`` of linux/ethtool.h.
@@ -172,7 +173,7 @@ _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dorman
 
 
 def read(route: rtnetlink.Socket, plain: socket.socket, name: str, *, owner: str = "") -> port.Interface | None:
-    """The interface of exactly this name; None also where the kernel knows it by this name only as an alternative one.
+    """Return the interface of exactly this name; None also where the kernel knows it by this name only as an alternative one.
 
     ``owner`` is the name of the driver that asks; one without a name knows no other.
     """
@@ -220,7 +221,7 @@ def _kind(attrs: rtnetlink.Attributes, flags: int) -> str:
 
 
 def _alternative_names(properties: bytes) -> Iterator[str]:
-    """Each alternative name is an attribute of one kind, so they are walked through rather than looked up."""
+    """Return each alternative name is an attribute of one kind, so they are walked through rather than looked up."""
     return (rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME)
 
 
@@ -233,13 +234,13 @@ def _index(attrs: rtnetlink.Attributes, kind: int) -> int | None:
 
 
 def _is_addressed(route: rtnetlink.Socket, index: int) -> bool:
-    """Whether it has an address of global scope."""
+    """Return whether it has an address of global scope."""
     found = (_IFADDR.unpack_from(answer) for answer in route.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, index)))
     return any(owner == index and scope < SCOPE_LINK for _, _, _, scope, owner in found)
 
 
 def _is_uplink(route: rtnetlink.Socket, index: int) -> bool:
-    """Whether a default route of any table and metric leaves by it; a spare uplink is an uplink too."""
+    """Return whether a default route of any table and metric leaves by it; a spare uplink is an uplink too."""
     asked = (
         _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + rtnetlink.number(_RTA_OIF, index) for family in (socket.AF_INET, socket.AF_INET6)
     )
@@ -247,7 +248,7 @@ def _is_uplink(route: rtnetlink.Socket, index: int) -> bool:
 
 
 def _default_by(answer: bytes) -> list[int]:
-    """The interfaces by which a route leaves, where it is a default one."""
+    """Return the interfaces by which a route leaves, where it is a default one."""
     fields = _RTMSG.unpack_from(answer)
     if fields[1] or fields[7] != UNICAST:
         return []

@@ -27,7 +27,7 @@ class Inhabitant:
 
 
 class MockPods:
-    """Pods of a machine whose interfaces are as ``interface`` says."""
+    """Pods of a machine whose interfaces ``interface`` returns."""
 
     def __init__(self, interface: Callable[[str], port.Interface | None]) -> None:
         self._interface = interface
@@ -51,7 +51,7 @@ class MockPods:
                 )
 
     def is_away(self, name: str) -> bool:
-        """Whether an interface of the host is in a pod."""
+        """Return whether an interface of the host is in a pod."""
         return any(one.host_state is not None and one.host_state.name == name for one in self._inside.values())
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:

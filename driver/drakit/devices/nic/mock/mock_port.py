@@ -247,7 +247,7 @@ class MockPort(mock_pods.MockPods, MockFunctions):
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
-    """The interfaces a machine's file lists, if any, numbered from 2 (1 is lo's, which no file lists); raises SettingsError."""
+    """Return the interfaces a machine's file lists, if any, numbered from 2 (1 is lo's, which no file lists); raises SettingsError."""
     part = machine.family(_KEY)
     rows = part.optional(_KEY, part.rows) or ()
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))

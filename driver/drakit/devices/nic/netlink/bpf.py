@@ -30,13 +30,13 @@ NOT_EXISTING = 1
 
 
 def create_map(name: str, *, key: int, value: int, entries: int) -> int:
-    """A hash map whose memory grows with what is in it; sizes are in bytes."""
+    """Return a hash map whose memory grows with what is in it; sizes are in bytes."""
     body = struct.pack("=IIIIIII16s", _HASH, key, value, entries, _NO_PREALLOC, 0, 0, name.encode()[:_NAME_BYTES])
     return _bpf(_MAP_CREATE, body)
 
 
 def look_up(descriptor: int, key: bytes, size: int) -> bytes | None:
-    """The value of a key, or None."""
+    """Return the value of a key, or None."""
     value = ctypes.create_string_buffer(size)
     return None if _element(_LOOKUP, descriptor, key, value) == errno.ENOENT else value.raw
 
@@ -52,7 +52,7 @@ def delete(descriptor: int, key: bytes) -> None:
 
 
 def keys(descriptor: int, size: int) -> Iterator[bytes]:
-    """All keys. One that is deleted while they are read can make the kernel start over: read them into a set."""
+    """Yield all keys. One that is deleted while they are read can make the kernel start over: read them into a set."""
     following = ctypes.create_string_buffer(size)
     key: bytes | None = None
     while _element(_NEXT, descriptor, key, following) != errno.ENOENT:
@@ -61,7 +61,7 @@ def keys(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 def entries(descriptor: int, key: int, value: int) -> dict[bytes, bytes]:
-    """All keys with their values, whose sizes are in bytes; many at a time where the kernel can (Linux 5.6)."""
+    """Return all keys with their values, whose sizes are in bytes; many at a time where the kernel can (Linux 5.6)."""
     try:
         return dict(_batches(descriptor, key, value))
     except OSError as error:
@@ -131,7 +131,7 @@ def maps_of(program_id: int) -> dict[str, int]:
 
 
 def map_id(descriptor: int) -> int:
-    """The kernel's number of a map, by which two descriptors are found to be of one map."""
+    """Return the kernel's number of a map, by which two descriptors are found to be of one map."""
     number: int = struct.unpack_from("=I", _describe(descriptor, bytes(_MAP_BYTES)), 4)[0]
     return number
 
@@ -155,7 +155,7 @@ def _describe(descriptor: int, request: bytes) -> bytes:
 
 
 def _element(command: int, descriptor: int, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None", flags: int = 0) -> int:
-    """One call on a map's element; 0, or the error number where it is an answer (ENOENT, EEXIST)."""
+    """Return one call on a map's element; 0, or the error number where it is an answer (ENOENT, EEXIST)."""
     place = ctypes.create_string_buffer(key, len(key)) if key is not None else None
     addresses = (ctypes.addressof(room) if room is not None else 0 for room in (place, value))
     try:
@@ -172,7 +172,7 @@ def _bpf(command: int, body: bytes) -> int:
 
 
 def _bpf_in(command: int, body: bytearray) -> int:
-    """One call; what the kernel writes into the request is found in ``body``."""
+    """Return one call; what the kernel writes into the request is found in ``body``."""
     if _SYSCALL is None:
         raise OSError(errno.ENOSYS, f"bpf: its number on {platform.machine()} is not known")
     result = int(_LIBC.syscall(_SYSCALL, command, (ctypes.c_char * len(body)).from_buffer(body), len(body)))

@@ -105,7 +105,7 @@ class KernelWatch:
 
 
 def _beginning(glob: str) -> str:
-    """How every name that fits a glob starts; nothing where it is compared with something else than the name."""
+    """Return how every name that fits a glob starts; nothing where it is compared with something else than the name."""
     return "" if ":" in glob else _WILD.split(glob, maxsplit=1)[0]
 
 
@@ -125,7 +125,7 @@ def _detach_filter(sock: socket.socket) -> None:
 
 
 def filter_program(ifindexes: Collection[int], prefixes: Collection[str]) -> bytes:
-    """The filter for these interfaces and beginnings of names; one that passes all where it would be too long."""
+    """Return the filter for these interfaces and beginnings of names; one that passes all where it would be too long."""
     steps = list(_steps(ifindexes, prefixes))
     return b"".join(_STEP.pack(*step) for step in (steps if len(steps) <= _STEPS_MAX else [_PASS]))
 
@@ -180,5 +180,5 @@ def _pass_if_text(beginning: str) -> Iterator[Step]:
 
 
 def _as_loaded(layout: str, number: int) -> int:
-    """A number of the machine's byte order as the filter sees it, which loads in the network's."""
+    """Return a number of the machine's byte order as the filter sees it, which loads in the network's."""
     return int.from_bytes(struct.pack(layout, number), "big")

@@ -3,9 +3,9 @@
 Each request is idempotent: what already exists as wanted is success, and what exists otherwise and is not ours is refused. Layouts: linux/if_addr.h,
 linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
 
-Sysctls are written in another network namespace. /proc/sys/net shows the namespace of whoever looks, so a thread of its own goes there and ends. Container runtimes mount /proc/sys read-only for all
-but privileged containers; then the thread leaves the mount namespace too and makes its own view writable, which takes CAP_SYS_ADMIN and changes
-nothing for others. Raises OSError.
+Sysctls are written in another network namespace. /proc/sys/net shows the namespace of whoever looks, so a thread of its own goes there and ends.
+Container runtimes mount /proc/sys read-only for all but privileged containers; then the thread leaves the mount namespace too and makes its own view
+writable, which takes CAP_SYS_ADMIN and changes nothing for others. Raises OSError.
 """
 
 import concurrent.futures

@@ -6,8 +6,9 @@ pyroute2 takes some 290 microseconds to encode a class and 380 to open a socket,
 A socket stays in the network namespace in which it was opened, whichever thread uses it. What the kernel refuses is an OSError with the kernel's own
 message (NETLINK_EXT_ACK) where it sends one.
 
-A network namespace knows others by numbers (nsid). With a number, links in another namespace can be listed without a descriptor and without the right to enter it. A number is valid as long as both
-namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h. Raises OSError.
+A network namespace knows others by numbers (nsid). With a number, links in another namespace can be listed without a descriptor and without the right
+to enter it. A number is valid as long as both namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h. Raises
+OSError.
 """
 
 import concurrent.futures
@@ -65,12 +66,12 @@ class Socket:
 
     @classmethod
     def open(cls, namespace: str | int | None = None, after_effect: Callable[[], None] = _nothing) -> Self:
-        """A socket in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor. Raises OSError."""
+        """Return a socket in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor. Raises OSError."""
         return cls(listen(0, namespace), after_effect)
 
     @classmethod
     def scratch(cls) -> Self:
-        """A socket in an empty network namespace of its own, which the kernel removes when the socket is closed. Raises OSError."""
+        """Return a socket in an empty network namespace of its own, which the kernel removes when the socket is closed. Raises OSError."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
             return cls(thread.submit(_open_apart).result())
 
@@ -93,7 +94,7 @@ class Socket:
         return answers
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
-        """A whole table, read again where it changed meanwhile."""
+        """Return a whole table, read again where it changed meanwhile."""
         for _ in range(_DUMP_TRIES):
             answers = tuple(self._exchange(kind, body, _DUMP))
             if not any(flags & _INTERRUPTED for flags, _ in answers):
@@ -117,7 +118,7 @@ class Socket:
 
 
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
-    """A plain socket in a namespace, given as to ``Socket.open``, that hears of what happens in these multicast groups. Raises OSError."""
+    """Return a plain socket in a namespace, given as to ``Socket.open``, that hears of what happens in these multicast groups. Raises OSError."""
     if namespace is None:
         return _open(groups)
     with opened(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
@@ -130,7 +131,7 @@ def enter(descriptor: int) -> None:
 
 
 def cookie_of(sock: socket.socket) -> int:
-    """The cookie of the network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14)."""
+    """Return the cookie of the network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14)."""
     return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), "little" if struct.pack("=H", 1)[0] else "big")
 
 
@@ -144,27 +145,27 @@ def failing_as(call: str) -> Iterator[None]:
 
 
 def pack(kind: int, content: bytes) -> bytes:
-    """One attribute, padded."""
+    """Return one attribute, padded."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(content), kind) + content + bytes(-len(content) % 4)
 
 
 def text(kind: int, value: str) -> bytes:
-    """A text attribute."""
+    """Return a text attribute."""
     return pack(kind, value.encode(errors="surrogateescape") + b"\0")
 
 
 def number(kind: int, value: int) -> bytes:
-    """A 32-bit attribute."""
+    """Return a 32-bit attribute."""
     return pack(kind, struct.pack("=I", value))
 
 
 def attributes(content: bytes) -> Attributes:
-    """The attributes of a message's tail, by kind; of a kind that comes twice the last."""
+    """Return the attributes of a message's tail, by kind; of a kind that comes twice the last."""
     return dict(walk(content))
 
 
 def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The attributes of a message's tail in their order, each by kind; some lists have many of one kind."""
+    """Yield the attributes of a message's tail in their order, each by kind; some lists have many of one kind."""
     at = 0
     while at + _ATTRIBUTE.size <= len(content):
         size, kind = _ATTRIBUTE.unpack_from(content, at)
@@ -175,7 +176,7 @@ def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def hops(listed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, flags, and the hop's own attributes."""
+    """Yield the next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, flags, and the hop's own attributes."""
     at = 0
     while at + _HOP.size <= len(listed):
         size, flags, fewer, ifindex = _HOP.unpack_from(listed, at)
@@ -186,17 +187,17 @@ def hops(listed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def hop(ifindex: int, weight: int, flags: int, own: bytes) -> bytes:
-    """One of the next hops of a route with several."""
+    """Return one of the next hops of a route with several."""
     return _HOP.pack(_HOP.size + len(own), flags, weight - 1, ifindex) + own
 
 
 def as_text(content: bytes) -> str:
-    """A text attribute's value."""
+    """Return a text attribute's value."""
     return content.split(b"\0", 1)[0].decode(errors="surrogateescape")
 
 
 def as_number(content: bytes) -> int:
-    """A 32-bit attribute's value."""
+    """Return a 32-bit attribute's value."""
     value: int = struct.unpack("=I", content[:4])[0]
     return value
 
@@ -210,7 +211,7 @@ def _messages(packet: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def _raise(content: bytes, flags: int) -> None:
-    """Raise what an error message says; an acknowledgement is an error of number 0."""
+    """Raise the error of an error message; an acknowledgement is an error of number 0."""
     code = -struct.unpack_from("=i", content)[0]
     if not code:
         return
@@ -276,12 +277,12 @@ _TARGET = 46
 
 
 def nsid_of(host: Socket, descriptor: int) -> int:
-    """The number that the socket's namespace has for the one open as ``descriptor``, else NO_NSID."""
+    """Return the number that the socket's namespace has for the one open as ``descriptor``, else NO_NSID."""
     return next(map(_number, host.ask(_GETNSID, _of(descriptor))), NO_NSID)
 
 
 def assign_nsid(host: Socket, descriptor: int) -> int:
-    """The same; a namespace without a number is given one."""
+    """Return that number; assign one to a namespace that has none."""
     found = nsid_of(host, descriptor)
     if found == NO_NSID:
         with contextlib.suppress(FileExistsError):
@@ -293,12 +294,12 @@ def assign_nsid(host: Socket, descriptor: int) -> int:
 
 
 def nsids(host: Socket) -> tuple[int, ...]:
-    """Every number that the socket's namespace has given, ascending."""
+    """Return every number that the socket's namespace has given, ascending."""
     return tuple(sorted({_number(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {NO_NSID}))
 
 
 def in_namespace(number: int) -> bytes:
-    """The attribute that directs a request of links to the namespace of this number (IFLA_TARGET_NETNSID)."""
+    """Return the attribute that directs a request of links to the namespace of this number (IFLA_TARGET_NETNSID)."""
     return pack(_TARGET, struct.pack("=i", number))
 
 

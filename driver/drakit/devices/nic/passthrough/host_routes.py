@@ -17,7 +17,7 @@ from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.netlink import rtnetlink
 
 MOST = 256
-"""Routes that are remembered of one interface; one with more is not given whole. They make some 70 KB of the journal."""
+"""The most routes recorded of one interface; one with more is not given whole. They make some 70 KB of the journal."""
 
 _BY_DAEMONS = frozenset({8, *range(10, 16), 17, 42, 99, 186, 187, 188, 189, 192})
 """GateD, MRT, Zebra, BIRD, DNROUTED, XORP, NTK; mrouted; Babel; Open/R; BGP, IS-IS, OSPF, RIP; EIGRP (RTPROT_*, linux/rtnetlink.h)."""
@@ -41,7 +41,7 @@ _FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: sock
 
 
 def is_by_daemon(protocol: int) -> bool:
-    """Whether routes of this protocol are a routing daemon's, which sets them again when the interface is back."""
+    """Return whether routes of this protocol are a routing daemon's, which sets them again when the interface is back."""
     return protocol in _BY_DAEMONS
 
 
@@ -86,12 +86,12 @@ class HostRoute:
 
 
 def to_record(route: HostRoute) -> records.Record:
-    """A route as the journal keeps it."""
+    """Return a route as the journal keeps it."""
     return {**dataclasses.asdict(route), "hops": [dataclasses.asdict(hop) for hop in route.hops]}
 
 
 def from_record(record: object) -> HostRoute | None:
-    """The route that a record describes; None for anything else."""
+    """Return the route that a record describes; None for anything else."""
     match record:
         case {
             "destination": str(destination),
@@ -146,7 +146,7 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], i
 def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[HostRoute]) -> Iterator[tuple[HostRoute, OSError]]:
     """Restore routes that are missing; yield each that cannot be restored, with the error. Those by which gateways are reached come first.
 
-    Routes of daemons, which earlier versions remembered, are passed over.
+    Routes of daemons, which earlier versions recorded, are skipped.
     """
     names = _Names(sock)
     present = {_route(body, names) for body in _recorded(sock, ifindex)}
@@ -159,7 +159,7 @@ def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[Ho
 
 
 class _Names:
-    """Names of interfaces by index, each asked for once."""
+    """Names of interfaces by index, each read once."""
 
     def __init__(self, sock: rtnetlink.Socket) -> None:
         self._sock = sock
@@ -190,7 +190,7 @@ def _is_recorded(body: bytes) -> bool:
 
 
 def _indices(body: bytes) -> set[int]:
-    """The interfaces by which a route leaves."""
+    """Return the interfaces by which a route leaves."""
     attrs = rtnetlink.attributes(body[_RTMSG.size :])
     single = {rtnetlink.as_number(attrs[_OIF])} if _OIF in attrs else set()
     return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_MULTIPATH, b""))}
@@ -279,7 +279,7 @@ def _listed(hop: Hop, ifindex: int, version: int) -> bytes:
 
 
 def _way(hop: Hop, version: int) -> bytes:
-    """A hop's gateway, which may be of the other family (RTA_VIA), and what is only passed on."""
+    """Return a hop's gateway, which may be of the other family (RTA_VIA), and what is only passed on."""
     if not hop.gateway:
         return bytes.fromhex(hop.more)
     gateway = ipaddress.ip_address(hop.gateway)

@@ -64,24 +64,24 @@ class Placement:
 
 
 def is_same(wanted: Identity, seen: Identity) -> bool:
-    """Whether an interface is the wanted one by all that its identity says."""
+    """Return whether an interface is the wanted one by all facts of its identity."""
     if wanted.place:
         return seen.place == wanted.place and wanted.port in {"", seen.port}
     return bool(wanted.kind) and seen == wanted
 
 
 def is_in_pod(wanted: Identity, placement: Placement | None, seen: Identity, ifindex: int) -> bool:
-    """Whether an interface in a pod is the wanted one, which was moved there as ``placement`` says, if that is known."""
+    """Return whether an interface in a pod is the wanted one, which was moved there as ``placement`` records, if that is known."""
     return is_same(wanted, seen) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
 
 
 def to_record(of: Identity) -> records.Record:
-    """An identity as the journal keeps it."""
+    """Return an identity as the journal keeps it."""
     return dataclasses.asdict(of)
 
 
 def from_record(record: object) -> Identity:
-    """The identity that a record describes; of what an earlier version wrote, nothing but the place."""
+    """Return the identity that a record describes; of what an earlier version wrote, nothing but the place."""
     match record:
         case {"place": str(place), "port": str(port), "kind": str(kind), "other": int(other), "other_nsid": int(other_nsid)}:
             return Identity(place=place, port=port, kind=kind, other=other, other_nsid=other_nsid)

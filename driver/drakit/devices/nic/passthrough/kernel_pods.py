@@ -215,7 +215,7 @@ class KernelPods:
 
 
 def _others() -> Iterator[str]:
-    """Every namespace that a process or a name shows, each once, the first process's first."""
+    """Yield every namespace that a process or a name shows, each once, the first process's first."""
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     shown = [_PROC / str(pid) / "ns/net" for pid in processes]
@@ -324,6 +324,6 @@ def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_i
 
 
 def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState) -> bool:
-    """Whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
+    """Return whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
     lost = set(host_state.addresses) - set(link_requests.addresses(sock, link.ifindex))
     return link.name != host_state.name or link.up != host_state.up or bool(lost)

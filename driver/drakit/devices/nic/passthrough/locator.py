@@ -31,12 +31,12 @@ class Place:
 
 
 def on_host(link: link_requests.Link) -> identity.Identity:
-    """The identity of a link of the host's."""
+    """Return the identity of a link of the host's."""
     return _identity(link, identity.HOST if link.other_nsid is None else link.other_nsid)
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
-    """The interface where the host has it, under whatever name."""
+    """Return the interface where the host has it, under whatever name."""
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
@@ -45,7 +45,7 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
-    """The interface in the namespace of this number."""
+    """Return the interface in the namespace of this number."""
     links = link_requests.links(host.sock, nsid)
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
 
@@ -58,7 +58,7 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
-    """The interface in any namespace but the host's."""
+    """Return the interface in any namespace but the host's."""
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
     for nsid in rtnetlink.nsids(host.sock):
         link = find(host, whole, nsid) if nsid != own else None
@@ -79,7 +79,7 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
-    """Where the interface is; HERE is the namespace of the number ``here``."""
+    """Return where the interface is; HERE is the namespace of the number ``here``."""
     if find_on_host(host, whole) is not None:
         return pod_interfaces.Location.HOST
     place = search(host, whole)
@@ -89,7 +89,7 @@ def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_inte
 
 
 def is_noted(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
-    """Whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
+    """Return whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
     return whole.placement is None or bool(whole.identity.place) or whole.placement.cookie == cookie
 
 
@@ -100,12 +100,12 @@ def is_recorded_by_earlier_version(whole: pod_interfaces.Passthrough, cookie: in
 
 
 def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> bool:
-    """Whether an interface that the host has was in a sandbox since it was given away."""
+    """Return whether an interface that the host has was in a sandbox since it was given away."""
     return whole.placement is not None or link.alias == pod_interfaces.returning_mark(whole.mark)
 
 
 def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:
-    """Whether there is hardware at the interface's bus address."""
+    """Return whether there is hardware at the interface's bus address."""
     address, _, _ = of.place.partition(" ")
     return bool(address) and any(buses.glob(f"*/devices/{address}"))
 

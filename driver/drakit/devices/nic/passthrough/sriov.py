@@ -48,14 +48,14 @@ class Functions(Protocol):
     """The part of the port that speaks to physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """What a virtual function is held to now; None when there is none. Raises HardwareError."""
+        """Return what a virtual function is held to now; None when there is none. Raises HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
         """Hold a virtual function to these, whole; the same again is success. Raises HardwareError, also where the driver knows no rates."""
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
-    """What a share makes of a function: its own address or the one it had, a VLAN if the class says so, rates in whole Mbit/s, at least one."""
+    """What a share makes of a function: its own address or the one it had, a VLAN if the class sets one, rates in whole Mbit/s, at least one."""
     return Settings(
         mac=mac or former.mac,
         vlan=former.vlan if vlan is None else vlan,
@@ -77,7 +77,7 @@ def to_record(settings: Settings) -> records.Record:
 
 
 def from_record(record: object) -> Settings | None:
-    """What a record describes; None for anything else."""
+    """Return what a record describes; None for anything else."""
     match record:
         case {"mac": str(mac), "vlan": int(vlan), "quality": int(quality), "minRate": int(least), "maxRate": int(most)}:
             return Settings(mac=mac, vlan=vlan, quality=quality, min_rate=least, max_rate=most)
@@ -106,7 +106,7 @@ class KernelFunctions:
 
 
 def read(sock: rtnetlink.Socket, ifindex: int, number: int) -> Settings | None:
-    """What the parent of this index says of one of its functions. Raises OSError."""
+    """Return one function as the parent of this index reports it. Raises OSError."""
     body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_EXT_MASK, _EXT_VF)
     for answer in sock.ask(_GETLINK, body):
         listed = rtnetlink.attributes(answer[_IFINFO.size :]).get(_IFLA_VFINFO_LIST, b"")
@@ -117,7 +117,7 @@ def read(sock: rtnetlink.Socket, ifindex: int, number: int) -> Settings | None:
 
 
 def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
-    """The functions of IFLA_VFINFO_LIST, with their numbers. Several attributes of one kind stand beside each other there."""
+    """Return the functions of IFLA_VFINFO_LIST, with their numbers. Several attributes of one kind stand beside each other there."""
     found = []
     at = 0
     while at + 4 <= len(listed):
@@ -135,7 +135,7 @@ def write(sock: rtnetlink.Socket, ifindex: int, number: int, settings: Settings)
 
 
 def encode(number: int, settings: Settings) -> bytes:
-    """One function as IFLA_VF_INFO."""
+    """Return one function as IFLA_VF_INFO."""
     mac = bytes.fromhex(settings.mac.replace(":", ""))
     content = rtnetlink.pack(_VF_MAC, _MAC.pack(number, mac))
     content += rtnetlink.pack(_VF_VLAN, _TRIPLE.pack(number, settings.vlan, settings.quality))

@@ -1,4 +1,4 @@
-"""What is done when a runtime asks for a whole interface in a sandbox: it is moved there, under the NIC's device lock.
+"""Moves a whole interface into a sandbox when a container runtime calls for it, under the NIC's device lock.
 
 The interface can be in one pod at a time. While it is in one, another sandbox of the claim is refused; when the host has it again, the next one gets
 it. What no pod can write about the interface and the sandbox is noted before it is moved. Until a container has it, every failure takes it back at
@@ -129,7 +129,7 @@ class WholeAttacher:
 
 
 def placement_of(context: contexts.DriverContext, grant: Grant) -> identity.Placement | None:
-    """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
+    """Return what was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
     return identity.placement_from_record(context.state(grant).get(_NOTE))
 
 

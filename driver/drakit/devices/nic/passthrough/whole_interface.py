@@ -58,12 +58,12 @@ def is_whole(device: devices.Device) -> bool:
 
 
 def base_name(device: devices.Device) -> str:
-    """The name of the device's shared form, which is the interface's."""
+    """Return the name of the device's shared form, which is the interface's."""
     return device.name.removesuffix(offers.WHOLE_SUFFIX) if is_whole(device) else device.name
 
 
 def intent_of(record: records.Record) -> Intent | None:
-    """What was planned; None for a record of another kind, such as a share's."""
+    """Return what was planned; None for a record of another kind, such as a share's."""
     match record.get(_KEY):
         case {"mark": str(mark), "interface": {**interface}, "former": host_state, "function": function, "was": was, "is": settings}:
             found = pod_interfaces.from_record(host_state)
@@ -95,7 +95,7 @@ def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -
 
 
 class Whole:
-    """The verbs for whole interfaces. ``runtime_moves`` says that the container runtime knows CDI's netDevices."""
+    """The verbs for whole interfaces. ``runtime_moves`` is set where the container runtime supports CDI's netDevices."""
 
     def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
         self._machine, self._node = machine, node
@@ -162,7 +162,7 @@ class Whole:
             self._machine.set_function(planned.function, planned.function_was)
 
     def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pod_interfaces.InterfaceRef) -> pod_interfaces.Location:
-        """Where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
+        """Return where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
         return self._machine.locate(_passthrough(grant, placement), sandbox)
 
     def planned_placement(
@@ -200,13 +200,13 @@ class Whole:
         return pod_interfaces.interface_config(grant.config, name=name)
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
-        """What a virtual function may send beyond its rate: as its class says, but not above the admin's bound."""
+        """Return what a virtual function may send beyond its rate: the figure of its class, bounded by the admin's."""
         bound = self._settings.rule_for(interface).ceil
         asked = chosen.ceil.value if chosen.ceil else 0
         return asked if bound is None else min(asked, bound.value)
 
     def _function_of(self, interface: port.Interface) -> sriov.Function | None:
-        """Where the interface is a virtual function; None when it is none, or its parent has no interface here."""
+        """Return where the interface is a virtual function; None when it is none, or its parent has no interface here."""
         pci = interface.pci
         if pci is None or not pci.physical_function or pci.function_number is None:
             return None
@@ -227,7 +227,7 @@ class Whole:
 
 
 def _check_routes(host_state: pod_interfaces.HostState) -> None:
-    """Raise HardwareError where not all routes can be remembered: they would be lost with the first pod, silently."""
+    """Raise HardwareError where not all routes can be recorded: the first pod would lose them silently."""
     if host_state.routes_left_out:
         found = len(host_state.routes) + host_state.routes_left_out
         bound = f"of which at most {host_routes.MOST} can be restored"
@@ -268,7 +268,7 @@ def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
 
 
 def _interface(record: Mapping[str, object]) -> port.Interface:
-    """An interface as ``dataclasses.asdict`` wrote it; fields of a later version are skipped."""
+    """Return an interface as ``dataclasses.asdict`` wrote it; fields of a later version are skipped."""
     known = {field.name for field in dataclasses.fields(port.Interface)}
     values = {key: value for key, value in record.items() if key in known}
     pci = values.get("pci")

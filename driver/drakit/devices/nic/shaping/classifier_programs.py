@@ -112,7 +112,7 @@ class _Code:
 
 
 def egress(*, owners: int, ledger: int, by_namespace: bool) -> bytes:
-    """The classifier of the NIC's egress; ``owners`` and ``ledger`` are descriptors of maps."""
+    """Return the classifier of the NIC's egress; ``owners`` and ``ledger`` are descriptors of maps."""
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)
@@ -146,7 +146,7 @@ def _by_namespace(code: _Code, owners: int) -> None:
 
 
 def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:
-    """The classifier of the ifb; ``routes`` and ``ledger`` are descriptors of maps, ``group_class`` is for multicast and broadcast."""
+    """Return the classifier of the ifb; ``routes`` and ``ledger`` are descriptors of maps, ``group_class`` is for multicast and broadcast."""
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)

@@ -18,9 +18,10 @@ Class numbers are fixed for the inner traffic, chosen by ``ShareNumbers`` for th
 that a leaf queue's handle can be its class's number. Rates are bits per second, multiples of 8 (the kernel counts bytes) and at least 8000; bursts
 are in the kernel's ticks of 64 ns.
 
-A new share gets a class number that no installed share has, no intent names, and no earlier plan of this process got. Installed shares and intents are read once, and again by the reconciler, which passes them on (``learn``). In between, plans and removals keep the
-numbers current, so that a number costs the same with one share and with thousands. Another process may have assigned a number meanwhile, so a number
-is looked up in the kernel before it is used; another process installs what it plans under the same device's lock.
+A new share gets a class number that no installed share has, no intent names, and no earlier plan of this process got. Installed shares and intents
+are read once, and again by the reconciler, which passes them on (``learn``). In between, plans and removals keep the numbers current, so that a
+number costs the same with one share and with thousands. Another process may have assigned a number meanwhile, so a number is looked up in the kernel
+before it is used; another process installs what it plans under the same device's lock.
 
 All shares of one claim are planned before the journal has the first, so the journal alone would give them one number. A number assigned here is
 dropped when the journal has it, or its share is planned again or ends.
@@ -104,7 +105,7 @@ Owners = Mapping[tuple[int, str], int]
 
 
 def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iterable[ShareMember]) -> HtbClasses:
-    """The classes wanted in each direction, by number."""
+    """Return the classes wanted in each direction, by number."""
     total = _whole(uplink.speed)
     found = [
         _inner(ROOT, 0, total, total),
@@ -121,7 +122,7 @@ def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iter
 
 
 def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[ShareMember]) -> tuple[HtbClass, ...]:
-    """The classes of one share: its own, and one for each of its members."""
+    """Return the classes of one share: its own, and one for each of its members."""
     rate = _whole(share.bandwidth)
     ceil = max(rate, min(_whole(share.ceil), _whole(uplink.speed)))
     quantum = _quantum(rate)
@@ -133,7 +134,7 @@ def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[Sh
 
 
 def differences(wanted: HtbClasses, found: HtbClasses) -> tuple[Change, ...]:
-    """What to do, in an order in which it can be done: children go before their parents and come after them."""
+    """Return what to do, in an order in which it can be done: children go before their parents and come after them."""
     drops, puts = [], []
     for minor, spec in found.items():
         if minor not in wanted:
@@ -167,12 +168,12 @@ def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequenc
 
 
 def owners_of(member: ShareMember) -> Owners:
-    """The lookups that are one member's alone, by namespace."""
+    """Return the lookups that are one member's alone, by namespace."""
     return {(member.cookie, member.mac): member.minor, (ANY_NAMESPACE, member.mac): STRAY}
 
 
 def text(minor: int) -> str:
-    """A class as ``tc`` writes it."""
+    """Return a class as ``tc`` writes it."""
     return f"{MAJOR:x}:{minor:x}"
 
 
@@ -214,7 +215,7 @@ def _queue(rate: int) -> int:
 
 
 def _quantum(rate: int) -> int:
-    """What a class sends in its turn when it borrows: ten milliseconds' worth, but one frame of the largest size before segmentation.
+    """Return what a class sends in its turn when it borrows: ten milliseconds' worth, but one frame of the largest size before segmentation.
 
     HTB sends one frame a turn however large it is, so with less the class of the larger frames would win. Long turns cost others nothing that is
     guaranteed: before every frame, HTB serves those within their own rates first.
@@ -223,7 +224,7 @@ def _quantum(rate: int) -> int:
 
 
 def _whole(rate: int) -> int:
-    """A rate in whole bytes a second, and not so small that the time a frame takes does not fit the kernel's burst."""
+    """Return a rate in whole bytes a second, and not so small that the time a frame takes does not fit the kernel's burst."""
     return max(rate // 8 * 8, _RATE_MIN)
 
 
@@ -252,7 +253,7 @@ class NumberPool:
         self._whole, self._taken, self._from = whole, set(taken), whole.start
 
     def lowest(self) -> int | None:
-        """The lowest number that is not taken, None where all are."""
+        """Return the lowest number that is not taken, None where all are."""
         while self._from in self._taken:
             self._from += 1
         return self._from if self._from in self._whole else None
@@ -282,7 +283,7 @@ class ShareNumbers:
             self._learn(installed, intents)
 
     def choose(self, share_id: str, *, snapshot: Callable[[], Snapshot], at: Callable[[int], port.Share | None]) -> int:
-        """A number for a share that is to be planned: the one it is installed with, else a free one.
+        """Return a number for a share that is to be planned: the one it is installed with, else a free one.
 
         ``snapshot`` reads what is installed and promised; it is called at first, and where no number seems to be left. ``at`` is the share that the
         kernel has with a number. Raises DeviceBusyError where no number is left, and what the two raise.

@@ -31,7 +31,7 @@ _LOST = frozenset({errno.EEXIST, errno.ENODEV})
 
 
 class Link(link_requests.Link):
-    """A link as found, with what its mark says."""
+    """A link as found, with the content of its mark."""
 
     @property
     def is_ours(self) -> bool:

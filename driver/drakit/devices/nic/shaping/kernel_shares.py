@@ -76,7 +76,7 @@ class KernelShares:
                         found.tidy()
 
     def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
-        """Whether the share was where it was planned to be."""
+        """Return whether the share was where it was planned to be."""
         with self._nic(sock, hint.ifindex, hint.interface) as found:
             is_there = _holds(found, hint) and not found.other_owner
             if is_there:
@@ -231,7 +231,7 @@ class KernelShares:
         return None
 
     def _sweep(self, sock: rtnetlink.Socket) -> None:
-        """Delete the ifbs of NICs that are gone, and forget their maps."""
+        """Delete the ifbs of NICs that are gone, and drop their maps."""
         for ifindex, link in ifb_links.ours(sock).items():
             if not ifb_links.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
                 link_requests.delete(sock, link.ifindex)
@@ -254,7 +254,7 @@ def _holds(found: shared_nic.Nic, share: port.Share) -> bool:
 
 
 def _try_out() -> port.Shaping:
-    """What this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
+    """Return what this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
     missing = ""
     for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
         try:
@@ -267,7 +267,7 @@ def _try_out() -> port.Shaping:
 
 
 def _has_fair_queues() -> bool:
-    """Whether this kernel has the queue that is fair between flows, found out by making one."""
+    """Return whether this kernel has the queue that is fair between flows, found out by making one."""
     with rtnetlink.Socket.scratch() as sock:
         ifb_links.create(sock, ifb_links.name_for(0))
         device = ifb_links.find(sock, 0)

@@ -53,7 +53,7 @@ class Maps:
 
     @classmethod
     def complete(cls, found: Mapping[str, int]) -> Self:
-        """The maps that were found, and new ones in the place of those that were not."""
+        """Return the maps that were found, and new ones in the place of those that were not."""
         made = dict(found)
         for name, (key, value) in _SIZES.items():
             if name not in made:
@@ -73,11 +73,11 @@ class Maps:
         return self._found["drakit_ledger"]
 
     def descriptors(self) -> Mapping[str, int]:
-        """The descriptors, by name; they stay this object's."""
+        """Return the descriptors, by name; they stay this object's."""
         return dict(self._found)
 
     def numbers(self) -> Mapping[str, int]:
-        """The kernel's numbers of the maps, by name."""
+        """Return the kernel's numbers of the maps, by name."""
         return {name: bpf.map_id(descriptor) for name, descriptor in self._found.items()}
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Maps:
         self._found = {}
 
     def read_owners(self) -> htb.Owners:
-        """The whole map ``owners``."""
+        """Return the whole map ``owners``."""
         return {_owner(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in bpf.entries(self.owners, _OWNER.size, _CLASS.size).items()}
 
     def set_owner(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
@@ -110,7 +110,7 @@ class Maps:
         self._count(cookie, minor, self._joined(cookie)[1])
 
     def _joined(self, cookie: int) -> tuple[int, int]:
-        """The class of a namespace's first member, and how many members are counted; both may be 0."""
+        """Return the class of a namespace's first member, and how many members are counted; both may be 0."""
         value = bpf.look_up(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.size)
         first, count = (0, 0) if value is None else _CLASS.unpack(value)
         return first & 0xFFFF, count
@@ -123,22 +123,22 @@ class Maps:
         bpf.delete(self.owners, _owner_key(owner))
 
     def owner(self, owner: tuple[int, str]) -> int | None:
-        """The class an owner's frames go to."""
+        """Return the class an owner's frames go to."""
         value = bpf.look_up(self.owners, _owner_key(owner), _CLASS.size)
         return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
 
     def read_members(self) -> tuple[htb.ShareMember, ...]:
-        """The members, from the whole map ``routes``, by class."""
+        """Return the members, from the whole map ``routes``, by class."""
         found = (_member(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _MEMBER.size).items())
         return tuple(sorted((member for member in found if member is not None), key=lambda member: member.minor))
 
     def member_at(self, mac: str) -> htb.ShareMember | None:
-        """The member of an address."""
+        """Return the member of an address."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _member(mac, value)
 
     def members_of(self, minor: int) -> tuple[htb.ShareMember, ...]:
-        """The members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
+        """Return the members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
         listed = self.listed_members(minor)
         if listed is None:
             return tuple(member for member in self.read_members() if member.share == minor)
@@ -146,7 +146,7 @@ class Maps:
         return tuple(sorted((member for member in found if member is not None and member.share == minor), key=lambda member: member.minor))
 
     def listed_members(self, minor: int) -> frozenset[str] | None:
-        """The addresses that a share's entry lists, None where it does not know them; empty without an entry."""
+        """Return the addresses that a share's entry lists, None where it does not know them; empty without an entry."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return frozenset() if value is None else _listed(value)
 
@@ -157,7 +157,7 @@ class Maps:
             self._enter(share, macs)
 
     def member_numbers(self) -> htb.NumberPool:
-        """The class numbers that members have, read from the map once; updated by ``add_member`` and ``remove_member``."""
+        """Return the class numbers that members have, read from the map once; updated by ``add_member`` and ``remove_member``."""
         return self.reload_member_numbers() if self._members is None else self._members
 
     def reload_member_numbers(self) -> htb.NumberPool:
@@ -166,7 +166,7 @@ class Maps:
         return self._members
 
     def route(self, mac: str) -> int | None:
-        """The class to which frames for an address go."""
+        """Return the class to which frames for an address go."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _MEMBER.unpack(value)[0] & 0xFFFF
 
@@ -191,23 +191,23 @@ class Maps:
             self.set_listed_members(member.share, {item.mac for item in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:
-        """Every address that is led to a class."""
+        """Return every address that is led to a class."""
         return frozenset(key[:6].hex(":") for key in set(bpf.keys(self.routes, _ROUTE.size)))
 
     def read_shares(self, ifindex: int, interface: str) -> Mapping[int, port.Share]:
-        """The shares of the NIC, by class."""
+        """Return the shares of the NIC, by class."""
         return {
             _MINOR.unpack(key)[0]: _share(_MINOR.unpack(key)[0], value, ifindex, interface)
             for key, value in bpf.entries(self.ledger, _MINOR.size, _SHARE.size).items()
         }
 
     def share(self, minor: int) -> port.Share | None:
-        """The share of a class; its interface is left out."""
+        """Return the share of a class; its interface is left out."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return None if value is None else _share(minor, value, 0, "")
 
     def has_shares(self) -> bool:
-        """Whether the ledger holds anything; costs the same for any number."""
+        """Return whether the ledger holds anything; costs the same for any number."""
         return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
 
     def write_share(self, share: port.Share) -> None:
@@ -254,7 +254,7 @@ def _octets(mac: str) -> bytes:
 
 
 def _member(mac: str, value: bytes) -> htb.ShareMember | None:
-    """The member of a route; None for one that is the host's."""
+    """Return the member of a route; None for one that is the host's."""
     minor, share, cookie = _MEMBER.unpack(value)
     return htb.ShareMember(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
 

@@ -54,7 +54,7 @@ class Found:
 
     @property
     def owns_hook(self) -> bool:
-        """Whether the hook qdisc is ours: the ifb remembers it, and, for when the ifb is lost, the names of our filters there."""
+        """Whether the hook qdisc is ours: the ifb records it and, in case the ifb is lost, so do the names of our filters there."""
         marked = any(item.name.endswith(_OWN) for item in (self.redirect, self.guard) if item)
         return marked or (self.link is not None and self.link.owns_hook)
 
@@ -102,13 +102,13 @@ def _read(sock: rtnetlink.Socket, nic: int) -> Found:
 
 
 def classifiers(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[tc_messages.Filter | None]:
-    """The two filters that look into maps: of what comes in, and of what goes out."""
+    """Yield the two filters that look into maps: of what comes in, and of what goes out."""
     yield tc_messages.filter_at(sock, ifb, tc_messages.OURS)
     yield tc_messages.filter_at(sock, nic, tc_messages.OURS)
 
 
 def is_our_root(root: tc_messages.Qdisc | None) -> bool:
-    """Whether a root qdisc is our HTB."""
+    """Return whether a root qdisc is our HTB."""
     return root is not None and root.kind == "htb" and root.handle == tc_messages.OURS
 
 
@@ -131,7 +131,7 @@ def refuse_other_owner(link: ifb_links.Link | None, owner: str, name: str) -> No
 
 
 def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
-    """Whether a NIC's hook qdisc has an egress side; an admin's plain ``ingress`` has not."""
+    """Return whether a NIC's hook qdisc has an egress side; an admin's plain ``ingress`` has not."""
     return hook is not None and hook.kind == "clsact"
 
 
@@ -145,14 +145,14 @@ def refuse_foreign(found: Found, name: str) -> None:
 
 
 def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
-    """The maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
+    """Return the maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
     if held is not None and are_verified((found.ingress, found.egress), held):
         return held
     return maps.Maps.complete(_used_maps(found, held))
 
 
 def are_verified(classifiers: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
-    """Whether all of these classifiers are there and known to look into these maps."""
+    """Return whether all of these classifiers are there and known to look into these maps."""
     return all(item is not None and item.program in held.verified for item in classifiers)
 
 
@@ -172,7 +172,7 @@ def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
 
 
 def missing(place: NicContext, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
-    """The parts that are missing or not as they should be, in the order in which they are to be made."""
+    """Return the parts that are missing or not as they should be, in the order in which they are to be made."""
     is_there: Mapping[Part, bool] = {
         Part.IFB: _is_marked(place, found.link),
         Part.IFB_ROOT: is_our_root(found.ifb_root),
@@ -213,7 +213,7 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
 
 
 def _label(place: NicContext, part: Part) -> str:
-    """The name of a filter, which says what its program does and in which revision."""
+    """Return the name of a filter, which names its program and its revision."""
     kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
     return f"drakit_{part.name.lower()}{kind}_{classifier_programs.REVISION}"
 
@@ -223,7 +223,7 @@ def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) 
 
 
 def _is_marked(place: NicContext, link: ifb_links.Link | None) -> bool:
-    """Whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
+    """Return whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
     return link is not None and link.up and bool(link.alias) and (not place.owner or link.owner == place.owner)
 
 
@@ -232,7 +232,7 @@ def _leads_to(item: tc_messages.Filter | None, link: ifb_links.Link | None) -> b
 
 
 def _uses(item: tc_messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
-    """Whether a classifier looks into just these of our maps."""
+    """Return whether a classifier looks into just these of our maps."""
     if item is None:
         return False
     if item.program not in memory.verified:
@@ -312,7 +312,7 @@ def _make_guard(place: NicContext, memory: maps.Maps) -> None:
 
 
 def _named(place: NicContext, part: Part) -> str:
-    """A filter's name at the hook, which remembers whose the hook is."""
+    """Return a filter's name at the hook, which records the owner of the hook."""
     return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
 
 

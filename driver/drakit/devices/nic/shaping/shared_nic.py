@@ -96,7 +96,7 @@ class Nic:
         self._own(member)
 
     def _free_member(self, share: int, members: Iterable[htb.ShareMember]) -> int:
-        """A class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
+        """Return a class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
 
         A class below the share without a member was left by a death, and is taken over.
         """
@@ -217,7 +217,7 @@ class Nic:
         return self.place.sock.cookie if self.place.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
 
     def _uplink(self) -> port.Uplink:
-        """The NIC as it is shaped now: by its root class."""
+        """Return the NIC as it is shaped now: by its root class."""
         root = tc_messages.class_at(self.place.sock, self.place.nic, htb.ROOT)
         if root is None:
             raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; the next check restores them")

@@ -78,7 +78,7 @@ class Filter:
 
 
 def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
-    """The qdisc at the root or the ingress of an interface; None where there is none, also no interface."""
+    """Return the qdisc at the root or the ingress of an interface; None where there is none, also no interface."""
     try:
         answers = sock.ask(_GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0), rtnetlink.ECHO)
     except OSError as error:
@@ -89,7 +89,7 @@ def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
 
 
 def roots(sock: rtnetlink.Socket) -> Mapping[int, Qdisc]:
-    """The root qdiscs of all interfaces, by index."""
+    """Return the root qdiscs of all interfaces, by index."""
     answers = sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
     return {_TCMSG.unpack_from(answer)[1]: _qdisc(answer) for answer in answers if _TCMSG.unpack_from(answer)[3] == AT_ROOT}
 
@@ -120,7 +120,7 @@ def delete_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 
 def has_filters(sock: rtnetlink.Socket, ifindex: int, parent: int) -> bool:
-    """Whether any filter, ours or not, is at a hook."""
+    """Return whether any filter, ours or not, is at a hook."""
     return bool(sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, parent, 0)))
 
 
@@ -155,7 +155,7 @@ def _put_queue(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair
 
 
 def _fair_options(limit: int) -> bytes:
-    """The options of a fair queue that drops when frames have waited as long as a FIFO of this length would have them wait, or take its room.
+    """Return the options of a fair queue that drops when frames have waited as long as a FIFO of this length would have them wait, or take its room.
 
     With the kernel's own target of 5 ms a single flow loses 3 to 5% of its rate. The kernel counts the memory that frames take, not their bytes.
     """
@@ -175,14 +175,14 @@ def delete_class(sock: rtnetlink.Socket, ifindex: int, minor: int) -> None:
 
 
 def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | None = None) -> Mapping[int, Class]:
-    """The classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
+    """Return the classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
     answers = sock.dump(_GETCLASS, _TCMSG.pack(0, ifindex, 0, 0, 0))
     found = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
     return {item.spec.minor: item for item in found}
 
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
-    """One class of our HTB, or None."""
+    """Return one class of our HTB, or None."""
     try:
         answers = sock.ask(_GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0), rtnetlink.ECHO)
     except OSError as error:
@@ -201,7 +201,7 @@ class Queue:
 
 
 def queues(sock: rtnetlink.Socket, *, fair: bool = False) -> Mapping[int, Mapping[int, Queue]]:
-    """The queues of our classes, by interface and class; costs as much as there are qdiscs in the namespace."""
+    """Return the queues of our classes, by interface and class; costs as much as there are qdiscs in the namespace."""
     found: dict[int, dict[int, Queue]] = {}
     for answer in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, parent, _ = _TCMSG.unpack_from(answer)
@@ -227,7 +227,7 @@ def put_filter(
 ) -> None:
     """Make or replace our filter at a qdisc or hook: a loaded program's descriptor, with what happens to the frames it matches.
 
-    ``redirect`` is the interface whose egress they go to; ``action`` says that the program itself answers with an action.
+    ``redirect`` is the interface whose egress they go to; ``action`` is set where the program itself returns an action.
     """
     options = rtnetlink.number(_BPF_FD, program) + rtnetlink.text(_BPF_NAME, name)
     if action:

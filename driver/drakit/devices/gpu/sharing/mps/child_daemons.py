@@ -268,9 +268,9 @@ def _write_record(folder: pathlib.Path, record: _DaemonRecord) -> None:
 def _read_record(folder: pathlib.Path) -> _DaemonRecord | None:
     """Return the recorded process; None for a file that cannot be read."""
     try:
-        told = json.loads((folder / _RECORD).read_text("ascii"))
-        running = processes.Process(pid=int(told["pid"]), start=int(told["start"]))
-        return _DaemonRecord(running=running, limited=told.get("limited", True) is not False)
+        document = json.loads((folder / _RECORD).read_text("ascii"))
+        running = processes.Process(pid=int(document["pid"]), start=int(document["start"]))
+        return _DaemonRecord(running=running, limited=document.get("limited", True) is not False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -107,12 +107,12 @@ _SHM_OPTIONS = b"mode=1777,size=50%"
 
 
 def is_shm_mounted(folder: pathlib.Path) -> bool:
-    """Whether the folder has a mount of its own. One that is not there has none."""
+    """Return whether the folder has a mount of its own. One that is not there has none."""
     return os.path.ismount(folder)
 
 
 def is_visible_to_host(folder: pathlib.Path) -> bool:
-    """Whether what is mounted on the folder is seen beyond this mount namespace; not where mounts cannot be read."""
+    """Return whether what is mounted on the folder is seen beyond this mount namespace; not where mounts cannot be read."""
     try:
         mounts = mountinfo.read()
     except OSError:
@@ -121,7 +121,7 @@ def is_visible_to_host(folder: pathlib.Path) -> bool:
 
 
 def is_shared_mount(mounts: str, place: str) -> bool:
-    """Whether a path lies on a shared mount, by the text of mountinfo."""
+    """Return whether a path is on a shared mount, by the text of mountinfo."""
     longest, shared = -1, False
     for mount in mountinfo.parse(mounts):
         if len(mount.point) >= longest and _is_within(place, mount.point):

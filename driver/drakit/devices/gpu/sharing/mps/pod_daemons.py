@@ -77,8 +77,8 @@ class PodDaemons:
             with contextlib.suppress(OSError):
                 complaint = supervisor.ask(folder, supervisor.CHECK)
                 if complaint:
-                    told = complaint.removeprefix(f"{child_daemons.CONTROL}: ")
-                    raise errors.HardwareError(child_daemons.CONTROL, f"pod {self._name(folder)}: {told}")
+                    reason = complaint.removeprefix(f"{child_daemons.CONTROL}: ")
+                    raise errors.HardwareError(child_daemons.CONTROL, f"pod {self._name(folder)}: {reason}")
                 return
             if time.monotonic() >= look:
                 self._look(folder, is_last=time.monotonic() >= end)
@@ -134,7 +134,7 @@ class PodDaemons:
                 _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
 
     def is_alive(self, grant: str) -> bool:
-        """Whether the daemon's supervisor is there, which ends with the daemon."""
+        """Return whether the daemon's supervisor is there, which ends with the daemon."""
         return supervisor.is_running(daemon_folder.path_of(self.home, grant))
 
     def access(self, grant: str) -> edits.Edits:
@@ -156,8 +156,8 @@ class PodDaemons:
             if state is None:
                 self.pods.create(pod)
         except errors.ApiError as error:
-            told = f"the pod of the claim's MPS daemon cannot be created: {error}"
-            raise errors.ApiError(told, status=error.status, reason=error.reason) from error
+            text = f"the pod of the claim's MPS daemon cannot be created: {error}"
+            raise errors.ApiError(text, status=error.status, reason=error.reason) from error
 
     def _look(self, folder: pathlib.Path, *, is_last: bool) -> None:
         """Raise HardwareError where the pod fails, or still does not serve at the last look."""

@@ -66,7 +66,7 @@ class DaemonSpec:
 
 
 def is_running(folder: pathlib.Path) -> bool:
-    """Whether a supervisor serves the folder; nothing is sent."""
+    """Return whether a supervisor serves the folder; nothing is sent."""
     with contextlib.suppress(OSError), _connected(folder):
         return True
     return False
