@@ -52,7 +52,7 @@ def test_the_allocator_chooses_what_exhaustive_search_chooses(world: Small) -> N
 @given(small())
 def test_every_proof_at_every_step_loses_no_solution_and_no_error(world: Small) -> None:
     def decide() -> list[Choice] | None:
-        picks = search.Search(world.problem(), learning=True, patience=0).run()
+        picks = search.Search(world.problem(), learning=True).run()
         if picks is None:
             return None
         return [(pick.claim, pick.option.name, pick.device.id.driver, pick.device.id.device) for pick in picks]

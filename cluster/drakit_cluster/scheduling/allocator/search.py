@@ -57,13 +57,9 @@ class _Step:
 
 
 class Search:
-    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises, but for a problem with errors.
+    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises, but for a problem with errors."""
 
-    ``patience``: the number of steps after which a search is long enough for the costlier proof.
-    """
-
-    def __init__(self, problem: Problem, *, learning: bool, patience: int = 200) -> None:
-        self._patience = patience
+    def __init__(self, problem: Problem, *, learning: bool) -> None:
         self._problem = problem
         self._world = (
             FlawedWorld(problem) if problem.errors else World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
@@ -199,7 +195,7 @@ class Search:
                 raise TooLongError(f"Kubernetes 1.36 tries over {self._problem.errors.longest} combinations, and gives up after 10 s")
             self._steps.append(step)
             return
-        if self._may_jump and self._hopeless(step, self._bounds):
+        if self._may_jump and step.number <= 0 and self._bounds.short(step.request):
             self._go_back(self._relevant(step), step.request, oversize=False)
             return
         step.signatures, common = self._symmetry.signatures(step.request, step.option, step.start)
@@ -210,11 +206,6 @@ class Search:
             self._go_back(self._relevant(step), step.request, oversize=False)
             return
         self._steps.append(step)
-
-    def _hopeless(self, step: _Step, bounds: Bounds) -> bool:
-        if step.number <= 0 and bounds.short(step.request):
-            return True
-        return self.visited > self._patience and bounds.unpackable(step.request, max(step.number, 0))
 
     def _relevant(self, step: _Step) -> int:
         """Return the earlier steps on which the failure of a state like this can depend."""
