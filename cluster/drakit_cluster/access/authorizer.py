@@ -36,11 +36,9 @@ class KnownUsers:
     """Lets every known user do everything."""
 
     def allows(self, user: User, wanted: Attributes) -> bool:
-        """Say whether the request has a user and a verb."""
         return bool(user.name and wanted.verb)
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:  # noqa: ARG002 -- the same for all.
-        """Return the rules that allow everything."""
         return list(_ALL)
 
 
@@ -51,13 +49,11 @@ class Rbac:
     store: Store
 
     def allows(self, user: User, wanted: Attributes) -> bool:
-        """Say whether administration, the node authorizer or any rule allows the request."""
         if user.is_admin or (user.node and nodes.allows(self.store, user.node, wanted)):
             return True
         return any(allows(rule, wanted) for rule in self._rules(user, wanted.namespace))
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
-        """Return every rule that bindings give the user in the cluster or the namespace."""
         return list(_ALL) if user.is_admin else list(self._rules(user, namespace))
 
     def _rules(self, user: User, namespace: str) -> Iterator[Object]:

@@ -28,22 +28,18 @@ class PublishedDevice:
 
     @property
     def name(self) -> str:
-        """Its name in the pool."""
         return json_types.text(self.spec, "name")
 
     @property
     def id(self) -> DeviceId:
-        """Driver, pool and name."""
         return DeviceId(self.pool.driver, self.pool.pool, self.name)
 
     @property
     def shared(self) -> bool:
-        """Whether many requests may have it."""
         return self.spec.get("allowMultipleAllocations") is True
 
     @cached_property
     def view(self) -> DeviceView:
-        """What selectors see."""
         return devices.view_of(self.pool.driver, self.spec)
 
 
@@ -93,7 +89,6 @@ class Catalogue:
 
     @cached_property
     def devices(self) -> list[PublishedDevice]:
-        """The devices of all pools."""
         return [offer for stock in self.pools.values() for offer in stock.devices]
 
 

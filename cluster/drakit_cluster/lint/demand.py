@@ -13,7 +13,7 @@ from drakit_cluster.objects.devices import SelectorError, SelectorPort
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
-from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
+from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS
 
 _NAMED = 3
 """Devices that a finding names."""
@@ -42,7 +42,6 @@ class Demand:
     tainting: bool
 
     def of_class(self, one: Accepted) -> Iterator[Finding]:
-        """Yield what is wrong with a class."""
         yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices)[1]
         for place, config in enumerate(json_types.objects(one.object, "spec", "config")):
             yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
@@ -58,7 +57,6 @@ class Demand:
                 yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a name of its own")
 
     def of_claim(self, one: Accepted) -> Iterator[Finding]:
-        """Yield what is wrong with a claim or a template."""
         path = "spec.spec.devices" if one.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(one.object, *path.split("."))
         wanted: list[_Wanted] = []

@@ -65,12 +65,10 @@ class Mistake:
 
     @property
     def field(self) -> str:
-        """The path of the field."""
         return self.problem.field
 
     @property
     def body(self) -> Object:
-        """The object as it is written."""
         return self.problem.document.body
 
     @property
@@ -98,7 +96,6 @@ class Mistake:
 
     @property
     def written(self) -> Json:
-        """What is written in the field."""
         return self.holder(0)
 
 

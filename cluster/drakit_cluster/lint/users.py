@@ -39,16 +39,13 @@ class KnownClaims:
 
     @classmethod
     def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "KnownClaims":
-        """Return the claims, templates and classes of the files."""
         names = frozenset(json_types.text(one, "metadata", "name") for one in classes)
         return cls(requests=dict(_shelved(one) for one in asked), classes=names)
 
     def names(self, kind: str, namespace: str) -> set[str]:
-        """Return the names of one kind in a namespace."""
         return {name for known, place, name in self.requests if (known, place) == (kind, namespace)}
 
     def namespaces(self, kind: str, name: str) -> list[str]:
-        """Return the namespaces that have one of that name."""
         return sorted(place for known, place, other in self.requests if (known, other) == (kind, name))
 
 

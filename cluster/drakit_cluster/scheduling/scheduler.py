@@ -93,7 +93,6 @@ class Scheduler:
         self.loop = Loop(api, "scheduler", selections, self._observe, self._act)
 
     def start(self) -> None:
-        """Begin to schedule."""
         self.loop.start()
 
     def stop(self) -> None:

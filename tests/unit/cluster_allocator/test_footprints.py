@@ -10,7 +10,7 @@ from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint, is_plain
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
 from drakit_cluster.scheduling.allocator.pools import SliceIndex
-from drakit_cluster.scheduling.allocator.verdicts import Verdicts
+from drakit_cluster.scheduling.allocator.suitability import Verdicts
 from fakes.allocation_objects import ALL_FEATURES, NODE, resource_slice
 
 READS_PATHS = [

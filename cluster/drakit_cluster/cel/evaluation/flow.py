@@ -187,7 +187,6 @@ class Loop:
     step: Run
 
     def closure(self, init: Run, result: Run) -> Run:
-        """Return the loop as a closure."""
 
         def run(frame: Frame) -> Value:
             items = self.over(frame)

@@ -20,12 +20,10 @@ from drakit_cluster.scheduling.allocator.allocation import Writer
 from drakit_cluster.scheduling.allocator.inventory import Inventory
 from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.pools import Condition, SliceIndex
-from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.requests import Claim, Classes, Mode, Option, Reader
 from drakit_cluster.scheduling.allocator.search import TooLongError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.allocator.suitability import Suitability, Switches
-from drakit_cluster.scheduling.allocator.verdicts import Verdicts
+from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Suitability, Switches, Verdicts
 
 _KEPT_NODES = 128
 
@@ -126,7 +124,6 @@ class Allocator:
         return known[1]
 
     def _check_pools(self, problem: Problem) -> None:
-        """Raise if an invalid pool may be why nothing fits."""
         for pool in problem.inventory.pools:
             if pool.condition is Condition.INVALID:
                 raise AllocationError(f"nothing fits, and pool {pool.id} is invalid: {pool.reason}")

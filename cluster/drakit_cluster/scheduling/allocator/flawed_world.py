@@ -10,8 +10,8 @@ from typing import NamedTuple
 from drakit_cluster.scheduling.allocator import world
 from drakit_cluster.scheduling.allocator.inventory import CompiledPool, Device
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
-from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, ConstraintSpec, Mode, Option
+from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.scheduling.allocator.world import Chosen, Pick, Value, World
 
 _Counter = tuple[str, str]
@@ -41,7 +41,6 @@ class _Account:
         return False
 
     def give_back(self, draws: Mapping[_Counter, int], sign: int = -1) -> None:
-        """Undo a take."""
         for counter, amount in draws.items():
             self._consumed[counter] += sign * amount
 

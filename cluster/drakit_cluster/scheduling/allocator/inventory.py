@@ -22,23 +22,7 @@ _KEPT_DEMANDS = 64
 
 
 class Device:
-    """One candidate. ``index`` is its place in the order of allocation. The view and the draws are made on first use."""
-
-    __slots__ = (
-        "_asked",
-        "_capacities",
-        "_draws",
-        "_plain",
-        "_pool",
-        "_view",
-        "draws_counters",
-        "index",
-        "name",
-        "place",
-        "pool",
-        "shareable",
-        "spec",
-    )
+    """One candidate. ``index`` is its place in the order of allocation. What is read of its spec is read on first use."""
 
     def __init__(self, index: int, entry: Slice, spec: Object, pool: "CompiledPool") -> None:
         self.index = index
@@ -49,58 +33,46 @@ class Device:
         self.draws_counters = bool(spec.get("consumesCounters"))
         self.shareable = spec.get("allowMultipleAllocations") is True
         self._pool = pool
-        self._plain: bool | None = None
-        self._draws: Draws | None = None
-        self._view: DeviceView | None = None
-        self._capacities: dict[str, Capacity] | None = None
-        self._asked: dict[str, Amounts | None] | None = None
 
-    @property
+    @functools.cached_property
     def id(self) -> DeviceId:
-        """The name in the whole cluster."""
         return DeviceId(*self._pool.id, self.name)
 
     @property
     def driver(self) -> str:
-        """The driver that published it."""
         return self._pool.id.driver
 
-    @property
+    @functools.cached_property
     def plain(self) -> bool:
-        """Whether what selectors read of it can be told without evaluating them."""
-        if self._plain is None:
-            self._plain = footprints.is_plain(self.spec)
-        return self._plain
+        """Whether every attribute and capacity can be read for sure (``footprints``)."""
+        return footprints.is_plain(self.spec)
 
-    @property
+    @functools.cached_property
     def draws(self) -> Draws:
         """What it takes of counters. Raise AllocationError for a malformed quantity."""
-        if self._draws is None:
-            self._draws = self._pool.draws(self.spec)
-        return self._draws
+        return self._pool.draws(self.spec)
 
-    @property
+    @functools.cached_property
     def view(self) -> DeviceView:
-        """What selectors see."""
-        if self._view is None:
-            self._view = devices.view_of(self.driver, self.spec)
-        return self._view
+        return devices.view_of(self.driver, self.spec)
 
-    @property
+    @functools.cached_property
     def capacities(self) -> Mapping[str, Capacity]:
         """The published capacity. Raise AllocationError for a malformed quantity."""
-        if self._capacities is None:
-            try:
-                self._capacities = capacity.decode_capacities(self.spec.get("capacity"))
-            except quantity.QuantityError as error:
-                raise AllocationError(f"device {self.id}: capacity: {error}") from error
-        return self._capacities
+        try:
+            return capacity.decode_capacities(self.spec.get("capacity"))
+        except quantity.QuantityError as error:
+            raise AllocationError(f"device {self.id}: capacity: {error}") from error
+
+    @functools.cached_property
+    def _asked(self) -> dict[str, Amounts | None]:
+        return {}
 
     def demand(self, amounts: Amounts, asked: str) -> Amounts | None:
         """Return what requested ``amounts`` (``asked`` as written) take, None if that can never be. Raise AllocationError as capacities do."""
-        if self._asked is None or len(self._asked) >= _KEPT_DEMANDS:
-            self._asked = {}
         if asked not in self._asked:
+            if len(self._asked) >= _KEPT_DEMANDS:
+                self._asked.clear()
             self._asked[asked] = capacity.demand(amounts, self.capacities)
         return self._asked[asked]
 
@@ -184,7 +156,6 @@ class Inventory:
 
     @functools.cached_property
     def counters(self) -> Sequence[tuple[CompiledPool, str, str]]:
-        """Pool, counter set and name of each counter."""
         return [(pool, set_name, name) for pool in self.usable for set_name, positions in pool.positions.items() for name in positions]
 
     def verdicts(self, expression: str) -> list[bool | None]:

@@ -20,7 +20,6 @@ class KnownError(enum.Enum):
 
     @property
     def fix(self) -> str:
-        """What a user of that version can do."""
         return _FIXES[self]
 
 

@@ -67,7 +67,6 @@ class Slice:
 
     @functools.cached_property
     def devices(self) -> Sequence[Object]:
-        """The devices of the flat spec."""
         return json_types.objects(self.spec, "devices")
 
     @functools.cached_property

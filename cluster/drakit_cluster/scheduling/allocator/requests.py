@@ -112,7 +112,6 @@ class Classes:
         return self._classes[name]
 
     def selectors(self, name: str) -> tuple[str, ...]:
-        """Return the expressions of a known class."""
         if name not in self._selectors:
             self._selectors[name] = _expressions(json_types.at(self._classes[name], "spec", "selectors"), f"class {name}")
         return self._selectors[name]
@@ -127,7 +126,6 @@ class Reader:
         self._wants: dict[tuple[object, ...], Want] = {}
 
     def read(self, claims: Sequence[Object]) -> list[Claim]:
-        """Return the claims in order."""
         return [self._claim(number, claim) for number, claim in enumerate(claims)]
 
     @property

@@ -29,17 +29,14 @@ class Use:
 
     @property
     def held(self) -> bool:
-        """Whether a claim holds the whole device."""
         return self.holders > 0
 
     @property
     def shared(self) -> bool:
-        """Whether shares or capacity of the device are given out."""
         return self.shares > 0 or bool(self.taken)
 
     @property
     def over(self) -> bool:
-        """Whether nobody has anything of it any more."""
         return not (self.holders or self.shares or self.taken)
 
     @property
@@ -128,7 +125,6 @@ class AllocatedState:
         self._forget(use, device)
 
     def consume(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
-        """Count consumed capacity alone."""
         use = self._use(device)
         _consume(use, amounts, sign)
         self._forget(use, device)
@@ -153,7 +149,6 @@ class AllocatedState:
         return self._uses.get((driver, pool), _NO_USES)
 
     def use(self, device: DeviceId) -> Use:
-        """Return the use of one device."""
         return self.pool(device.driver, device.pool).get(device.device, UNUSED)
 
     def snapshot(self) -> dict[DeviceId, tuple[int, int, dict[str, int]]]:

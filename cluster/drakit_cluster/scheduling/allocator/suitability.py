@@ -1,4 +1,4 @@
-"""Which devices suit a want before anything of this allocation is chosen; each pair is decided once.
+"""One allocation as a problem: its requests, and which devices suit them before anything is chosen; each pair is decided once.
 
 The order of the checks is Kubernetes' own, because a selector that fails on a device is an error of the whole allocation, and only
 devices that are really looked at may raise it: in use, binding conditions, class selectors, request selectors, node, capacity,
@@ -6,17 +6,48 @@ counters, taints.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from drakit_cluster.objects import json_types, nodes, taints
-from drakit_cluster.objects.devices import AllocationError, SelectorError
+from drakit_cluster.objects.devices import AllocationError, SelectorError, SelectorPort
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.footprints import Footprint
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
-from drakit_cluster.scheduling.allocator.requests import Want
+from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+from drakit_cluster.scheduling.allocator.requests import Claim, Mode, Option, Request, Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
-from drakit_cluster.scheduling.allocator.verdicts import Verdicts
+
+_KEPT_EXPRESSIONS = 1024
+_KEPT_VERDICTS = 1 << 16
+
+
+class Verdicts:
+    """The verdicts of one set of selectors, by what an expression reads of a device (``footprints``). An error is never kept."""
+
+    def __init__(self, selectors: SelectorPort) -> None:
+        self._selectors = selectors
+        self._known: dict[str, tuple[Footprint | None, dict[Hashable, bool]]] = {}
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Return the verdict. Raise SelectorError if there is none."""
+        known = self._known.get(expression)
+        if known is None:
+            if len(self._known) >= _KEPT_EXPRESSIONS:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[expression] = (Footprint.of(expression), {})
+        footprint, verdicts = known
+        seen = footprint.on(device.driver, device.spec) if footprint is not None and device.plain else None
+        if seen is None:
+            return self._selectors.matches(expression, device.view)
+        verdict = verdicts.get(seen)
+        if verdict is None:
+            verdict = self._selectors.matches(expression, device.view)
+            if len(verdicts) < _KEPT_VERDICTS:
+                verdicts[seen] = verdict
+        return verdict
 
 
 class Refusal(enum.Enum):
@@ -43,7 +74,6 @@ class Switches(NamedTuple):
 
     @classmethod
     def of(cls, features: FeatureGates) -> Self:
-        """Return them as the gates are."""
         return cls(
             binding_conditions=features.on(Gate.BINDING_CONDITIONS),
             consumable=features.on(Gate.CONSUMABLE_CAPACITY),
@@ -229,3 +259,27 @@ class Suitability:
 
 def _has_policy(device: Device) -> bool:
     return any("requestPolicy" in entry for entry in json_types.mapping(device.spec, "capacity").values() if isinstance(entry, dict))
+
+
+MAX_RESULTS = 32
+"""Devices per claim: the API's limit on allocation results."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """All that does not change during a search. ``every`` holds the devices of each option that wants all."""
+
+    claims: Sequence[Claim]
+    requests: Sequence[Request]
+    wants: Sequence[Want]
+    inventory: Inventory
+    suitability: Suitability
+    every: dict[Option, list[Device]] = field(default_factory=dict)
+    lists: bool
+    """Whether attributes may be lists."""
+    errors: KnownErrors
+    """The errors of a Kubernetes version that the decision repeats."""
+
+    def number(self, option: Option) -> int:
+        """Return how many devices the option asks for."""
+        return len(self.every[option]) if option.mode is Mode.ALL else option.count

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.inventory import Device
-from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, Option, Want
+from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.scheduling.allocator.world import Element, Value, World
 
 Token = tuple[Hashable, ...]
@@ -65,7 +65,6 @@ class Symmetry:
 
     @property
     def raises(self) -> bool:
-        """Return whether looking at some device raises an error."""
         return bool(self._raising)
 
     def relevant(self, request: int) -> tuple[Block, ...]:
@@ -76,11 +75,9 @@ class Symmetry:
         return self._relevant[request]
 
     def changed(self, device: Device) -> None:
-        """Forget the state of the device's block."""
         self._states.pop(self.block_of[device.index].number, None)
 
     def state(self, block: Block) -> Token:
-        """Return what is left in the block."""
         state = self._states.get(block.number)
         if state is None:
             state = self._states[block.number] = self._read_state(block)

@@ -173,7 +173,6 @@ class World:
         return tuple(after)
 
     def undo(self, pick: Pick) -> None:
-        """Take back the latest pick."""
         self.chosen[pick.claim] = pick.before
         self._apply(pick, -1)
 

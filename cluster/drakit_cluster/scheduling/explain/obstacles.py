@@ -11,8 +11,8 @@ from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.scheduling.allocator import search
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition
-from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option, Request
+from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.world import Pick, Value, World
 from drakit_cluster.scheduling.explain import wording
 from drakit_cluster.scheduling.explain.wording import Holders, Words
@@ -165,7 +165,6 @@ class _Beside:
         return self._capacity(world, option, device)
 
     def _capacity(self, world: World, option: Option, device: Device) -> str:
-        """Name the capacity that the requests before have taken."""
         taken = world.taken[device.index]
         for one in self._problem.suitability.demands(option.want, device) or ():
             left = one.limit - taken.get(one.name, 0)

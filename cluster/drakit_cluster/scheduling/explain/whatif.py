@@ -57,7 +57,6 @@ class Decision:
 
     @property
     def fits(self) -> bool:
-        """Whether it found a place."""
         return bool(self.node)
 
 
@@ -75,7 +74,6 @@ class World:
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
-        """Return the world of which ``objects`` gives each kind."""
         return cls(
             slices=objects(resources.SLICE),
             classes=objects(resources.CLASS),

@@ -9,9 +9,8 @@ from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.quantity import Format, Quantity
 from drakit_cluster.scheduling.allocator.inventory import Device
-from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Option
-from drakit_cluster.scheduling.allocator.suitability import Refusal
+from drakit_cluster.scheduling.allocator.suitability import Problem, Refusal
 from drakit_cluster.scheduling.allocator.world import Pick
 
 Holders = Mapping[DeviceId, Sequence[str]]
@@ -27,7 +26,6 @@ class Words:
         self._holders = holders
 
     def of_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
-        """Return why a device does not suit."""
         if isinstance(verdict, AllocationError):
             return _failing(option, device, verdict)
         if verdict is Refusal.COUNTERS:
@@ -37,19 +35,15 @@ class Words:
         return written(self, option, device) if written is not None else verdict.value
 
     def in_use(self, _option: Option, device: Device) -> str:
-        """Name who has the device."""
         return _taken_by(self._holders.get(device.id, ())) or Refusal.IN_USE.value
 
     def class_selector(self, option: Option, device: Device) -> str:
-        """Name the class, and its expression that is false."""
         return f"not selected by class {option.want.class_name}: {self._false(option.want.class_selectors, device)}"
 
     def selector(self, option: Option, device: Device) -> str:
-        """Name the request's expression that is false."""
         return f"not selected by the request: {self._false(option.want.selectors, device)}"
 
     def taint(self, option: Option, device: Device) -> str:
-        """Name the taints that are not tolerated."""
         found = [one for one in json_types.objects(device.spec, "taints") if taints.prevents([one], option.want.tolerations)]
         return f"tainted and not tolerated: {', '.join(map(_taint, found))}"
 
