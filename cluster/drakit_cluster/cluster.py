@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from drakit_cluster.access import drivers, users
+from drakit_cluster.access import roles, users
 from drakit_cluster.api.apiserver import ApiServer
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.api.storage.state_log import StateLog
@@ -90,7 +90,7 @@ class LocalCluster:
         self._store = Store(log=StateLog(state) if state else None)
         self.api = Registry(self._store, gates=self.gates)
         # Whatever driver is being written may run here, so the statuses are of any name.
-        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
+        for resource, made in roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
             with contextlib.suppress(errors.AlreadyExistsError):
                 self.api.create(resource, made)
         self.server = ApiServer(self.api, port=port, authorization="rbac")

@@ -11,7 +11,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.kube import client, status, status_patch
-from drakit_cluster.access import drivers, users
+from drakit_cluster.access import roles, users
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types, resources
@@ -123,7 +123,7 @@ Connect = Callable[..., status.ApiStatuses]
 @pytest.fixture
 def connect(guarded: apiserver.ApiServer, tmp_path: pathlib.Path) -> Connect:
     """A writer's connection, with the rights of the manifests; ``node`` empty means a token without a node."""
-    for resource, made in drivers.objects("drakit-system", "drakit"):
+    for resource, made in roles.driver_objects("drakit-system", "drakit"):
         guarded.registry.create(resource, made)
     authority = tmp_path / "ca.pem"
     authority.write_bytes(guarded.ca_pem)

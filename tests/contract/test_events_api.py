@@ -9,7 +9,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context, errors, names
 from drakit.kube import client, events
-from drakit_cluster.access import drivers
+from drakit_cluster.access import roles
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
@@ -22,7 +22,7 @@ HOT = context.Event(reason="Throttled", message="the device is hot")
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
     with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
-        for resource, made in drivers.objects("drakit-system", "drakit"):
+        for resource, made in roles.driver_objects("drakit-system", "drakit"):
             running.registry.create(resource, made)
         running.registry.create(resources.CLAIM, samples.claim())
         yield running

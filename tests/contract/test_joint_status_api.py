@@ -10,7 +10,7 @@ import yaml
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.kube import client, status, transport
-from drakit_cluster.access import drivers, users
+from drakit_cluster.access import roles, users
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types, resources
@@ -31,7 +31,7 @@ Connect = Callable[[str], status.ApiStatuses]
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
     with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
-        for resource, made in drivers.objects("drakit-system", "drakit"):
+        for resource, made in roles.driver_objects("drakit-system", "drakit"):
             running.registry.create(resource, made)
         yield running
 

@@ -1,105 +1,129 @@
-"""The roles that every cluster begins with, and their bindings; named and meant as Kubernetes' own."""
+"""The roles that every cluster begins with, named and meant as Kubernetes' own, and the rights that a node driver's manifests ask for."""
+
+from collections.abc import Sequence
 
 from drakit_cluster.access import users
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, Resource
+from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, RBAC_GROUP, SERVICEACCOUNT, Resource
 
-RBAC_GROUP = "rbac.authorization.k8s.io"
 _DRA = resources.RESOURCE_GROUP
-_READ = ("get", "list", "watch")
-_WRITE = ("create", "update", "patch", "delete")
-_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
-_HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_READ = "get list watch"
+_WRITE = "create update patch delete"
+_CHANGE = f"{_WRITE} deletecollection"
+DRIVERS = ("gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev")
 
 
-def _rule(group: str, names: tuple[str, ...], verbs: tuple[str, ...]) -> Json:
-    return {"apiGroups": [group], "resources": list(names), "verbs": list(verbs)}
+def _rule(group: str, names: str, verbs: str) -> Object:
+    return {"apiGroups": [group], "resources": [*names.split()], "verbs": [*verbs.split()]}
 
 
-def _urls(*paths: str) -> Json:
-    return {"nonResourceURLs": list(paths), "verbs": ["get"]}
+def _urls(paths: str) -> Object:
+    return {"nonResourceURLs": [*paths.split()], "verbs": ["get"]}
 
 
-_EVERYTHING: list[Json] = [
-    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+_HEALTH = "/healthz /livez /readyz /version /version/"
+_EVERYTHING = [_rule("*", "*", "*"), _urls("*") | {"verbs": ["*"]}]
+_SELF = [
+    _rule("authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews", "create"),
+    _rule("authentication.k8s.io", "selfsubjectreviews", "create"),
 ]
-_SELF: list[Json] = [
-    _rule("authorization.k8s.io", ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
-    _rule("authentication.k8s.io", ("selfsubjectreviews",), ("create",)),
-]
-_NODE: list[Json] = [
-    _rule("", ("nodes", "nodes/status"), (*_READ, "create", "update", "patch")),
-    _rule("", ("pods",), (*_READ, "delete")),
-    _rule("", ("pods/status",), ("get", "update", "patch")),
-    _rule("", ("pods/eviction",), ("create",)),
-    _rule("", ("events",), ("create", "update", "patch")),
-    _rule("", ("secrets", "configmaps", "serviceaccounts"), _READ),
-    _rule("", ("serviceaccounts/token",), ("create",)),
-    _rule("coordination.k8s.io", ("leases",), ("get", *_WRITE)),
-    _rule(_DRA, ("resourceclaims",), ("get",)),
-    _rule(_DRA, ("resourceslices",), (*_READ, *_WRITE, "deletecollection")),
+_NODE = [
+    _rule("", "nodes nodes/status", f"{_READ} create update patch"),
+    _rule("", "pods", f"{_READ} delete"),
+    _rule("", "pods/status", "get update patch"),
+    _rule("", "pods/eviction", "create"),
+    _rule("", "events", "create update patch"),
+    _rule("", "secrets configmaps serviceaccounts", _READ),
+    _rule("", "serviceaccounts/token", "create"),
+    _rule("coordination.k8s.io", "leases", f"get {_WRITE}"),
+    _rule(_DRA, "resourceclaims", "get"),
+    _rule(_DRA, "resourceslices", f"{_READ} {_CHANGE}"),
 ]
 """What kubelets do at all. Bound to nobody: the node authorizer grants it object by object."""
-_SCHEDULER: list[Json] = [
-    _rule("", ("nodes", "pods", "namespaces"), _READ),
-    _rule("", ("pods", "pods/status"), ("update", "patch")),
-    _rule("", ("pods/binding",), ("create",)),
-    _rule("", ("events",), ("create", "update", "patch")),
-    _rule(_DRA, ("resourceclaims", "deviceclasses", "resourceslices", "devicetaintrules"), _READ),
-    _rule(_DRA, ("resourceclaims", "resourceclaims/status", "resourceclaims/binding"), ("update", "patch")),
+_SCHEDULER = [
+    _rule("", "nodes pods namespaces", _READ),
+    _rule("", "pods pods/status", "update patch"),
+    _rule("", "pods/binding", "create"),
+    _rule("", "events", "create update patch"),
+    _rule(_DRA, "resourceclaims deviceclasses resourceslices devicetaintrules", _READ),
+    _rule(_DRA, "resourceclaims resourceclaims/status resourceclaims/binding", "update patch"),
 ]
-_VIEW: list[Json] = [
-    _rule("", ("configmaps", "pods", "events", "namespaces", "serviceaccounts"), _READ),
-    _rule("apps", ("daemonsets", "deployments"), _READ),
-    _rule(_DRA, ("resourceclaims", "resourceclaimtemplates"), _READ),
+_VIEW = [
+    _rule("", "configmaps pods events namespaces serviceaccounts", _READ),
+    _rule("apps", "daemonsets deployments", _READ),
+    _rule(_DRA, "resourceclaims resourceclaimtemplates", _READ),
 ]
-_EDIT: list[Json] = [
+_EDIT = [
     *_VIEW,
-    _rule("", ("secrets",), _READ),
-    _rule("", ("configmaps", "pods", "events", "secrets", "serviceaccounts"), (*_WRITE, "deletecollection")),
-    _rule("", ("pods/eviction",), ("create",)),
-    _rule("", ("serviceaccounts/token",), ("create",)),
-    _rule("apps", ("daemonsets", "deployments", "deployments/scale"), (*_WRITE, "deletecollection")),
-    _rule(_DRA, ("resourceclaims", "resourceclaimtemplates"), (*_WRITE, "deletecollection")),
+    _rule("", "secrets", _READ),
+    _rule("", "configmaps pods events secrets serviceaccounts", _CHANGE),
+    _rule("", "pods/eviction", "create"),
+    _rule("", "serviceaccounts/token", "create"),
+    _rule("apps", "daemonsets deployments deployments/scale", _CHANGE),
+    _rule(_DRA, "resourceclaims resourceclaimtemplates", _CHANGE),
 ]
-_DELEGATOR: list[Json] = [
-    _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
-    _rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
+_DELEGATOR = [
+    _rule("authentication.k8s.io", "tokenreviews", "create"),
+    _rule("authorization.k8s.io", "subjectaccessreviews", "create"),
 ]
 """What servers need that ask this one about tokens and rights, such as those that protect metrics."""
-_ADMIN: list[Json] = [*_EDIT, _rule(RBAC_GROUP, ("roles", "rolebindings"), (*_READ, *_WRITE, "deletecollection"))]
-
-_ROLES: dict[str, tuple[list[Json], tuple[str, ...]]] = {
+_ROLES: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "cluster-admin": (_EVERYTHING, (users.MASTERS,)),
-    "admin": (_ADMIN, ()),
+    "admin": ([*_EDIT, _rule(RBAC_GROUP, "roles rolebindings", f"{_READ} {_CHANGE}")], ()),
     "edit": (_EDIT, ()),
     "view": (_VIEW, ()),
     "system:auth-delegator": (_DELEGATOR, ()),
     "system:basic-user": (_SELF, (users.AUTHENTICATED,)),
-    "system:discovery": ([_urls(*_DISCOVERY, *_HEALTH)], (users.AUTHENTICATED,)),
-    "system:public-info-viewer": ([_urls(*_HEALTH)], (users.AUTHENTICATED, users.UNAUTHENTICATED)),
+    "system:discovery": ([_urls(f"/api /api/* /apis /apis/* /openapi /openapi/* {_HEALTH}")], (users.AUTHENTICATED,)),
+    "system:public-info-viewer": ([_urls(_HEALTH)], (users.AUTHENTICATED, users.UNAUTHENTICATED)),
     "system:node": (_NODE, ()),
     "system:kube-scheduler": (_SCHEDULER, ()),
 }
 """By name: the rules, and the groups that have them from the beginning."""
-
-_LABELS: Object = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
 def bootstrap() -> list[tuple[Resource, Object]]:
     """Return the objects to create in an empty cluster."""
     found: list[tuple[Resource, Object]] = []
     for name, (rules, groups) in _ROLES.items():
-        metadata: Object = {"name": name, "labels": dict(_LABELS)}
-        found.append((CLUSTER_ROLE, {"metadata": metadata, "rules": rules}))
-        if groups:
-            found.append((CLUSTER_ROLE_BINDING, binding("ClusterRole", name, groups) | {"metadata": metadata}))
+        metadata: Object = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
+        found.append((CLUSTER_ROLE, {"metadata": metadata, "rules": [*rules]}))
+        subjects: list[Json] = [{"kind": "Group", "apiGroup": RBAC_GROUP, "name": group} for group in groups]
+        if subjects:
+            found.append((CLUSTER_ROLE_BINDING, {"metadata": metadata, "roleRef": _reference(name), "subjects": subjects}))
     return found
 
 
-def binding(kind: str, role: str, groups: tuple[str, ...]) -> Object:
-    """Return roleRef and subjects that give a role to groups."""
-    subjects: list[Json] = [{"kind": "Group", "apiGroup": RBAC_GROUP, "name": group} for group in groups]
-    return {"roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": role}, "subjects": subjects}
+def _reference(role: str) -> Object:
+    return {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}
+
+
+def driver_rules(writes_status_of: Sequence[str] = DRIVERS, *, follows_claims: bool = False) -> list[Json]:
+    """Return the rules of a driver; ``writes_status_of`` names the drivers whose device statuses it writes on its own node, none means any.
+
+    ``follows_claims`` is for one with binding conditions, which has to see claims before their pods are bound.
+    """
+    names: Object = {"resourceNames": [*writes_status_of]} if writes_status_of else {}
+    return [
+        _rule(_DRA, "resourceclaims", "get list watch" if follows_claims else "get list"),
+        _rule(_DRA, "resourceclaims/status", "patch"),
+        _rule(_DRA, "resourceclaims/driver", "associated-node:patch") | names,
+        _rule(_DRA, "resourceslices", "list watch create update delete"),
+        _rule("", "nodes", "get"),
+        _rule("", "events", "create patch"),
+    ]
+
+
+def driver_objects(
+    namespace: str, account: str, *, writes_status_of: Sequence[str] = DRIVERS, follows_claims: bool = False
+) -> list[tuple[Resource, Object]]:
+    """Return the namespace, the service account, the role and its binding, in the order to create them; all but the first are named alike."""
+    named: Object = {"name": account}
+    subject: Json = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    return [
+        (NAMESPACE, {"metadata": {"name": namespace}}),
+        (SERVICEACCOUNT, {"metadata": {"name": account, "namespace": namespace}}),
+        (CLUSTER_ROLE, {"metadata": named, "rules": driver_rules(writes_status_of, follows_claims=follows_claims)}),
+        (CLUSTER_ROLE_BINDING, {"metadata": named, "roleRef": _reference(account), "subjects": [subject]}),
+    ]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster.access import drivers, users
+from drakit_cluster.access import roles, users
 from drakit_cluster.admission import claim_status
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
@@ -113,7 +113,7 @@ def test_with_the_gate_off_the_sub_resource_is_all_it_takes() -> None:
 def test_a_driver_with_the_rights_of_the_cluster_writes_its_devices(
     memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect, allocated: Object
 ) -> None:
-    for resource, body in drivers.objects("drivers", "gpu", writes_status_of=["gpu.drakit.dev"]):
+    for resource, body in roles.driver_objects("drivers", "gpu", writes_status_of=["gpu.drakit.dev"]):
         memory.create(resource, body)
     api = as_driver(guarded, connect)
     assert json_types.items(apply(api, samples.device_status()), "status", "devices")

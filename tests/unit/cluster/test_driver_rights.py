@@ -14,7 +14,7 @@ from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client as kube_client
 from drakit.kube import slices as kube_slices
-from drakit_cluster.access import drivers
+from drakit_cluster.access import roles
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types
@@ -128,7 +128,7 @@ def rights(rules: Any) -> set[tuple[str, str, str, tuple[str, ...]]]:
 
 
 def test_the_rights_that_the_cluster_gives_are_those_of_the_manifests(memory: registry.Registry) -> None:
-    for resource, body in drivers.objects(NAMESPACE_NAME, ACCOUNT):
+    for resource, body in roles.driver_objects(NAMESPACE_NAME, ACCOUNT):
         memory.create(resource, body)
     role, binding = memory.get(CLUSTER_ROLE, ACCOUNT), memory.get(CLUSTER_ROLE_BINDING, ACCOUNT)
     asked = [*yaml.safe_load_all((MANIFESTS / "base" / "rbac.yaml").read_text())]

@@ -22,7 +22,7 @@ from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices
-from drakit_cluster.access import drivers
+from drakit_cluster.access import roles
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import json_types, resources
 from fakes import real_clock
@@ -174,4 +174,4 @@ def test_the_doctor_and_the_local_cluster_know_the_rights_of_the_manifest() -> N
         for verb in one.verbs
     }
     assert known == asked
-    assert rights(drivers.rules()) == asked
+    assert rights(roles.driver_rules()) == asked
