@@ -51,4 +51,4 @@ def test_a_claim_for_two_partitions_of_one_gpu_waits_only_where_errors_are_repea
             assert town.devices("pair") == ["gpu-1-0", "gpu-1-1"]
             return
         town.until(lambda: town.scheduling_message("second"), "the refusal")
-        assert "Kubernetes 1.36 does not find it: it does not give back the counters" in town.scheduling_message("second")
+        assert "Kubernetes 1.36 does not find it: it does not release the counters" in town.scheduling_message("second")

@@ -161,7 +161,7 @@ _RESULTS: Final[dict[str, Callable[..., int]]] = {
     "lists.range": lambda count: count.natural(MOST),
     **dict.fromkeys(["distinct", "sort", "@sortByAssociatedKeys"], lambda *args: args[-1].size ** 2),
 }
-"""How large the results of calls can be, where that can be said."""
+"""How large the results of calls can be, where that is bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

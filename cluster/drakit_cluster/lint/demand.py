@@ -75,7 +75,7 @@ class Demand:
                 yield from self._driver(one.document, config, f"{path}.config[{place}]", concerned or self.offered.devices)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
-        """Return the devices that a request selects, None where that cannot be said, and what is wrong with it."""
+        """Return the devices that a request selects, None where that is not known, and what is wrong with it."""
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
             text = f"there is no DeviceClass {name} in these files"

@@ -1,4 +1,4 @@
-"""What linting says: where, what is wrong, and how to fix it."""
+"""Findings: where a mistake is, what is wrong, and how to fix it."""
 
 import difflib
 import enum

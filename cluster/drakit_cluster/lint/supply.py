@@ -48,9 +48,9 @@ def _whole(stock: PublishedPool) -> Iterator[Finding]:
         wrong.setdefault(json_types.number(one.object, "spec", "pool", "resourceSliceCount"), one.document)
     found = len(stock.slices)
     wrong.pop(found, None)
-    for said, document in wrong.items():
+    for count, document in wrong.items():
         here = f"there {'is' if found == 1 else 'are'} {found} of pool {stock.id} in these files"
-        text = f"says {said}, and {here}: no device of an incomplete pool is allocated"
+        text = f"says {count}, and {here}: no device of an incomplete pool is allocated"
         yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {found}, or add the slices that are missing")
 
 
@@ -121,7 +121,7 @@ def _idle(stock: PublishedPool) -> Iterator[Finding]:
 
 
 def _overlaps(stock: PublishedPool) -> Iterator[Finding]:
-    """A device and its parts, told by their UUIDs, that no counter connects."""
+    """A device and its parts, known by their UUIDs, that no counter connects."""
     whole = {uuid: device for device in stock.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
     for device in stock.devices:
         parent = whole.get(_text(device, _PARENT_IDS))
@@ -151,7 +151,7 @@ def _value(entry: Json | Object) -> quantity.Quantity:
 
 
 def check_nodes(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator[Finding]:
-    """Yield slices and devices that are for no node of ``known``; without nodes, nothing can be said."""
+    """Yield slices and devices that are for no node of ``known``; without nodes, none."""
     if not known:
         return
     for one in slices:
@@ -176,7 +176,7 @@ def _selects(selector: json_types.Json, node: Object) -> bool:
     try:
         return nodes.selects(selector, node)
     except AllocationError:
-        return True  # The server says what is wrong with it.
+        return True  # The server reports what is wrong with it.
 
 
 def check_amounts(objects: Iterable[Accepted]) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Mistakes in pods, and in the pods of workloads: claims and templates that are not there, and containers that name them wrongly.
 
-Of workloads, the pods are judged by what the server knows of a pod's fields; of pods, the server itself has said so.
+Of workloads, the pods are judged by what the server knows of a pod's fields; of pods, the server itself reports that.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,7 +130,7 @@ class _Pod:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")
         self._used.add(name)
         if name not in self._entries:
-            if self._document.resource is not resources.POD:  # Of a pod, the server has said so.
+            if self._document.resource is not resources.POD:  # The server reports it for a pod.
                 text = f"the pod has no resourceClaims entry {name}: the server refuses its pods"
                 yield findings.error(self._document, f"{path}.name", text, findings.suggestion(name, self._entries))
             return

@@ -30,11 +30,11 @@ class Neighbours:
         return self._placed.pop(uid_of(pod), None) is not None
 
     def take(self, pod: Object, node: str) -> None:
-        """Count a pod on its node, before the watch tells of it."""
+        """Count a pod on its node, before the watch delivers it."""
         self._placed[uid_of(pod)] = (pod, node)
 
     def rule_for(self, pod: Object, nodes: Mapping[str, Object]) -> Callable[[Object], str]:
-        """Return what says of a node why the pod has to keep away from it, "" where it need not; ``nodes`` are all there are, by name."""
+        """Return a function that gives the reason why the pod must avoid a node, "" for none; ``nodes`` are all nodes by name."""
         forbidden: dict[tuple[str, str], str] = {}
         for place, why in self._forbidden(pod, nodes):
             forbidden.setdefault(place, why)

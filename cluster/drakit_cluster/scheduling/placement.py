@@ -230,7 +230,7 @@ def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
 
 
 def _is_free_for(claim: Object, pod: Object) -> bool:
-    """Say whether nobody but ``pod`` has the claim, so that its devices can be given back. Nobody knows who uses a workload's claim."""
+    """Say whether nobody but ``pod`` has the claim, so that its devices can be released. The users of a workload's claim are not known."""
     return not pod_claims.serves_any_pod(claim) and all(
         json_types.text(one, "uid") == uid_of(pod) for one in pod_claims.reservations(claim)
     )

@@ -4,7 +4,7 @@ A pod that does not fit waits until something that could help it changes: a slic
 of its own claims. What the scheduler wrote itself counts at once, before the watch brings it back.
 
 A pod whose devices have binding conditions is bound when they hold. Until then its claims are allocated and reserved, and it is decided
-upon again whenever they change; so a scheduler that starts anew goes on where the one before was.
+upon again whenever they change; so a restarted scheduler continues where the one before stopped.
 """
 
 import datetime
@@ -130,7 +130,7 @@ class Scheduler:
             return
         known = self._pods.get(uid)
         self._pods[uid] = change.object
-        if known is None or _wishes(known) != _wishes(change.object):
+        if known is None or _decides_by(known) != _decides_by(change.object):
             self._to_try.add(uid)
 
     def _forget_pod(self, uid: str) -> None:
@@ -346,7 +346,7 @@ class Scheduler:
         if _condition(pod).get("message") == message:
             return
         seen = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
-        if _wishes(seen) != _wishes(pod):
+        if _decides_by(seen) != _decides_by(pod):
             self._to_try.add(uid_of(pod))
         self._pods[uid_of(pod)] = seen
         if not gated:
@@ -367,7 +367,7 @@ def _is_ours(pod: Object) -> bool:
     return json_types.text(spec, "schedulerName") == NAME and not (pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod))
 
 
-def _wishes(pod: Object) -> tuple[object, ...]:
+def _decides_by(pod: Object) -> tuple[object, ...]:
     """Return what of a pod a decision depends on; conditions, which scheduling itself writes, are not part of it."""
     return pod.get("spec"), json_types.at(pod, "status", "resourceClaimStatuses")
 

@@ -293,7 +293,7 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(desk: desks.D
 
 SHARED_PARENT = {"constraints": [{"matchAttribute": "gpu.drakit.dev/parentUUID"}]}
 HALVES = (request("3g.20gb"), request("3g.20gb"))
-LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not give back the counters of a device that it tried and rejected"
+LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not release the counters of a device that it tried and rejected"
 
 
 def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits(desk: desks.Desk, slices: str) -> None:
@@ -313,7 +313,7 @@ def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(desk: desks.Desk, sli
     file = write(desk, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
     told = desk.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
     assert told.status == 1
-    assert "the claims fit, but Kubernetes 1.36 does not find it: it does not give back the counters" in told.out
+    assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in told.out
     assert "warning" not in told.out
     unknown = desk.run("allocate", slices, file, "--as-kubernetes", "1.35")
     assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)

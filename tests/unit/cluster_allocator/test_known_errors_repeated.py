@@ -102,7 +102,7 @@ def allocator(errors: KnownErrors, slices: Sequence[Object] = GPUS) -> Allocator
 
 def test_the_explanation_names_the_error_and_a_way_around_it() -> None:
     reason = allocator(known_errors.KUBERNETES_1_36).misjudged(claims=[BOTH], node=NODE, allocated=holding("gpu-0-1"))
-    assert reason.startswith("the claims fit, but Kubernetes 1.36 does not find it: it does not give back the counters of a device")
+    assert reason.startswith("the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters of a device")
     assert "name the GPU with a CEL selector in the first request" in reason
 
 

@@ -235,7 +235,7 @@ def grow(accu: int, addition: Run) -> Run:
 
 
 def bind(slot: int, result: Run) -> Run:
-    """Return `cel.bind`: the variable is forgotten first, so that it is evaluated anew in every turn of a loop around it."""
+    """Return `cel.bind`: the variable is unset first, so that every turn of a loop around it evaluates it again."""
 
     def run(frame: Frame) -> Value:
         frame.slots[slot] = paths.UNSET

@@ -84,7 +84,7 @@ class Allocator:
             )
         except TooLongError as error:
             return str(error)
-        return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.told(blamed)}"
+        return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.advice(blamed)}"
 
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
         """Return what there is to solve. Raise AllocationError for what is wrong before any device is chosen."""

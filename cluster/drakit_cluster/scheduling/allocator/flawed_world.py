@@ -34,13 +34,13 @@ class _Account:
 
     def take(self, draws: Mapping[_Counter, int]) -> bool:
         """Consume what a device draws; return False and consume nothing where any counter is short."""
-        self.give_back(draws, sign=1)
+        self.count(draws, 1)
         if all(free >= self._consumed.get(counter, 0) for counter, free in self._free.items()):
             return True
-        self.give_back(draws)
+        self.count(draws, -1)
         return False
 
-    def give_back(self, draws: Mapping[_Counter, int], sign: int = -1) -> None:
+    def count(self, draws: Mapping[_Counter, int], sign: int) -> None:
         for counter, amount in draws.items():
             self._consumed[counter] += sign * amount
 
@@ -121,7 +121,7 @@ class FlawedWorld(World):
 
     def _release(self, device: Device, draws: Mapping[_Counter, int] | None) -> None:
         if draws is not None:
-            self._account(device).give_back(draws)
+            self._account(device).count(draws, -1)
 
     def _constrain(self, claim: int, option: Option, device: Device) -> bool:
         """Add the device to the claim's constraints; if one refuses it, take it out of those before."""

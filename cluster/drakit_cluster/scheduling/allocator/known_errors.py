@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class KnownError(enum.Enum):
     """One error; the value says what Kubernetes does."""
 
-    KEPT_COUNTERS = "it does not give back the counters of a device that it tried and rejected, until the decision ends"
+    KEPT_COUNTERS = "it does not release the counters of a device that it tried and rejected, until the decision ends"
     POOL_NAMES = "it keeps the counters of two drivers with one pool name in one place"
     ADMIN_COUNTERS = "it wants free counters even for admin access"
     DISTINCT_LAST = "distinctAttribute compares a device with the last one of each request only"
@@ -61,7 +61,7 @@ def of_version(version: str) -> KnownErrors:
     return BY_VERSION.get(version, NONE)
 
 
-def told(kind: KnownError | None) -> str:
+def advice(kind: KnownError | None) -> str:
     """Return what a version does wrongly and what to do about it; None stands for what no error explains alone."""
     if kind is None:
         return (

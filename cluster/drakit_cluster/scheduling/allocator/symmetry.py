@@ -6,7 +6,7 @@ values as far as constraints read them, where values that occur in one block onl
 
 The state of a block is what is left in it. Exchanging two blocks of one class changes no answer to "can the rest be allocated?", nor
 does it matter in which order a state came about; so a failed state is known by the multiset of (class, state) over all blocks that the
-rest of the requests could use. Only order of preference tells such states apart, and that matters only for the first success.
+rest of the requests could use. Only order of preference distinguishes such states, and that matters only for the first success.
 """
 
 from collections import defaultdict

@@ -24,7 +24,7 @@ from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability
 
 Element = tuple[str, Json]
 Value = frozenset[Element]
-"""What a device says for one attribute; empty for a type this version does not know."""
+"""The value of a device for one attribute; empty for a type that this version does not know."""
 
 _SCALARS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
 
@@ -134,7 +134,7 @@ class World:
     def choose(self, claim: int, option: Option, device: Device, bit: int) -> Pick | None:
         """Choose an available and suitable device, or return None and collect the blame.
 
-        ``forbidden`` then says whether it is a constraint that refused it.
+        ``forbidden`` is then whether a constraint refused it.
         """
         self.forbidden = False
         index, shared = device.index, self._suitability.shared(device)

@@ -217,7 +217,7 @@ class Scheduler:
         alone = (
             kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(wrong)
         )
-        why = known_errors.told(next(alone, None))
+        why = known_errors.advice(next(alone, None))
         if wrong is None:
             return f"Kubernetes 1.36 leaves it Pending: {why}"
         if right is None:

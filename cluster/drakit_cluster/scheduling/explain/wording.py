@@ -133,7 +133,7 @@ def _left(left: int, total: int, form: Format) -> str:
 
 
 def _written_as(spec: Object, counter_set: str, name: str) -> Format:
-    """Return how the device writes what it draws, so that all amounts are told in its unit."""
+    """Return how the device writes what it draws, so that all amounts are shown in its unit."""
     for one in json_types.objects(spec, "consumesCounters"):
         if json_types.text(one, "counterSet") == counter_set and name in json_types.mapping(one, "counters"):
             return quantity.parse(json_types.at(one, "counters", name, "value")).format
