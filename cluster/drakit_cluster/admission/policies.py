@@ -7,7 +7,7 @@ CustomResourceDefinition is not known to Kubernetes. Source: CollectParams of Ku
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from drakit_cluster.admission import expressions, matching
 from drakit_cluster.admission.matching import Subject
@@ -24,76 +24,48 @@ _CLASSES: dict[str, type[errors.ApiError]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Denial:
-    """One validation that failed under one binding."""
+class Denial(NamedTuple):
+    """One validation that failed."""
 
-    policy: str
-    binding: str
     message: str
     reason: str
-    actions: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """What the writer reads."""
-        return f"ValidatingAdmissionPolicy '{self.policy}' with binding '{self.binding}' denied request: {self.message}"
 
 
 def check(store: Store, subject: Subject, request: Object) -> list[str]:
     """Raise the error of the first denial; return the warnings of those that only warn. ``request`` is the AdmissionRequest."""
-    scope: dict[str, Json] = {
-        "object": subject.new,
-        "oldObject": subject.old,
-        "request": request,
-        "namespaceObject": subject.namespace,
-        "params": None,
-    }
+    scope: dict[str, Json] = {"object": subject.new, "oldObject": subject.old, "request": request, "params": None}
+    scope["namespaceObject"] = subject.namespace
     warnings = []
-    for denial in _denials(store, subject, scope):
-        if "Deny" in denial.actions:
-            raise _refusal(denial, subject)
-        if "Warn" in denial.actions:
-            named = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{denial.binding}'"
-            warnings.append(f"Validation failed for {named}: {denial.message}")
-    return warnings
-
-
-def _refusal(denial: Denial, subject: Subject) -> errors.ApiError:
-    resource = subject.resource
-    cause = Cause(reason="", message=denial.text)
-    details = Details(name=subject.name, group=resource.group, kind=resource.plural, causes=(cause,))
-    kind = _CLASSES.get(denial.reason, errors.InvalidError)
-    return kind(f'{resource.qualified} "{subject.name}" is forbidden: {denial.text}', details)
-
-
-def _denials(store: Store, subject: Subject, scope: dict[str, Json]) -> Iterator[Denial]:
     for entry in store.scan(resources.ADMISSION_BINDING)[0]:
         spec = json_types.mapping(entry.view, "spec")
         found = store.get(resources.ADMISSION_POLICY, Key("", json_types.text(spec, "policyName")))
         if found is None or not matching.matches(json_types.mapping(spec, "matchResources"), "resourceRules", subject):
             continue
         policy = json_types.mapping(found.view, "spec")
-        if matching.matches(json_types.mapping(policy, "matchConstraints"), "resourceRules", subject):
-            actions = tuple(json_types.strings(spec, "validationActions"))
-            named = (found.key.name, entry.key.name)
-            try:
-                chosen = of_binding(store, policy, spec, subject)
-            except ParamsError as error:
-                if json_types.text(policy, "failurePolicy") != "Ignore":
-                    yield _denial(named, f"failed to configure binding: {error}", "Invalid", ("Deny",))
-                continue
-            for one in chosen:
-                yield from (_denial(named, *failed, actions) for failed in _evaluate(policy, scope | {"params": one}))
+        if not matching.matches(json_types.mapping(policy, "matchConstraints"), "resourceRules", subject):
+            continue
+        named, actions = f"ValidatingAdmissionPolicy '{found.key.name}' with binding '{entry.key.name}'", spec.get("validationActions")
+        try:
+            denials = [denial for one in of_binding(store, policy, spec, subject) for denial in _evaluate(policy, scope | {"params": one})]
+        except ParamsError as error:
+            ignored = json_types.text(policy, "failurePolicy") == "Ignore"
+            denials, actions = [] if ignored else [Denial(f"failed to configure binding: {error}", "Invalid")], ["Deny"]
+        for denial in denials:
+            if isinstance(actions, list) and "Deny" in actions:
+                raise _refusal(f"{named} denied request: {denial.message}", denial.reason, subject)
+            if isinstance(actions, list) and "Warn" in actions:
+                warnings.append(f"Validation failed for {named}: {denial.message}")
+    return warnings
 
 
-def _denial(named: tuple[str, str], message: str, reason: str, actions: tuple[str, ...]) -> Denial:
-    policy, binding = named
-    return Denial(policy=policy, binding=binding, message=message, reason=reason, actions=actions)
+def _refusal(text: str, reason: str, subject: Subject) -> errors.ApiError:
+    resource = subject.resource
+    details = Details(name=subject.name, group=resource.group, kind=resource.plural, causes=(Cause(reason="", message=text),))
+    return _CLASSES.get(reason, errors.InvalidError)(f'{resource.qualified} "{subject.name}" is forbidden: {text}', details)
 
 
-def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Yield message and reason of each validation that fails; errors count as failures unless the policy ignores them."""
+def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
+    """Yield each validation that fails; errors count as failures unless the policy ignores them."""
     named = {json_types.text(one, "name"): json_types.text(one, "expression") for one in json_types.objects(policy, "variables")}
     variables = expressions.Variables(named, scope)
     known = scope | {"variables": variables}
@@ -103,16 +75,16 @@ def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[tuple[str, str
             return
     except expressions.ExpressionError as error:
         if not ignores:
-            yield str(error), "Invalid"
+            yield Denial(str(error), "Invalid")
         return
     for one in json_types.objects(policy, "validations"):
         text, reason = json_types.text(one, "expression"), json_types.text(one, "reason") or "Invalid"
         try:
             if not expressions.compiled(text).verdict(known):
-                yield _message(one, known), reason
+                yield Denial(_message(one, known), reason)
         except expressions.ExpressionError as error:
             if not ignores:
-                yield f"expression '{text}' resulted in error: {error}", "Invalid"
+                yield Denial(f"expression '{text}' resulted in error: {error}", "Invalid")
 
 
 def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.errors import Cause, Details
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema.shape import ANY, Leaf, ListOf, MapOf, Shape, Struct
+from drakit_cluster.objects.schema.shape import Leaf, ListOf, Shape, Struct, field_shape
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -125,7 +125,7 @@ def owned(shape: Shape, value: Json, path: Path = ()) -> Iterator[Path]:
         if not value and path:
             yield path
         for key, item in value.items():
-            yield from owned(_field_shape(shape, key), item, (*path, f"f:{key}"))
+            yield from owned(field_shape(shape, key), item, (*path, f"f:{key}"))
     elif isinstance(value, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
         for item in value:
             step = _item_step(shape, item)
@@ -143,7 +143,7 @@ def lookup(shape: Shape, value: Json, path: Path) -> Json:
             value = next((item for item in value if _item_step(shape, item) == step), _MISSING)
             shape = shape.item
         elif isinstance(value, dict):
-            shape, value = _field_shape(shape, step[2:]), value.get(step[2:], _MISSING)
+            shape, value = field_shape(shape, step[2:]), value.get(step[2:], _MISSING)
         else:
             return _MISSING
     is_item = bool(path) and path[-1].startswith(("k:", "v:"))
@@ -154,7 +154,7 @@ def _merge(shape: Shape, live: Json, wanted: Json) -> Json:
     if isinstance(wanted, dict) and isinstance(live, dict) and not _is_atomic(shape):
         merged = json_types.copy_object(live)
         for key, item in wanted.items():
-            merged[key] = _merge(_field_shape(shape, key), live.get(key), item)
+            merged[key] = _merge(field_shape(shape, key), live.get(key), item)
         return merged
     if isinstance(wanted, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
         items = {_item_step(shape, item): item for item in live}
@@ -179,7 +179,7 @@ def _remove(shape: Shape, value: Json, path: Path) -> None:
     elif isinstance(value, dict) and step[2:] in value:
         field = step[2:]
         if rest:
-            _remove(_field_shape(shape, field), value[field], rest)
+            _remove(field_shape(shape, field), value[field], rest)
         if not rest or value[field] in ({}, []):
             del value[field]
 
@@ -187,12 +187,6 @@ def _remove(shape: Shape, value: Json, path: Path) -> None:
 def _is_atomic(shape: Shape) -> bool:
     """Say whether an object of this shape is one value, owned and replaced as a whole."""
     return isinstance(shape, Struct | Leaf) and shape.atomic
-
-
-def _field_shape(shape: Shape, field: str) -> Shape:
-    if isinstance(shape, Struct):
-        return shape.fields.get(field, ANY)
-    return shape.value if isinstance(shape, MapOf) else ANY
 
 
 def _item_step(shape: ListOf, item: Json) -> str:

@@ -7,7 +7,7 @@ import enum
 
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema.shape import ANY, ListOf, MapOf, Shape, Struct
+from drakit_cluster.objects.schema.shape import ListOf, Shape, field_shape
 
 
 class PatchKind(enum.Enum):
@@ -123,15 +123,9 @@ def strategic(shape: Shape, target: Json, patch: Json) -> Json:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _strategic_field(_field_shape(shape, key), result.get(key), value)
+            result[key] = _strategic_field(field_shape(shape, key), result.get(key), value)
     _delete_primitives(result, patch)
     return _retained(result, patch)
-
-
-def _field_shape(shape: Shape, field: str) -> Shape:
-    if isinstance(shape, Struct):
-        return shape.fields.get(field, ANY)
-    return shape.value if isinstance(shape, MapOf) else ANY
 
 
 def _strategic_field(shape: Shape, old: Json, new: Json) -> Json:

@@ -79,6 +79,30 @@ def version_of(obj: Object) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def find(api: Api, resource: Resource, key: Key) -> Object | None:
+    """Return an object, None where there is none."""
+    try:
+        return api.get(resource, key.name, key.namespace)
+    except errors.NotFoundError:
+        return None
+
+
+def find_named(api: Api, resource: Resource, reference: Object, namespace: str) -> Object | None:
+    """Return the object that has both name and UID of a reference."""
+    found = find(api, resource, Key(namespace if resource.namespaced else "", json_types.text(reference, "name")))
+    return found if found is not None and uid_of(found) == json_types.text(reference, "uid") else None
+
+
+def discard(api: Api, resource: Resource, obj: Object) -> bool:
+    """Delete an object; say whether it was there."""
+    key = key_of(obj)
+    try:
+        api.delete(resource, key.name, namespace=key.namespace, uid=uid_of(obj))
+    except errors.NotFoundError:
+        return False
+    return True
+
+
 class Informer:
     """Sends every change of a selection to ``sink``, in order, from a thread of its own. After a lost history the differences are sent."""
 

@@ -9,6 +9,7 @@ from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.informer import key_of, uid_of
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
 
 MAX_RESERVATIONS = 256
 _DONE = ("Succeeded", "Failed")
@@ -57,6 +58,12 @@ def claim_keys(pod: Object) -> set[Key]:
 def owner(obj: Object) -> Object:
     """Return the owner reference of the controller of an object, or an empty one."""
     return next((one for one in json_types.objects(obj, "metadata", "ownerReferences") if one.get("controller") is True), {})
+
+
+def owned_by(resource: Resource, owner: Object) -> Object:
+    """Return the owner reference that makes an object the controller of another."""
+    head: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "name": key_of(owner).name, "uid": uid_of(owner)}
+    return head | {"controller": True, "blockOwnerDeletion": True}
 
 
 def generated_for(claim: Object, pod: Object) -> bool:

@@ -15,10 +15,10 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.informer import discard, find, find_named, key_of, uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS, Reference
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import ALL, CLAIM, CLAIM_TEMPLATE, POD, Resource
 from drakit_cluster.scheduling import reservation
@@ -37,9 +37,7 @@ class ClaimReleaser:
     def check(self, key: Key) -> None:
         """Release what can be released of the claim under ``key``. Raise ApiError where a write must be tried again."""
         self.waiting.discard(key)
-        try:
-            claim = self._api.get(CLAIM, key.name, key.namespace)
-        except errors.NotFoundError:
+        if (claim := find(self._api, CLAIM, key)) is None:
             return
         ended = [one for one in pod_claims.reserving_pods(claim) if self._has_ended(one, key.namespace)]
         ended += self._gone_workloads(claim, key)
@@ -77,13 +75,7 @@ class ClaimReleaser:
 
     def _exists(self, entry: Object, namespace: str) -> bool:
         resource = _kind_of(entry)
-        if resource is None:
-            return True
-        try:
-            found = self._api.get(resource, json_types.text(entry, "name"), namespace)
-        except errors.NotFoundError:
-            return False
-        return uid_of(found) == json_types.text(entry, "uid")
+        return resource is None or find_named(self._api, resource, entry, namespace) is not None
 
     def _is_in_use(self, key: Key) -> bool:
         pods = self._api.list(POD, namespace=key.namespace).items
@@ -93,28 +85,16 @@ class ClaimReleaser:
         )
 
     def _has_ended(self, entry: Object, namespace: str) -> bool:
-        pod = self._pod(json_types.text(entry, "name"), namespace)
-        return pod is None or uid_of(pod) != json_types.text(entry, "uid") or pod_claims.will_not_run(pod)
+        pod = find_named(self._api, POD, entry, namespace)
+        return pod is None or pod_claims.will_not_run(pod)
 
     def _delete_generated(self, claim: Object) -> None:
         """Delete a claim that was made for a pod which will not run any more."""
         owner = pod_claims.owner(claim)
         if json_types.text(owner, "kind") != "Pod" or pod_claims.is_deleting(claim):
             return
-        metadata = json_types.mapping(claim, "metadata")
-        name, namespace = json_types.text(metadata, "name"), json_types.text(metadata, "namespace")
-        if not self._has_ended(owner, namespace):
-            return
-        try:
-            self._api.delete(CLAIM, name, namespace=namespace, uid=uid_of(claim))
-        except errors.NotFoundError:
-            return
-
-    def _pod(self, name: str, namespace: str) -> Object | None:
-        try:
-            return self._api.get(POD, name, namespace)
-        except errors.NotFoundError:
-            return None
+        if self._has_ended(owner, key_of(claim).namespace):
+            discard(self._api, CLAIM, claim)
 
 
 def _kind_of(entry: Object) -> Resource | None:
@@ -133,9 +113,7 @@ class ClaimReserver:
 
     def check(self, key: Key) -> None:
         """Reserve what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
-        try:
-            pod = self._api.get(POD, key.name, key.namespace)
-        except errors.NotFoundError:
+        if (pod := find(self._api, POD, key)) is None:
             return
         if not json_types.text(pod, "spec", "nodeName") or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
             return
@@ -144,9 +122,7 @@ class ClaimReserver:
                 self._reserve(pod, reference, Key(key.namespace, reference.claim))
 
     def _reserve(self, pod: Object, reference: Reference, key: Key) -> None:
-        try:
-            claim = self._api.get(CLAIM, key.name, key.namespace)
-        except errors.NotFoundError:
+        if (claim := find(self._api, CLAIM, key)) is None:
             return
         if not pod_claims.is_allocated(claim) or pod_claims.is_deleting(claim):
             return
@@ -185,9 +161,7 @@ class ClaimGenerator:
 
     def check(self, key: Key) -> None:
         """Make what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
-        try:
-            pod = self._api.get(POD, key.name, key.namespace)
-        except errors.NotFoundError:
+        if (pod := find(self._api, POD, key)) is None:
             return
         if pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
             return
@@ -200,13 +174,11 @@ class ClaimGenerator:
         """Return the name of the entry's claim, made now or before; empty where the template is missing."""
         namespace = json_types.text(pod, "metadata", "namespace")
         for claim in self._api.list(CLAIM, namespace=namespace).items:
-            if pod_claims.generated_for(claim, pod) and _entry_of(claim) == reference.name:
+            if pod_claims.generated_for(claim, pod) and json_types.text(claim, "metadata", "annotations", POD_CLAIM_NAME) == reference.name:
                 return json_types.text(claim, "metadata", "name")
-        try:
-            template = self._api.get(CLAIM_TEMPLATE, reference.template, namespace)
-        except errors.NotFoundError:
-            waiting = self._waiting.setdefault(Key(namespace, reference.template), set())
-            waiting.add(Key(namespace, json_types.text(pod, "metadata", "name")))
+        template = find(self._api, CLAIM_TEMPLATE, Key(namespace, reference.template))
+        if template is None:
+            self._waiting.setdefault(Key(namespace, reference.template), set()).add(key_of(pod))
             message = f"ResourceClaimTemplate {namespace}/{reference.template} of claim {reference.name} not found"
             self._recorder.warning(POD, pod, "FailedResourceClaimCreation", message)
             return ""
@@ -220,13 +192,8 @@ class ClaimGenerator:
             "metadata": {"uid": uid_of(pod)},
             "status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])},
         }
-        metadata = json_types.mapping(pod, "metadata")
-        name, namespace = json_types.text(metadata, "name"), json_types.text(metadata, "namespace")
-        self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.MERGE, subresource="status")
-
-
-def _entry_of(claim: Object) -> str:
-    return json_types.text(claim, "metadata", "annotations", POD_CLAIM_NAME)
+        key = key_of(pod)
+        self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
 
 
 def _claim(pod: Object, entry: str, template: Object) -> Object:
@@ -234,8 +201,11 @@ def _claim(pod: Object, entry: str, template: Object) -> Object:
     name = json_types.text(pod, "metadata", "name")
     wanted = json_types.mapping(template, "spec", "metadata")
     annotations = json_types.mapping(wanted, "annotations") | {POD_CLAIM_NAME: entry}
-    owner: Object = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid_of(pod), "controller": True, "blockOwnerDeletion": True}
-    metadata: Object = {"generateName": generate_name(name, entry), "annotations": annotations, "ownerReferences": [owner]}
+    metadata: Object = {
+        "generateName": generate_name(name, entry),
+        "annotations": annotations,
+        "ownerReferences": [pod_claims.owned_by(POD, pod)],
+    }
     if labels := json_types.mapping(wanted, "labels"):
         metadata["labels"] = json_types.copy(labels)
     return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}

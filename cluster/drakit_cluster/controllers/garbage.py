@@ -9,9 +9,9 @@ from collections.abc import Callable
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.informer import Change, discard, find, find_named, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import ALL, Resource
 
@@ -49,29 +49,18 @@ class GarbageCollector:
         return self._checks[resource]
 
     def _check(self, resource: Resource, key: Key) -> None:
-        try:
-            obj = self._api.get(resource, key.name, key.namespace)
-        except errors.NotFoundError:
+        if (obj := find(self._api, resource, key)) is None:
             return
         owners = json_types.objects(obj, "metadata", "ownerReferences")
         if not owners or pod_claims.is_deleting(obj) or any(self._exists(owner, key.namespace) for owner in owners):
             return
-        try:
-            self._api.delete(resource, key.name, namespace=key.namespace, uid=uid_of(obj))
-        except errors.NotFoundError:
-            return
-        names = ", ".join(f"{json_types.text(owner, 'kind')} {json_types.text(owner, 'name')}" for owner in owners)
-        self._recorder.normal(resource, obj, "OwnerGone", f"deleted with its owner {names}")
+        if discard(self._api, resource, obj):
+            names = ", ".join(f"{json_types.text(owner, 'kind')} {json_types.text(owner, 'name')}" for owner in owners)
+            self._recorder.normal(resource, obj, "OwnerGone", f"deleted with its owner {names}")
 
     def _exists(self, owner: Object, namespace: str) -> bool:
         resource = _KINDS.get((json_types.text(owner, "apiVersion"), json_types.text(owner, "kind")))
-        if resource is None:
-            return True
-        try:
-            found = self._api.get(resource, json_types.text(owner, "name"), namespace if resource.namespaced else "")
-        except errors.NotFoundError:
-            return False
-        return uid_of(found) == json_types.text(owner, "uid")
+        return resource is None or find_named(self._api, resource, owner, namespace) is not None
 
 
 def _owner_uids(obj: Object) -> set[str]:

@@ -14,7 +14,7 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import key_of, uid_of
+from drakit_cluster.client.informer import discard, find, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.json_types import Json, Object
@@ -59,11 +59,11 @@ class WorkloadMaker:
         self._steps: dict[Resource, Callable[[_Group], Object]] = {DAEMON_SET: self._daemon_set, DEPLOYMENT: self._deployment}
 
     def check_daemon_set(self, key: Key) -> None:
-        """Bring a DaemonSet and its pods together; raise the ApiError of a pod that could not be made, for it to be tried again."""
+        """Bring a DaemonSet and its pods together; raise the ApiError of a pod that could not be made, for a retry."""
         self._check(DAEMON_SET, key)
 
     def check_deployment(self, key: Key) -> None:
-        """Bring a Deployment and its pods together; raise as :meth:`check_daemon_set` does."""
+        """Bring a Deployment and its pods together; raise the ApiError of a pod that could not be made, for a retry."""
         self._check(DEPLOYMENT, key)
 
     def check_of_owner(self, pod: Object) -> tuple[Callable[[Key], None], Key] | None:
@@ -75,16 +75,13 @@ class WorkloadMaker:
         return (found, key) if found is not None else None
 
     def _check(self, resource: Resource, key: Key) -> None:
-        try:
-            owner = self._api.get(resource, key.name, key.namespace)
-        except errors.NotFoundError:
-            return
-        if pod_claims.is_deleting(owner):
+        owner = find(self._api, resource, key)
+        if owner is None or pod_claims.is_deleting(owner):
             return
         pods = [pod for pod in self._api.list(POD, namespace=key.namespace).items if _owns(owner, pod) and not pod_claims.is_deleting(pod)]
         for pod in pods:
             if pod_claims.is_terminal(pod):
-                self._delete(pod)
+                discard(self._api, POD, pod)
         running = [pod for pod in pods if not pod_claims.is_terminal(pod)]
         group = _Group(resource=resource, owner=owner, hash=_hash(owner), pods=running)
         status = self._steps[resource](group) | {"observedGeneration": json_types.number(owner, "metadata", "generation")}
@@ -101,12 +98,12 @@ class WorkloadMaker:
                 self._create(group, {"nodeName": name})
         for name, pod in by_node.items():
             if name not in nodes:
-                self._delete(pod)
+                discard(self._api, POD, pod)
         outdated = [pod for pod in group.outdated() if json_types.text(pod, "spec", "nodeName") in nodes]
         ready = [pod for pod in group.pods if _is_ready(pod)]
         replaces = json_types.text(group.owner, "spec", "updateStrategy", "type") != "OnDelete"
         if outdated and replaces and len(ready) == len(nodes):
-            self._delete(outdated[0])
+            discard(self._api, POD, outdated[0])
         return {
             "desiredNumberScheduled": len(nodes),
             "currentNumberScheduled": sum(name in by_node for name in nodes),
@@ -128,10 +125,10 @@ class WorkloadMaker:
         surplus = len(group.pods) - wanted
         unready_old = [pod for pod in outdated if not _is_ready(pod)]
         if surplus > 0 and outdated and not paused and (len(ready) > wanted or unready_old):
-            self._delete((unready_old or outdated)[0])
+            discard(self._api, POD, (unready_old or outdated)[0])
         elif surplus > 0 and not outdated:
             for pod in sorted(current, key=_is_ready)[:surplus]:
-                self._delete(pod)
+                discard(self._api, POD, pod)
         return {
             "replicas": len(group.pods),
             "updatedReplicas": len(current),
@@ -146,19 +143,11 @@ class WorkloadMaker:
         name = json_types.text(owner, "metadata", "name")
         label = _HASH_LABELS[group.resource]
         middle = f"{group.hash}-" if group.resource is DEPLOYMENT else ""
-        reference: Object = {
-            "apiVersion": group.resource.api_version,
-            "kind": group.resource.kind,
-            "name": name,
-            "uid": uid_of(owner),
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
         metadata: Object = {
             "generateName": f"{name}-{middle}",
             "labels": json_types.mapping(template, "metadata", "labels") | {label: group.hash},
             "annotations": json_types.mapping(template, "metadata", "annotations"),
-            "ownerReferences": [reference],
+            "ownerReferences": [pod_claims.owned_by(group.resource, owner)],
         }
         spec = json_types.copy_object(json_types.mapping(template, "spec")) | fields
         try:
@@ -168,12 +157,6 @@ class WorkloadMaker:
             group.refusals.append(error)
             return
         self._recorder.normal(group.resource, owner, "SuccessfulCreate", f"Created pod: {key_of(made).name}")
-
-    def _delete(self, pod: Object) -> None:
-        try:
-            self._api.delete(POD, key_of(pod).name, namespace=key_of(pod).namespace, uid=uid_of(pod))
-        except errors.NotFoundError:
-            return
 
 
 def _owns(owner: Object, pod: Object) -> bool:

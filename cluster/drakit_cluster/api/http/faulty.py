@@ -9,17 +9,10 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drakit_cluster.faults import ApiFault, ApiFaults, Ill
+from drakit_cluster.objects import errors
 
 _POLL_SECONDS = 0.01
-_REASONS = {
-    401: "Unauthorized",
-    403: "Forbidden",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-}
+_REASONS = {code: error.reason for code, error in errors.BY_CODE.items()} | {429: "TooManyRequests", 500: "InternalError"}
 
 
 class _BrokenError(Exception):

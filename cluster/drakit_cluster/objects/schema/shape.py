@@ -121,6 +121,13 @@ def by_key(key: str, item: Shape) -> ListOf:
     return ListOf(item=item, keys=(key,), merge_key=key)
 
 
+def field_shape(shape: Shape, field: str) -> Shape:
+    """Return the shape of a field; that of an unknown one is free JSON."""
+    if isinstance(shape, Struct):
+        return shape.fields.get(field, ANY)
+    return shape.value if isinstance(shape, MapOf) else ANY
+
+
 @dataclass(kw_only=True)
 class Decoder:
     """One decoding. ``unknown`` collects the paths of fields that no shape has."""
