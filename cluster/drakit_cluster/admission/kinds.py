@@ -28,7 +28,6 @@ def failures(change: Change) -> list[Failure]:
 
 
 def _some(*fields: str) -> Rule:
-    """Return the rule for lists and texts that must not be empty."""
     return lambda holder, path: (failure.required(f"{path}.{field}") for field in fields if not json_types.at(holder, field))
 
 
@@ -47,7 +46,6 @@ def _expression(text: str, path: str) -> Iterator[Failure]:
 
 
 def _expressions(field: str, *names: str) -> Rule:
-    """Return the rule for a list whose members hold expressions: every one must compile."""
     return rules.items(field, rules.text(_expression, *names))
 
 

@@ -82,7 +82,6 @@ class RequestReview(Review):
         return found.view if found is not None else None
 
     def _request(self, change: Change) -> Object:
-        """Return the AdmissionRequest of a change."""
         resource = change.resource
         kind: Json = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         target: Json = {"group": resource.group, "version": resource.version, "resource": resource.plural}

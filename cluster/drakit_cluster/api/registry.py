@@ -83,7 +83,7 @@ class Registry:
         propose = self._proposals.replacement
         return self._write(lambda: propose(resource, self.entry(resource, name, namespace), obj, writer), review).copy()
 
-    def patch(  # noqa: PLR0913 -- the verb's own parameters, and who reviews it.
+    def patch(
         self,
         resource: Resource,
         name: str,
@@ -91,13 +91,11 @@ class Registry:
         *,
         namespace: str = "",
         kind: PatchKind,
-        subresource: str = "",
-        manager: str = "",
-        force: bool = False,
         review: Review = TRUSTED,
+        **how: Unpack[api.How],
     ) -> Object:
         """Change an object by a patch."""
-        writer = Writer(manager=manager, subresource=subresource, force=force)
+        writer = Writer(**how)
 
         def propose() -> Change:
             if kind is PatchKind.APPLY:

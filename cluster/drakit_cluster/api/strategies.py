@@ -1,7 +1,7 @@
 """How kinds differ when they are written: defaults, what each sub-resource may change, what the server alone decides."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
@@ -58,90 +58,131 @@ def _restore(new: Object, old: Object, field: str) -> None:
         new.pop(field, None)
 
 
+_NOW = "now"
+"""Stands for the present time in a table of defaults."""
+_POD_SPEC: dict[str, Json] = {"restartPolicy": "Always", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
+_REQUESTS = ("devices.requests[].exactly", "devices.requests[].firstAvailable[]")
+
+
+def _within(path: str, fields: Mapping[str, Json]) -> dict[str, Json]:
+    return {f"{path}.{field}": value for field, value in fields.items()}
+
+
+def _match(path: str) -> dict[str, Json]:
+    fields: dict[str, Json] = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
+    return _within(path, fields | {"rules[].scope": "*", "resourceRules[].scope": "*", "excludeResourceRules[].scope": "*"})
+
+
+def _claim(path: str) -> dict[str, Json]:
+    request: dict[str, Json] = {"allocationMode": "ExactCount", "tolerations[].operator": "Equal"}
+    return {name: value for place in _REQUESTS for name, value in _within(f"{path}.{place}", request).items()}
+
+
+_WORKLOAD = _within("spec.template.spec", _POD_SPEC) | {"spec.revisionHistoryLimit": 10}
+_DEFAULTS: dict[Resource, dict[str, Json]] = {
+    resources.ROLE_BINDING: {"roleRef.apiGroup": resources.RBAC_GROUP},
+    resources.CLUSTER_ROLE_BINDING: {"roleRef.apiGroup": resources.RBAC_GROUP},
+    resources.ADMISSION_POLICY: {"spec.failurePolicy": "Fail", **_match("spec.matchConstraints+")},
+    resources.ADMISSION_BINDING: _match("spec.matchResources"),
+    resources.WEBHOOKS: {"webhooks[].failurePolicy": "Fail", "webhooks[].timeoutSeconds": 10, **_match("webhooks[]")},
+    resources.SECRET: {"type": "Opaque"},
+    resources.DAEMON_SET: _WORKLOAD | {"spec.updateStrategy+.type": "RollingUpdate"},
+    resources.DEPLOYMENT: _WORKLOAD | {"spec.replicas": 1, "spec.progressDeadlineSeconds": 600, "spec.strategy+.type": "RollingUpdate"},
+    resources.SLICE: {"spec.devices[].taints[].timeAdded": _NOW},
+    resources.TAINT_RULE: {"spec.taint.timeAdded": _NOW},
+    resources.POOL_STATUS_REQUEST: {"spec+.limit": 100},
+    resources.CLAIM: _claim("spec") | {"status.allocation.devices.results[].tolerations[].operator": "Equal"},
+    resources.CLAIM_TEMPLATE: _claim("spec.spec"),
+    resources.POD: _within("spec+", _POD_SPEC),
+}
+"""Kubernetes' defaults for the fields that this cluster reads. ``[]`` walks a list, and ``+`` makes an object that is not there."""
+
+
 def fill_defaults(resource: Resource, obj: Object, now: str) -> None:
     """Fill in Kubernetes' defaults for the fields that this cluster reads."""
-    _fill_by_kind(resource, obj)
-    if fill := _DEFAULTS.get(resource):
-        fill(obj, now)
+    for path, value in _DEFAULTS.get(resource, {}).items():
+        *steps, field = path.split(".")
+        for holder in _holders(obj, steps):
+            if holder.get(field) in (None, ""):
+                holder[field] = now if value is _NOW else json_types.copy(value)
+    if fill := _FURTHER.get(resource):
+        fill(obj)
 
 
-def _slice_defaults(obj: Object, now: str) -> None:
-    for device in json_types.objects(obj, "spec", "devices"):
-        for taint in json_types.objects(device, "taints"):
-            taint.setdefault("timeAdded", now)
+def _holders(obj: Object, steps: list[str]) -> list[Object]:
+    holders = [obj]
+    for step in steps:
+        if step.endswith("[]"):
+            holders = [item for holder in holders for item in json_types.objects(holder, step[:-2])]
+        elif step.endswith("+"):
+            holders = [json_types.child(holder, step[:-1]) for holder in holders]
+        else:
+            holders = [inner for holder in holders if isinstance(inner := holder.get(step), dict)]
+    return holders
 
 
-def _claim_defaults(obj: Object, _now: str) -> None:
-    _device_claim_defaults(json_types.at(obj, "spec", "devices"))
-    for result in json_types.objects(obj, "status", "allocation", "devices", "results"):
-        _toleration_defaults(result)
+def _fill_binding(obj: Object) -> None:
+    for subject in json_types.objects(obj, "subjects"):
+        if json_types.text(subject, "kind") in ("User", "Group") and not subject.get("apiGroup"):
+            subject["apiGroup"] = resources.RBAC_GROUP
 
 
-def _template_defaults(obj: Object, _now: str) -> None:
-    _device_claim_defaults(json_types.at(obj, "spec", "spec", "devices"))
+def _fill_secret(obj: Object) -> None:
+    written = obj.pop("stringData", None)
+    if isinstance(written, dict) and written:
+        data = json_types.child(obj, "data")
+        data |= {name: base64.b64encode(str(value).encode()).decode() for name, value in written.items()}
 
 
-def _device_claim_defaults(wanted: Json) -> None:
-    for request in json_types.objects(wanted, "requests"):
-        exactly = json_types.at(request, "exactly")
-        for one in (exactly, *json_types.items(request, "firstAvailable")):
-            if isinstance(one, dict):
-                _request_defaults(one)
+def _fill_strategy(field: str, unavailable: Json, surge: Json) -> Callable[[Object], None]:
+    def fill(obj: Object) -> None:
+        strategy = json_types.mapping(obj, "spec", field)
+        if strategy.get("type") == "RollingUpdate":
+            rolling = json_types.child(strategy, "rollingUpdate")
+            strategy["rollingUpdate"] = {"maxUnavailable": unavailable, "maxSurge": surge} | rolling
+
+    return fill
 
 
-def _request_defaults(request: Object) -> None:
-    if not request.get("allocationMode"):
-        request["allocationMode"] = "ExactCount"
-    if request["allocationMode"] == "ExactCount" and "count" not in request:
-        request["count"] = 1
-    _toleration_defaults(request)
+def _fill_claim(*steps: str) -> Callable[[Object], None]:
+    def fill(obj: Object) -> None:
+        for place in _REQUESTS:
+            for request in _holders(obj, [*steps, *place.split(".")]):
+                if request["allocationMode"] == "ExactCount":
+                    request.setdefault("count", 1)
+
+    return fill
 
 
-def _toleration_defaults(holder: Object) -> None:
-    for toleration in json_types.objects(holder, "tolerations"):
-        toleration.setdefault("operator", "Equal")
-
-
-def _pod_defaults(obj: Object, _now: str) -> None:
+def _fill_pod(obj: Object) -> None:
     spec = json_types.child(obj, "spec")
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = json_types.text(spec, "serviceAccount") or DEFAULT_ACCOUNT
     spec["serviceAccount"] = spec["serviceAccountName"]
 
 
-def _namespace_defaults(obj: Object, _now: str) -> None:
+def _fill_namespace(obj: Object) -> None:
     labels = json_types.child(json_types.child(obj, "metadata"), "labels")
     labels["kubernetes.io/metadata.name"] = json_types.text(obj, "metadata", "name")
 
 
-def _taint_rule_defaults(obj: Object, now: str) -> None:
-    taint = json_types.at(obj, "spec", "taint")
-    if isinstance(taint, dict):
-        taint.setdefault("timeAdded", now)
+_FURTHER: dict[Resource, Callable[[Object], None]] = {
+    resources.ROLE_BINDING: _fill_binding,
+    resources.CLUSTER_ROLE_BINDING: _fill_binding,
+    resources.SECRET: _fill_secret,
+    resources.DAEMON_SET: _fill_strategy("updateStrategy", 1, 0),
+    resources.DEPLOYMENT: _fill_strategy("strategy", "25%", "25%"),
+    resources.CLAIM: _fill_claim("spec"),
+    resources.CLAIM_TEMPLATE: _fill_claim("spec", "spec"),
+    resources.POD: _fill_pod,
+    resources.NAMESPACE: _fill_namespace,
+}
 
 
 def _renew_taint(new: Object, old: Object, now: str) -> None:
     """A taint with another effect begins anew, unless the writer says when it began."""
     if new.get("effect") != old.get("effect") and new.get("timeAdded") == old.get("timeAdded"):
         new["timeAdded"] = now
-
-
-def _pool_request_defaults(obj: Object, _now: str) -> None:
-    json_types.child(obj, "spec").setdefault("limit", DEFAULT_POOL_LIMIT)
-
-
-_DEFAULTS: dict[Resource, Callable[[Object, str], None]] = {
-    resources.SLICE: _slice_defaults,
-    resources.TAINT_RULE: _taint_rule_defaults,
-    resources.POOL_STATUS_REQUEST: _pool_request_defaults,
-    resources.CLAIM: _claim_defaults,
-    resources.CLAIM_TEMPLATE: _template_defaults,
-    resources.POD: _pod_defaults,
-    resources.NAMESPACE: _namespace_defaults,
-}
 
 
 def _drop_deallocated(new: Object, old: Object) -> None:
@@ -169,107 +210,3 @@ def grace_seconds(resource: Resource, obj: Object, asked: int | None) -> int:
     if json_types.text(obj, "status", "phase") in ("Succeeded", "Failed"):
         return 0
     return json_types.number(obj, "spec", "terminationGracePeriodSeconds") if asked is None else max(0, asked)
-
-
-WEBHOOK_SECONDS = 10
-
-
-def _fill_by_kind(resource: Resource, obj: Object) -> None:
-    """Fill in the defaults of ``obj``."""
-    if known := _PLAIN_DEFAULTS.get(resource):
-        known(obj)
-
-
-def _set(holder: Object, **fields: Json) -> None:
-    for name, value in fields.items():
-        if holder.get(name) in (None, ""):
-            holder[name] = value
-
-
-def _role_binding_defaults(obj: Object) -> None:
-    _set(json_types.child(obj, "roleRef"), apiGroup=resources.RBAC_GROUP)
-    for subject in json_types.objects(obj, "subjects"):
-        if json_types.text(subject, "kind") in ("User", "Group"):
-            _set(subject, apiGroup=resources.RBAC_GROUP)
-
-
-def _policy_defaults(obj: Object) -> None:
-    spec = json_types.child(obj, "spec")
-    _set(spec, failurePolicy="Fail")
-    _match_defaults(json_types.child(spec, "matchConstraints"))
-
-
-def _policy_binding_defaults(obj: Object) -> None:
-    wanted = json_types.at(obj, "spec", "matchResources")
-    if isinstance(wanted, dict):
-        _match_defaults(wanted)
-
-
-def _match_defaults(constraints: Object) -> None:
-    _selector_defaults(constraints)
-    for field in ("resourceRules", "excludeResourceRules"):
-        _scope_defaults(constraints, field)
-
-
-def _selector_defaults(holder: Object) -> None:
-    _set(holder, matchPolicy="Equivalent")
-    for field in ("namespaceSelector", "objectSelector"):
-        holder.setdefault(field, {})
-
-
-def _scope_defaults(holder: Object, field: str) -> None:
-    for rule in json_types.objects(holder, field):
-        _set(rule, scope="*")
-
-
-def _webhook_defaults(obj: Object) -> None:
-    for webhook in json_types.objects(obj, "webhooks"):
-        _set(webhook, failurePolicy="Fail", timeoutSeconds=WEBHOOK_SECONDS)
-        _selector_defaults(webhook)
-        _scope_defaults(webhook, "rules")
-
-
-def _secret_defaults(obj: Object) -> None:
-    _set(obj, type="Opaque")
-    written = obj.pop("stringData", None)
-    if isinstance(written, dict) and written:
-        data = json_types.child(obj, "data")
-        data |= {name: base64.b64encode(str(value).encode()).decode() for name, value in written.items()}
-
-
-def _pod_template_defaults(obj: Object) -> None:
-    spec = json_types.child(json_types.child(obj, "spec"), "template").get("spec")
-    if isinstance(spec, dict):
-        _set(spec, restartPolicy="Always", schedulerName="default-scheduler", terminationGracePeriodSeconds=30)
-
-
-def _daemon_set_defaults(obj: Object) -> None:
-    _pod_template_defaults(obj)
-    spec = json_types.child(obj, "spec")
-    _set(spec, revisionHistoryLimit=10)
-    strategy = json_types.child(spec, "updateStrategy")
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(json_types.child(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
-
-
-def _deployment_defaults(obj: Object) -> None:
-    _pod_template_defaults(obj)
-    spec = json_types.child(obj, "spec")
-    _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
-    strategy = json_types.child(spec, "strategy")
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(json_types.child(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
-
-
-_PLAIN_DEFAULTS: dict[Resource, Callable[[Object], None]] = {
-    resources.ROLE_BINDING: _role_binding_defaults,
-    resources.CLUSTER_ROLE_BINDING: _role_binding_defaults,
-    resources.ADMISSION_POLICY: _policy_defaults,
-    resources.ADMISSION_BINDING: _policy_binding_defaults,
-    resources.WEBHOOKS: _webhook_defaults,
-    resources.SECRET: _secret_defaults,
-    resources.DAEMON_SET: _daemon_set_defaults,
-    resources.DEPLOYMENT: _deployment_defaults,
-}

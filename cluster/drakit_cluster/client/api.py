@@ -26,6 +26,14 @@ class Where(TypedDict, total=False):
     label_selector: str
 
 
+class How(TypedDict, total=False):
+    """How a patch is made: of which sub-resource, by which field manager, and whether an apply takes fields from others."""
+
+    subresource: str
+    manager: str
+    force: bool
+
+
 class Api(Protocol):
     """The verbs. Objects given are never changed, objects returned are the caller's own. Failures are ``errors.ApiError``."""
 
@@ -41,18 +49,7 @@ class Api(Protocol):
     def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace an object (or its status); ConflictError if its resourceVersion or UID is not the stored one."""
 
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Json,
-        *,
-        namespace: str = "",
-        kind: PatchKind,
-        subresource: str = "",
-        manager: str = "",
-        force: bool = False,
-    ) -> Object:
+    def patch(self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[How]) -> Object:
         """Change an object. Apply patches need ``manager``, and create a missing object."""
 
     def delete(

@@ -77,23 +77,12 @@ class ApiClient:
         name, namespace = json_types.text(obj, "metadata", "name"), json_types.text(obj, "metadata", "namespace")
         return self._object("PUT", resource.path(namespace, name, subresource), body=_typed(resource, obj))
 
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Json,
-        *,
-        namespace: str = "",
-        kind: PatchKind,
-        subresource: str = "",
-        manager: str = "",
-        force: bool = False,
-    ) -> Object:
+    def patch(self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[api.How]) -> Object:
         """Change an object."""
-        parameters = {"fieldManager": manager} if manager else {}
-        if force:
+        parameters = {"fieldManager": manager} if (manager := how.get("manager")) else {}
+        if how.get("force"):
             parameters["force"] = "true"
-        path = resource.path(namespace, name, subresource)
+        path = resource.path(namespace, name, how.get("subresource", ""))
         return self._object("PATCH", path, parameters, body=patch, media_type=kind.value)
 
     def delete(
@@ -252,7 +241,6 @@ def _named(config: Json, group: str, name: str) -> Object:
 
 
 def _selected(resource: Resource, where: api.Where) -> tuple[str, dict[str, str]]:
-    """Return the path and the parameters that choose objects of a kind."""
     named = {"fieldSelector": where.get("field_selector"), "labelSelector": where.get("label_selector")}
     return resource.path(where.get("namespace") or ""), {key: value for key, value in named.items() if value}
 

@@ -89,7 +89,6 @@ class ClaimReleaser:
         return pod is None or pod_claims.will_not_run(pod)
 
     def _delete_generated(self, claim: Object) -> None:
-        """Delete a claim that was made for a pod which will not run any more."""
         owner = pod_claims.owner(claim)
         if json_types.text(owner, "kind") != "Pod" or pod_claims.is_deleting(claim):
             return
@@ -197,7 +196,6 @@ class ClaimGenerator:
 
 
 def _claim(pod: Object, entry: str, template: Object) -> Object:
-    """Return the claim to make for one entry of the pod's spec.resourceClaims."""
     name = json_types.text(pod, "metadata", "name")
     wanted = json_types.mapping(template, "spec", "metadata")
     annotations = json_types.mapping(wanted, "annotations") | {POD_CLAIM_NAME: entry}

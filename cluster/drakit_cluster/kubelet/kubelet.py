@@ -5,19 +5,20 @@ another one may go on in its place.
 """
 
 import pathlib
+import platform
 import threading
 from dataclasses import dataclass
 
 import grpc
 
 from drakit.telemetry import logs
+from drakit_cluster.api.http import discovery
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet import node_info
 from drakit_cluster.kubelet.plugins.health import HealthStreams, HealthTable
 from drakit_cluster.kubelet.plugins.plugins import Plugins, SliceWiper
 from drakit_cluster.kubelet.plugins.registration import Registrar
@@ -32,7 +33,7 @@ from drakit_cluster.objects import errors, naming
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import NODE, POD
-from drakit_cluster.runtime import Runtime
+from drakit_cluster.runtime import Mode, Runtime
 
 _log = logs.get_logger(__name__)
 
@@ -141,7 +142,7 @@ class Kubelet:
                 }
             ],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": node_info.read(self._runtime.mode),
+            "nodeInfo": _node_info(self._runtime.mode),
         }
         try:
             return self._api.create(NODE, {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})
@@ -235,3 +236,36 @@ class Kubelet:
 
 def _wait() -> None:
     """Ask for no further call: every change goes to a worker at once."""
+
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+"""Go's names for what ``uname`` says; others are the same in both."""
+
+
+def _node_info(mode: Mode) -> Object:
+    """Return the fields of V1NodeSystemInfo. ``mode`` is how the node's runtime runs containers."""
+    system = platform.uname()
+    try:
+        image = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        image = system.system
+    machine = _line("/etc/machine-id")
+    return {
+        "architecture": _ARCHITECTURES.get(system.machine, system.machine),
+        "bootID": _line("/proc/sys/kernel/random/boot_id"),
+        "containerRuntimeVersion": f"drakit://{mode.value}",
+        "kernelVersion": system.release,
+        "kubeProxyVersion": "",
+        "kubeletVersion": discovery.GIT_VERSION,
+        "machineID": machine,
+        "operatingSystem": system.system.lower(),
+        "osImage": image,
+        "systemUUID": _line("/sys/class/dmi/id/product_uuid") or machine,
+    }
+
+
+def _line(path: str) -> str:
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -62,7 +62,6 @@ def _flatten_device(device: Object, devices: Mapping[str, Object], consumptions:
 
 
 def _apply(part: Object, mixins: Mapping[str, Object], fields: tuple[str, ...], path: str) -> Object:
-    """Return ``part`` with the maps in ``fields`` extended by what it includes."""
     included = [_find(mixins, include, path) for include in json_types.items(part, "includes")]
     flat = {name: value for name, value in part.items() if name != "includes"}
     for field in fields:

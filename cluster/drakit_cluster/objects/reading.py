@@ -136,7 +136,6 @@ def _reason(error: Exception) -> str:
 
 
 def _inside(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
-    """Return the line and the node of a field or an item."""
     if isinstance(node, yaml.MappingNode):
         return next(((_line(key), value) for key, value in node.value if key.value == step), None)
     if isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):

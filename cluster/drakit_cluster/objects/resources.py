@@ -88,7 +88,6 @@ def _kind(names: str, api_version: str = "v1", *, selectable: str = "", **traits
 
 
 def _cluster(names: str, api_version: str = "v1", *, selectable: str = "", **traits: Any) -> Resource:
-    """Return a kind without namespaces."""
     return _kind(names, api_version, selectable=selectable, namespaced=False, **traits)
 
 

@@ -12,7 +12,7 @@ from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.access.users import Attributes, User, denial
 from drakit_cluster.admission.request_review import RequestReview
-from drakit_cluster.api.http import answers, discovery, openapi, targets, verbs
+from drakit_cluster.api.http import answers, discovery, targets, verbs
 from drakit_cluster.api.http.answers import Pages
 from drakit_cluster.api.http.reviews import Reviews
 from drakit_cluster.api.http.streams import Streams
@@ -42,7 +42,7 @@ class App:
         self._tokens = tokens
         self._authorizer = authorizer
         self._metrics = metrics
-        self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents(registry.gates)
+        self._documents: Mapping[str, Object] = discovery.documents() | discovery.openapi_documents(registry.gates)
         self._context = Context(
             registry=registry,
             streams=self.streams,
@@ -78,9 +78,9 @@ class App:
         if (found := self._documents.get(path.rstrip("/"))) is not None:
             self._authorize(user, Attributes(verb="get", path=path))
             return answers.document(found)
-        if path == openapi.OLD_PATH:
+        if path == discovery.OPENAPI_V2_PATH:
             self._authorize(user, Attributes(verb="get", path=path))
-            return Response(openapi.OLD_DOCUMENT, media_type=openapi.OLD_MEDIA)
+            return Response(discovery.OPENAPI_V2, media_type=discovery.OPENAPI_V2_MEDIA)
         if path == _METRICS_PATH:
             self._authorize(user, Attributes(verb="get", path=path))
             return Response(self._metrics.text(), media_type=MEDIA)

@@ -110,5 +110,4 @@ def read(body: bytes) -> Object:
 
 
 def _parsed(name: str, content: bytes) -> Any:
-    """Return a message of one of the kinds above."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"kubectl.{name}")).FromString(content)

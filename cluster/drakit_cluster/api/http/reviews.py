@@ -66,7 +66,6 @@ class Reviews:
 
 
 def _subject(review: Object) -> User:
-    """Return the user whom an access review asks about."""
     spec = json_types.mapping(review, "spec")
     extra = {key: tuple(json_types.strings(spec, "extra", key)) for key in json_types.mapping(spec, "extra")}
     groups = tuple(json_types.strings(spec, "groups"))
@@ -76,7 +75,6 @@ def _subject(review: Object) -> User:
 
 
 def _attributes(spec: Object) -> Attributes:
-    """Return what an access review asks about."""
     asked, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (asked is None) == (url is None):
         message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"

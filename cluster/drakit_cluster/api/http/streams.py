@@ -121,7 +121,6 @@ def _line(frame: Frame) -> bytes:
 
 
 def _encoded(frame: Frame, resource: Resource, *, as_table: bool) -> bytes:
-    """Return a frame as the client wants its objects."""
     if frame.type is EventType.ERROR or (as_table and frame.type is EventType.BOOKMARK):
         return _line(frame)
     if as_table:

@@ -60,7 +60,6 @@ async def _write(context: Context, work: Callable[[], _T]) -> _T:
 
 
 def _written(call: Call, obj: Object, warnings: list[str], *, code: int = 200) -> Response:
-    """Return the response for an object that was written."""
     shown = answers.outward(call.target.resource, obj)
     return answers.raw(answers.encode(shown), code=code, warnings=[*warnings, *call.review.warnings])
 
@@ -153,7 +152,6 @@ async def _evict(context: Context, call: Call) -> Response:
 
 
 async def _bind(context: Context, call: Call) -> Response:
-    """Give a pod its node, as schedulers do."""
     target = call.target
     body, _ = shapes.decode(resources.POD_BINDING, await bodies.read_object(call.request))
     call = _dry(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
@@ -225,7 +223,6 @@ async def patch(context: Context, call: Call) -> Response:
 
 
 async def _scaled(context: Context, call: Call, body: Json) -> Response:
-    """Change the number of replicas, by a Scale or a merge patch of one."""
     target, change = call.target, context.registry.patch
     wanted = _scale_change(body)
 
@@ -290,7 +287,6 @@ async def delete_collection(context: Context, call: Call) -> Response:
 
 
 def _dry(call: Call, *, dry_run: bool) -> Call:
-    """Return the call with a review that knows whether it is a dry run."""
     return replace(call, review=replace(call.review, dry_run=dry_run))
 
 
@@ -310,7 +306,6 @@ SCALE_GROUP, SCALE_VERSION, SCALE_KIND = "autoscaling", "v1", "Scale"
 
 
 def _scale_of(deployment: Object) -> Object:
-    """Return the Scale of a Deployment."""
     metadata = json_types.mapping(deployment, "metadata")
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     labels = json_types.mapping(deployment, "spec", "selector", "matchLabels")

@@ -288,7 +288,6 @@ def _leaf(shape: Shape, value: Json) -> int:
 
 
 def _prefixed(size: int) -> int:
-    """Return the size with key and length."""
     return 1 + _varint(size) + size
 
 

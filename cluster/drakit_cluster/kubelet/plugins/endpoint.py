@@ -178,7 +178,6 @@ def _ignore(_state: grpc.ChannelConnectivity) -> None:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """Return a failed call's code and details."""
     return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.Call) else str(error)
 
 

@@ -160,7 +160,6 @@ class Registrar:
 
 
 def _sockets(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, _Identity]]:
-    """Yield the sockets under ``folder``."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

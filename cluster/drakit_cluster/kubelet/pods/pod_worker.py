@@ -226,7 +226,6 @@ class PodWorker:
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
-    """Return the shorter of two delays, None for one that never ends."""
     return min((delay for delay in (one, other) if delay is not None), default=None)
 
 

@@ -8,7 +8,6 @@ from drakit_cluster.objects.schema.shape import INTEGER, ListOf, Shape, Struct, 
 
 
 def _named(fields: str = "", **shapes: Shape) -> ListOf:
-    """Return a list of open objects merged by their name."""
     return by_key("name", opened(f"name! {fields}", **shapes))
 
 

@@ -35,7 +35,6 @@ def _struct(shape: Struct, value: Json, path: str) -> Iterator[Failure]:
 
 
 def _identity(shape: ListOf, item: Json) -> str:
-    """Return what must be unique about an item of a map-list."""
     found = [json_types.at(item, key) for key in shape.keys]
     only = found[0]
     return only if len(found) == 1 and isinstance(only, str) else json.dumps(found)

@@ -47,7 +47,6 @@ def _reference(wanted: Json) -> NameRule:
 
 
 def _references(rule: NameRule) -> Rule:
-    """Return the rule for ``requests``, a list of names without repetition."""
     return rules.texts("requests", rule, limit=MAX_REQUESTS, unique=True)
 
 

@@ -160,7 +160,6 @@ _KINDS = ("device", "counterSet", "deviceCounterConsumption")
 
 
 def _described(holder: Json) -> int:
-    """Return how many attributes and capacities there are together."""
     return len(json_types.mapping(holder, "attributes")) + len(json_types.mapping(holder, "capacity"))
 
 
@@ -219,7 +218,6 @@ def _few(count: int, path: str, what: str, limit: int) -> Iterator[Failure]:
 
 
 def _includes(mixins: Object, kind: str) -> rules.Rule:
-    """Return the rule for what includes mixins of a kind."""
     known = {json_types.text(mixin, "name") for mixin in json_types.items(mixins, kind)}
 
     def check(include: Json, where: str) -> Iterator[Failure]:
