@@ -13,7 +13,7 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.reviewing import Change, Operation
 from drakit_cluster.api.storage.store import Entry, Key, Store
 from drakit_cluster.objects import errors, json_types, naming, resources
-from drakit_cluster.objects.errors import Cause, Details
+from drakit_cluster.objects.errors import Details
 from drakit_cluster.objects.features import FeatureGates, drop_disabled
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
@@ -218,12 +218,8 @@ def already_exists(resource: Resource, name: str) -> errors.AlreadyExistsError:
 def invalid(resource: Resource, obj: Object, failures: list[Failure]) -> errors.InvalidError:
     """Return the error for an object that breaks rules, each named with its field."""
     name = json_types.text(obj, "metadata", "name") or json_types.text(obj, "metadata", "generateName")
-    causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
-    listed = [f"{one.field}: {one.message}" for one in failures]
-    text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    details = Details(name=name, group=resource.group, kind=resource.kind, causes=causes)
-    return errors.InvalidError(f'{kind} "{name}" is invalid: {text}', details)
+    return failure.refusal(kind, name, failures, Details(name=name, group=resource.group, kind=resource.kind))
 
 
 def check_preconditions(resource: Resource, stored: Entry, *, uid: str, version: str) -> None:

@@ -3,10 +3,10 @@
 A repeated event counts up instead of adding another object. Writing never delays or fails the one who records.
 """
 
+import contextlib
 import queue
 import threading
 import uuid
-from dataclasses import dataclass
 
 from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
@@ -23,16 +23,6 @@ _KEPT = 1000
 _JOIN_SECONDS = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Note:
-    resource: Resource
-    subject: Object
-    type: str
-    reason: str
-    message: str
-    time: str
-
-
 class Recorder:
     """Writes events of one component; ``host`` is the node of a kubelet."""
 
@@ -40,7 +30,7 @@ class Recorder:
         self._api = api
         self._component = component
         self._host = host
-        self._notes: queue.SimpleQueue[_Note | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._written: dict[tuple[str, str, str], tuple[str, int]] = {}
         self._late = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
@@ -51,7 +41,7 @@ class Recorder:
 
     def stop(self, seconds: float = _JOIN_SECONDS) -> None:
         """Write what was recorded so far, for at most so long, then end. Once this returns the API may be closed."""
-        self._notes.put(None)
+        self._events.put(None)
         self._thread.join(seconds)
         self._late.set()
         self._thread.join(_JOIN_SECONDS)
@@ -65,64 +55,52 @@ class Recorder:
         self._note(resource, subject, WARNING, reason, message)
 
     def _note(self, resource: Resource, subject: Object, kind: str, reason: str, message: str) -> None:
-        note = _Note(resource=resource, subject=subject, type=kind, reason=reason, message=message, time=naming.now_micro())
-        self._notes.put(note)
-
-    def _run(self) -> None:
-        while (note := self._notes.get()) is not None and not self._late.is_set():
-            try:
-                self._write(note)
-            except errors.ApiError as error:
-                _log.debug("event not written", reason=note.reason, message=note.message, error=str(error))
-
-    def _write(self, note: _Note) -> None:
-        key = (json_types.text(note.subject, "metadata", "uid"), note.reason, note.message)
-        namespace = json_types.text(note.subject, "metadata", "namespace") or "default"
-        name, count = self._written.get(key, ("", 0))
-        if name and self._count_up(name, namespace, count + 1, note.time):
-            self._written[key] = (name, count + 1)
-            return
-        created = self._api.create(EVENT, self._event(note, namespace), namespace=namespace)
-        if len(self._written) >= _KEPT:
-            self._written.pop(next(iter(self._written)))
-        self._written[key] = (json_types.text(created, "metadata", "name"), 1)
-
-    def _count_up(self, name: str, namespace: str, count: int, time: str) -> bool:
-        try:
-            patch: Object = {"count": count, "lastTimestamp": _whole_seconds(time), "series": {"count": count, "lastObservedTime": time}}
-            self._api.patch(EVENT, name, patch, namespace=namespace, kind=PatchKind.MERGE)
-        except errors.NotFoundError:
-            return False
-        return True
-
-    def _event(self, note: _Note, namespace: str) -> Object:
-        subject = note.subject
-        involved: Object = {
-            "kind": note.resource.kind,
-            "apiVersion": note.resource.api_version,
-            "name": json_types.text(subject, "metadata", "name"),
-            "namespace": json_types.text(subject, "metadata", "namespace"),
-            "uid": json_types.text(subject, "metadata", "uid"),
-            "resourceVersion": json_types.text(subject, "metadata", "resourceVersion"),
-        }
-        source: Object = {"component": self._component}
-        if self._host:
-            source["host"] = self._host
-        return {
-            "metadata": {"name": f"{involved['name']}.{uuid.uuid4().hex[:16]}", "namespace": namespace},
-            "involvedObject": {field: value for field, value in involved.items() if value},
-            "type": note.type,
-            "reason": note.reason,
-            "message": note.message,
-            "eventTime": note.time,
-            "firstTimestamp": _whole_seconds(note.time),
-            "lastTimestamp": _whole_seconds(note.time),
+        fields = ("name", "namespace", "uid", "resourceVersion")
+        involved: Object = {field: value for field in fields if (value := json_types.text(subject, "metadata", field))}
+        time, source = naming.now_micro(), {"component": self._component} | ({"host": self._host} if self._host else {})
+        event: Object = {
+            "metadata": {
+                "name": f"{involved.get('name', '')}.{uuid.uuid4().hex[:16]}",
+                "namespace": json_types.text(subject, "metadata", "namespace") or "default",
+            },
+            "involvedObject": {"kind": resource.kind, "apiVersion": resource.api_version, **involved},
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "eventTime": time,
+            "firstTimestamp": _whole_seconds(time),
+            "lastTimestamp": _whole_seconds(time),
             "count": 1,
-            "action": note.reason,
+            "action": reason,
             "reportingComponent": self._component,
             "reportingInstance": self._host or self._component,
-            "source": source,
+            "source": {**source},
         }
+        self._events.put(event)
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None and not self._late.is_set():
+            try:
+                self._write(event)
+            except errors.ApiError as error:
+                _log.debug("event not written", reason=event["reason"], message=event["message"], error=str(error))
+
+    def _write(self, event: Object) -> None:
+        """Count up an event that was written before, or write a new one."""
+        key = (json_types.text(event, "involvedObject", "uid"), json_types.text(event, "reason"), json_types.text(event, "message"))
+        namespace, time = json_types.text(event, "metadata", "namespace"), json_types.text(event, "eventTime")
+        name, count = self._written.get(key, ("", 0))
+        if name:
+            series: Object = {"count": count + 1, "lastObservedTime": time}
+            patch: Object = {"count": count + 1, "lastTimestamp": _whole_seconds(time), "series": series}
+            with contextlib.suppress(errors.NotFoundError):
+                self._api.patch(EVENT, name, patch, namespace=namespace, kind=PatchKind.MERGE)
+                self._written[key] = (name, count + 1)
+                return
+        self._api.create(EVENT, event, namespace=namespace)
+        if len(self._written) >= _KEPT:
+            self._written.pop(next(iter(self._written)))
+        self._written[key] = (json_types.text(event, "metadata", "name"), 1)
 
 
 def _whole_seconds(micro: str) -> str:

@@ -11,7 +11,7 @@ is a forecast, made once for each generation of the rule's spec. Source: KEP-505
 """
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from drakit.telemetry import logs
@@ -280,13 +280,9 @@ class TaintEvictor:
         return min(max(0.0, (min(later) - self._now()).total_seconds()), _LONGEST_WAIT_SECONDS)
 
     def _taints(self, device: DeviceId) -> Iterator[Taint]:
-        slices = self._slices.get((device.driver, device.pool), {}).values()
-        newest = max(map(_generation, slices), default=0)
-        for published in slices:
-            if _generation(published) == newest:
-                for known, body in taint_rules.devices_of(published):
-                    if known == device:
-                        yield from (Taint(body=taint) for taint in json_types.objects(body, "taints"))
+        for known, body in _newest(self._slices.get((device.driver, device.pool), {})):
+            if known == device:
+                yield from (Taint(body=taint) for taint in json_types.objects(body, "taints"))
         for name, rule in self._rules.items():
             if taint_rules.selects(rule, device):
                 yield Taint(body=taint_rules.taint_of(rule), rule=name)
@@ -350,7 +346,7 @@ class TaintEvictor:
             return [taint] if taint_rules.selects(rule, device) else []
 
         concerned = [key for key, claim in self._claims.items() if of_claim(claim, taints_of)]
-        published = sum(taint_rules.selects(rule, device) for device in self._published())
+        published = sum(taint_rules.selects(rule, device) for slices in self._slices.values() for device, _ in _newest(slices))
         allocated = sum(taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in results(claim))
         return self._counted(rule, concerned, published=published, allocated=allocated)
 
@@ -364,12 +360,13 @@ class TaintEvictor:
             evicted=self._counts.get(uid_of(rule), 0),
         )
 
-    def _published(self) -> Iterator[DeviceId]:
-        for slices in self._slices.values():
-            newest = max(map(_generation, slices.values()), default=0)
-            for published in slices.values():
-                if _generation(published) == newest:
-                    yield from (device for device, _ in taint_rules.devices_of(published))
+
+def _newest(slices: Mapping[Key, Object]) -> Iterator[tuple[DeviceId, Object]]:
+    """Yield the devices of a pool's slices of the highest generation."""
+    newest = max(map(_generation, slices.values()), default=0)
+    for published in slices.values():
+        if _generation(published) == newest:
+            yield from taint_rules.devices_of(published)
 
 
 def _pool_of(published: Object) -> _PoolKey:

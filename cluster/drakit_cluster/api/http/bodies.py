@@ -14,7 +14,7 @@ from drakit.inputs import documents
 from drakit_cluster.api.http import protobuf
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import errors, json_types
-from drakit_cluster.objects.errors import Cause, Details
+from drakit_cluster.objects.errors import Details
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
@@ -184,9 +184,5 @@ def _manager(name: str) -> Iterator[Failure]:
 
 
 def _refuse(kind: str, failures: list[Failure]) -> None:
-    if not failures:
-        return
-    causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
-    listed = [f"{one.field}: {one.message}" for one in failures]
-    text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-    raise errors.InvalidError(f'{kind}.{_GROUP} "" is invalid: {text}', Details(group=_GROUP, kind=kind, causes=causes))
+    if failures:
+        raise failure.refusal(f"{kind}.{_GROUP}", "", failures, Details(group=_GROUP, kind=kind))

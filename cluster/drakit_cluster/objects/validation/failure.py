@@ -1,8 +1,10 @@
 """A failure: which field breaks which kind of rule, in Kubernetes' words for the kinds."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.errors import Cause, Details
 from drakit_cluster.objects.json_types import Json
 
 
@@ -74,3 +76,11 @@ def _show(value: Json) -> str:
 
 def _with(head: str, detail: str) -> str:
     return f"{head}: {detail}" if detail else head
+
+
+def refusal(kind: str, name: str, failures: list[Failure], details: Details) -> errors.InvalidError:
+    """Return the error that names each failure with its field; ``details`` say what it is about."""
+    causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
+    listed = [f"{one.field}: {one.message}" for one in failures]
+    text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
+    return errors.InvalidError(f'{kind} "{name}" is invalid: {text}', replace(details, causes=causes))
