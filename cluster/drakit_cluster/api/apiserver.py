@@ -66,7 +66,7 @@ class ApiServer:
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
         self._gone_as_status = gone_as_status
-        self._running: _Running | None = None
+        self._running: _Server | None = None
 
     @property
     def url(self) -> str:
@@ -122,9 +122,9 @@ class ApiServer:
             timeout_graceful_shutdown=1,
             ssl_context_factory=lambda _config, _default: self._authority.server_context(),
         )
-        self._running = _Running(app, _Server(config, listener), listener)
+        self._running = _Server(app, config, listener)
         try:
-            self._running.start()
+            self._running.launch()
         except StartError:
             self._running = None
             raise
@@ -138,7 +138,7 @@ class ApiServer:
         """End every watch, refuse new connections, and return when the thread is gone. Stopping twice is harmless."""
         running, self._running = self._running, None
         if running is not None:
-            running.stop()
+            running.finish()
 
     def __enter__(self) -> Self:
         self.start()
@@ -148,60 +148,51 @@ class ApiServer:
         self.stop()
 
 
-class _Running:
-    """One life of the server: its thread, its loop and its listening socket."""
+class _Server(uvicorn.Server):
+    """One life of the server: its thread, its loop and its listening socket. It ends without waiting for idle connections."""
 
-    def __init__(self, app: App, server: "_Server", listener: "_Listener") -> None:
+    def __init__(self, app: App, config: uvicorn.Config, listener: "_Listener") -> None:
+        super().__init__(config)
         self._app = app
-        self._server = server
         self._listener = listener
+        self._ready = threading.Event()
+        self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="cluster-apiserver", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="cluster-apiserver", daemon=True)
 
-    def start(self) -> None:
+    def launch(self) -> None:
+        """Start; return when connections are accepted. Raise StartError."""
         self._thread.start()
-        self._server.ready.wait(START_SECONDS)
-        if not self._server.started:
-            self.stop()
+        self._ready.wait(START_SECONDS)
+        if not self.started:
+            self.finish()
             raise StartError(f"the API server did not start: {self._error or 'no answer'}") from self._error
 
-    def stop(self) -> None:
+    def finish(self) -> None:
+        """Stop; return when the thread is gone."""
         if self._thread.is_alive() and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(STOP_SECONDS)
         self._listener.close()
 
     def hang_up(self) -> None:
+        """Break every connection."""
         self._loop.call_soon_threadsafe(self._listener.hang_up)
 
     def _end(self) -> None:
         self._app.streams.end()
-        self._server.end()
+        self.should_exit = True
+        self._ending.set()
 
-    def _run(self) -> None:
+    def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
-                runner.run(self._server.serve(sockets=[self._listener]))
+                runner.run(self.serve(sockets=[self._listener]))
             except (OSError, SystemExit) as error:
                 self._error = error
             finally:
-                self._server.ready.set()
-
-
-class _Server(uvicorn.Server):
-    """Tells other threads when it accepts connections, and ends without waiting for idle ones."""
-
-    def __init__(self, config: uvicorn.Config, listener: "_Listener") -> None:
-        super().__init__(config)
-        self.ready = threading.Event()
-        self._ending = asyncio.Event()
-        self._listener = listener
-
-    def end(self) -> None:
-        """Begin to shut down; called on the server's own loop."""
-        self.should_exit = True
-        self._ending.set()
+                self._ready.set()
 
     async def main_loop(self) -> None:
         """Sleep until the end, where the base class wakes ten times a second to renew the Date header."""
@@ -209,7 +200,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.ready.set()
+        self._ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
