@@ -17,6 +17,8 @@ from drakit_cluster.objects.json_types import Json
 NODES_MAX = 1 << 20
 """JSON of more bytes is read without the lines of its fields, which takes a tenth of the time."""
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+_ENDED = "did not find expected key"
+_PAIR = 2
 _TAB = "cannot start any token"
 
 
@@ -110,7 +112,7 @@ def _yaml_parts(text: str) -> Iterator[Part]:
             number += 1
     except documents.LOADING_ERRORS as error:
         document = f"document {number}: " if number > 1 else ""
-        raise ReadingError(f"{document}is not YAML: {_reason(error)}") from error
+        raise ReadingError(f"{document}is not YAML: {_reason(error)}{_hint(error, text)}") from error
 
 
 def _check(body: Json) -> None:
@@ -133,6 +135,24 @@ def _reason(error: Exception) -> str:
     context = f", {error.context}" if error.context else ""
     begun = f" that begins in line {error.context_mark.line + 1}" if context and error.context_mark is not None else ""
     return f"{where}: {problem}{context}{begun}"
+
+
+def _hint(error: Exception, text: str) -> str:
+    """Return what may be meant where a mapping ends too early: field and fix."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None or _ENDED not in str(error.problem):
+        return ""
+    *before, line = text.splitlines()[: error.problem_mark.line + 1]
+    name = line.partition(":")[0].strip(" -")
+    if max(line.count('"'), line.count("'")) > _PAIR:
+        return f" ({name}: a quote within quotes? write the text on lines of its own, after {name}: |-)"
+    indent, known = _indent(line), {_indent(one) for one in before if one.strip()}
+    # The deeper of two indentations that are equally near.
+    nearest = min(known, key=lambda one: (abs(one - indent), -one), default=0)
+    return "" if indent in known else f" ({name}: nothing above is indented by {indent}: write {nearest})"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _inside(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:

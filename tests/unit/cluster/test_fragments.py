@@ -4,7 +4,7 @@ import pytest
 
 from drakit_cluster import lint as linting
 from drakit_cluster import manifests
-from drakit_cluster.objects import fragments, json_types
+from drakit_cluster.objects import fragments, json_types, reading
 from drakit_cluster.objects.features import FeatureGates
 
 CLAIM = """\
@@ -72,3 +72,16 @@ def test_parts_are_refused_where_objects_are_meant() -> None:
         manifests.read("f", "devices: []\n")
     with pytest.raises(manifests.ManifestError, match="is not YAML"):
         manifests.read("f", CLAIM)
+
+
+@pytest.mark.parametrize(
+    "text, hint",
+    [
+        ("a:\n  b:\n    c: 1\n   d: 2\n", "(d: nothing above is indented by 3: write 4)"),
+        ("a: 'x['y'] > 1'\n", "(a: a quote within quotes? write the text on lines of its own, after a: |-)"),
+    ],
+)
+def test_a_mapping_that_ends_too_early_is_explained(text: str, hint: str) -> None:
+    with pytest.raises(reading.ReadingError) as refused:
+        reading.parts(text)
+    assert str(refused.value).endswith(hint)
