@@ -6,6 +6,7 @@ port's method, with NVML's return code.
 """
 
 import ctypes
+import functools
 import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +83,7 @@ class NvmlGpus(port.GpuPort):
         self._gpus: dict[port.GpuUuid, port.Gpu] = {}
         self._versions: port.Versions | None = None
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
-        self._compute_profiles: dict[tuple[port.GpuUuid, int], tuple[port.ComputeInstanceProfile, ...]] = {}
+        self._compute_profiles: dict[tuple[port.GpuUuid, int], instances.ComputeProfiles] = {}
         self._uuids: dict[int, port.GpuUuid] = {}
         self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
@@ -167,9 +168,10 @@ class NvmlGpus(port.GpuPort):
             raise port.CallError(port.CALLS[call], session.CODES.get(status, port.Code.UNKNOWN), "the mode is pending and not active")
 
     def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
-        if gpu not in self._profiles:
-            self._profiles[gpu] = self._on(gpu, "gpu_instance_profiles", instances.gpu_instance_profiles)
-        return self._profiles[gpu]
+        profiles = self._profiles.get(gpu)
+        if profiles is None:
+            self._profiles[gpu] = profiles = self._on(gpu, "gpu_instance_profiles", instances.gpu_instance_profiles)
+        return profiles
 
     def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
         return self._on(gpu, "possible_placements", lambda handle: instances.possible_placements(handle, profile_id))
@@ -195,16 +197,17 @@ class NvmlGpus(port.GpuPort):
         self._in(gpu, instance_id, "destroy_gpu_instance", pynvml.nvmlGpuInstanceDestroy)
 
     def compute_instance_profiles(self, gpu: port.GpuUuid, instance: port.GpuInstance) -> Sequence[port.ComputeInstanceProfile]:
-        key = gpu, instance.profile_id
-        if key not in self._compute_profiles:
-            found = self._in(gpu, instance.id, "compute_instance_profiles", instances.compute_profiles)
-            self._compute_profiles[key] = tuple(
-                port.ComputeInstanceProfile(enum=enum, id=profile.id, slices=profile.sliceCount) for enum, profile in found.items()
-            )
-        return self._compute_profiles[key]
+        profiles = self._compute_profiles.get((gpu, instance.profile_id))
+        if profiles is None:
+            read = functools.partial(self._profiles_of, gpu, instance.profile_id)
+            profiles = self._in(gpu, instance.id, "compute_instance_profiles", read)
+        return tuple(port.ComputeInstanceProfile(enum=enum, id=profile.id, slices=profile.sliceCount) for enum, profile in profiles.items())
 
     def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
-        return self._in(gpu, instance_id, "compute_instances", instances.compute_instances)
+        def read(handle: pynvml.c_nvmlGpuInstance_t) -> Sequence[port.ComputeInstance]:
+            return instances.compute_instances(handle, self._profiles_of(gpu, instances.instance(handle).profile_id, handle))
+
+        return self._in(gpu, instance_id, "compute_instances", read)
 
     def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
         def create(instance: pynvml.c_nvmlGpuInstance_t) -> port.ComputeInstance:
@@ -331,6 +334,13 @@ class NvmlGpus(port.GpuPort):
             fresh = self._handle(gpu)
             self._keep(gpu, fresh)
             return act(fresh)
+
+    def _profiles_of(self, gpu: port.GpuUuid, profile_id: int, instance: pynvml.c_nvmlGpuInstance_t) -> instances.ComputeProfiles:
+        """Return the compute instance profiles of a GPU instance; those of one profile are equal, so they are read once."""
+        profiles = self._compute_profiles.get((gpu, profile_id))
+        if profiles is None:
+            self._compute_profiles[gpu, profile_id] = profiles = instances.compute_profiles(instance)
+        return profiles
 
     def _handle(self, gpu: port.GpuUuid) -> pynvml.c_nvmlDevice_t:
         """Return a new handle by UUID; by PCI address where that fails, because NVML finds no GPU by UUID while another GPU is lost."""

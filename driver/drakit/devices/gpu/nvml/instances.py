@@ -14,6 +14,7 @@ from drakit.devices.gpu import port
 from drakit.devices.gpu.nvml import nvml_names, session
 
 Result = TypeVar("Result")
+ComputeProfiles = Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]
 
 _MIB = 1 << 20
 _V1, _V2 = 1, 2
@@ -98,7 +99,7 @@ def instance(handle: pynvml.c_nvmlGpuInstance_t) -> port.GpuInstance:
     return port.GpuInstance(id=info.id, profile_id=info.profileId, placement=placement)
 
 
-def compute_profiles(instance: pynvml.c_nvmlGpuInstance_t) -> Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]:
+def compute_profiles(instance: pynvml.c_nvmlGpuInstance_t) -> ComputeProfiles:
     """Return the compute instance profiles of an instance, by enum."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     call = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
@@ -109,10 +110,10 @@ def compute_profiles(instance: pynvml.c_nvmlGpuInstance_t) -> Mapping[int, pynvm
 _COMPUTE_ENUMS = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 
 
-def compute_instances(instance: pynvml.c_nvmlGpuInstance_t) -> tuple[port.ComputeInstance, ...]:
-    """Return all compute instances of a GPU instance, by id."""
+def compute_instances(instance: pynvml.c_nvmlGpuInstance_t, profiles: ComputeProfiles) -> tuple[port.ComputeInstance, ...]:
+    """Return all compute instances of a GPU instance, by id; NVML lists them by profile."""
     found: dict[int, port.ComputeInstance] = {}
-    for info in compute_profiles(instance).values():
+    for info in profiles.values():
         count = ctypes.c_uint(info.instanceCount)
         listed = (pynvml.c_nvmlComputeInstance_t * info.instanceCount)()
         pynvml.nvmlGpuInstanceGetComputeInstances(instance, info.id, listed, ctypes.byref(count))

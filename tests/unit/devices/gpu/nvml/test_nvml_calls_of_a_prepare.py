@@ -7,6 +7,7 @@ import pytest
 from fakes import nvml_calls
 
 READS_MAX = 6
+UNPREPARE_MAX = 16
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ def test_a_prepare_of_a_partition_reads_little_beside_the_calls_that_change_hard
     changes = {name for name in second.plan + second.prepare if name in nvml_calls.CHANGES}
     assert changes >= {"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance"}
     assert second.reads() <= READS_MAX, second
+    assert second.unprepare.total() <= UNPREPARE_MAX, second
 
 
 def test_a_prepare_of_a_whole_gpu_reads_no_property_of_it_again(tmp_path: pathlib.Path) -> None:
