@@ -4,8 +4,6 @@ A resource belongs to the DeviceClass that names it (the newest, then the first 
 name. The scheduler makes one special claim per pod, with a request ``container-<i>-request-<j>`` for container *i* (init containers first)
 and its *j*-th resource by name. An init container that ends before others begin uses the devices of those; what it needs beyond, it
 shares with the other ones that end. The pod's status tells the kubelet which container gets which requests.
-
-How much of the extended resources of device plugins is taken on each node, by the pods that are there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,28 +182,3 @@ def _is_extended(name: str) -> bool:
     if name.startswith(CLASS_PREFIX):
         return True
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
-
-
-class NodeAmounts:
-    """Keeps the amounts of pods that have a node, until they end."""
-
-    def __init__(self) -> None:
-        self._by_pod: dict[str, tuple[str, dict[str, int]]] = {}
-
-    def note(self, pod: Object, *, gone: bool) -> bool:
-        """Take in a pod as it is now; say whether it gave something back."""
-        node = json_types.text(pod, "spec", "nodeName")
-        if gone or pod_claims.is_terminal(pod):
-            return self._by_pod.pop(uid_of(pod), None) is not None
-        if node:
-            self.take(pod, node)
-        return False
-
-    def take(self, pod: Object, node: str) -> None:
-        """Count a pod on a node, which it may have been given just now."""
-        if amounts := {name: amount(pod, name) for name in wanted(pod)}:
-            self._by_pod[uid_of(pod)] = (node, amounts)
-
-    def taken(self, node: str, resource: str) -> int:
-        """Return how much of a resource the pods of a node have."""
-        return sum(amounts.get(resource, 0) for where, amounts in self._by_pod.values() if where == node)

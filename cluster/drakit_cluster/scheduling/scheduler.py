@@ -26,13 +26,12 @@ from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import binding_wait, extended, placement, reservation, taint_rules
-from drakit_cluster.scheduling.affinity import Neighbours
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.binding_wait import Failed, Readiness
-from drakit_cluster.scheduling.extended import NodeAmounts
+from drakit_cluster.scheduling.placed_pods import PlacedPods
 from drakit_cluster.scheduling.placement import Placement, Refusal, Site, Special
 
 _log = logs.get_logger(__name__)
@@ -84,8 +83,7 @@ class Scheduler:
         self._due: dict[str, datetime.datetime] = {}
         """When their wait is a failure."""
         self._pods: dict[str, Object] = {}
-        self._amounts = NodeAmounts()
-        self._neighbours = Neighbours()
+        self._placed = PlacedPods()
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
         self._backoff = Backoff(*_RETRY_SECONDS)
@@ -124,8 +122,7 @@ class Scheduler:
         uid = uid_of(change.object)
         if change.deleted or not _is_ours(change.object):
             self._forget_pod(uid)
-            freed = self._amounts.note(change.object, gone=change.deleted)
-            if self._neighbours.note(change.object, gone=change.deleted) or freed:
+            if self._placed.note(change.object, gone=change.deleted):
                 self._to_try.update(self._pods)
             return
         known = self._pods.get(uid)
@@ -252,8 +249,8 @@ class Scheduler:
             new_share_id=self._new_share_id,
             for_workloads=self._for_workloads,
             resources=self._resources,
-            taken=self._amounts.taken,
-            apart=self._neighbours.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
+            taken=self._placed.taken,
+            apart=self._placed.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
         )
 
     def _write(self, pod: Object, decision: Placement) -> Object:
@@ -335,8 +332,7 @@ class Scheduler:
         target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
         self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
         self._forget_pod(uid_of(pod))
-        self._amounts.take(pod, node)
-        self._neighbours.take(pod, node)
+        self._placed.take(pod, node)
         self._set_condition(pod, {"status": "True"})
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 

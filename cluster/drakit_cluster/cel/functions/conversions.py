@@ -21,8 +21,7 @@ _PLAIN: Final = range(-4, 6)
 """The exponents of numbers that Go's %g writes without an exponent."""
 
 
-def to_int(value: Value) -> int:
-    """Return `int(value)`."""
+def _to_int(value: Value) -> int:
     if isinstance(value, str):
         value = _parsed(value, "int")
     elif isinstance(value, float):
@@ -34,8 +33,7 @@ def to_int(value: Value) -> int:
     return _within(value, values.INT_MIN, values.INT_MAX)
 
 
-def to_uint(value: Value) -> Uint:
-    """Return `uint(value)`."""
+def _to_uint(value: Value) -> Uint:
     if isinstance(value, str):
         value = _parsed(value, "uint")
     elif isinstance(value, float):
@@ -65,15 +63,13 @@ def _within(value: int, low: int, high: int) -> int:
     return int(value)
 
 
-def to_double(value: Value) -> float:
-    """Return `double(value)`."""
+def _to_double(value: Value) -> float:
     if isinstance(value, str) and not _FLOAT.fullmatch(value):
         raise _unreadable(value, "double")
     return float(value)
 
 
-def to_bool(value: Value) -> bool:
-    """Return `bool(value)`."""
+def _to_bool(value: Value) -> bool:
     if isinstance(value, str) and value not in _BOOLS:
         raise _unreadable(value, "bool")
     return _BOOLS[value] if isinstance(value, str) else bool(value)
@@ -137,20 +133,19 @@ def to_timestamp(value: Value) -> Timestamp:
     return moments.timestamp(value) if isinstance(value, str) else moments.checked_timestamp(value * moments.SECOND)
 
 
-def to_type(value: Value) -> values.TypeValue:
-    """Return `type(value)`."""
+def _to_type(value: Value) -> values.TypeValue:
     return values.TypeValue(operators.type_name(value))
 
 
 FUNCTIONS: Final[dict[str, Callable[[Value], Value]]] = {
-    "bool": to_bool,
+    "bool": _to_bool,
     "bytes": to_bytes,
-    "double": to_double,
+    "double": _to_double,
     "duration": to_duration,
     "dyn": lambda value: value,
-    "int": to_int,
+    "int": _to_int,
     "string": to_string,
     "timestamp": to_timestamp,
-    "type": to_type,
-    "uint": to_uint,
+    "type": _to_type,
+    "uint": _to_uint,
 }

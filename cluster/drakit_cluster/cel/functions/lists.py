@@ -48,8 +48,7 @@ def last_index_of(target: Value, *args: Value) -> int:
     return next((place for place in reversed(range(len(target))) if operators.same(target[place], args[0])), -1)
 
 
-def cut(items: list[Value], start: int, end: int) -> list[Value]:
-    """Return `list.slice(start, end)`."""
+def _cut(items: list[Value], start: int, end: int) -> list[Value]:
     if start < 0 or end < 0:
         raise errors.EvalError(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
@@ -99,8 +98,7 @@ def sort_by(items: list[Value], keys: list[Value]) -> list[Value]:
     return [items[place] for place in sorted(range(len(items)), key=lambda place: by_key(keys[place]))]
 
 
-def sets_contain(items: list[Value], part: list[Value]) -> bool:
-    """Return `sets.contains(list, part)`: whether every element of `part` is in the list."""
+def _sets_contain(items: list[Value], part: list[Value]) -> bool:
     return all(operators.contains(items, item) for item in part)
 
 
@@ -129,13 +127,11 @@ def insert(mapping: dict[Value, Value], *what: Value) -> dict[Value, Value]:
 _ZEROS: Final[tuple[Value, ...]] = (None, False, 0, values.Uint(0), 0.0, "", b"", [], (), {}, NONE, values.Duration(0))
 
 
-def of_non_zero(value: Value) -> Optional:
-    """Return `optional.ofNonZeroValue(value)`."""
+def _of_non_zero(value: Value) -> Optional:
     return NONE if any(type(value) is type(zero) and value == zero for zero in _ZEROS) else Optional.of(value)
 
 
-def value_of(value: Optional) -> Value:
-    """Return `optional.value()`."""
+def _value_of(value: Optional) -> Value:
     if not value.present:
         raise errors.EvalError("optional.none() dereference")
     return value.value
@@ -155,25 +151,25 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "max": _extreme("max", 1),
     "indexOf": index_of,
     "lastIndexOf": last_index_of,
-    "slice": cut,
+    "slice": _cut,
     "flatten": flatten,
     "lists.range": count_up,
     "reverse": lambda items: items[::-1],
     "distinct": distinct,
     "sort": lambda items: sort_by(items, items),
     "@sortByAssociatedKeys": sort_by,
-    "sets.contains": sets_contain,
-    "sets.equivalent": lambda items, other: sets_contain(items, other) and sets_contain(other, items),
+    "sets.contains": _sets_contain,
+    "sets.equivalent": lambda items, other: _sets_contain(items, other) and _sets_contain(other, items),
     "sets.intersects": lambda items, other: any(operators.contains(other, item) for item in items),
     "includes": includes,
     "cel.@mapInsert": insert,
     "optional.of": Optional.of,
-    "optional.ofNonZeroValue": of_non_zero,
+    "optional.ofNonZeroValue": _of_non_zero,
     "optional.none": lambda: NONE,
     "optional.unwrap": unwrap,
     "unwrapOpt": unwrap,
     "hasValue": lambda value: value.present,
-    "value": value_of,
+    "value": _value_of,
     "first": lambda items: Optional.of(items[0]) if items else NONE,
     "last": lambda items: Optional.of(items[-1]) if items else NONE,
 }

@@ -38,8 +38,7 @@ def parse_ip(text: str) -> Ip:
     return Ip(address)
 
 
-def parse_cidr(text: str) -> Cidr:
-    """Return `cidr(text)`. Raise EvalError."""
+def _parse_cidr(text: str) -> Cidr:
     body, slash, length = text.rpartition("/")
     if not slash or not _LENGTH.fullmatch(length):
         raise errors.EvalError("network address parse error during conversion from string")
@@ -49,16 +48,14 @@ def parse_cidr(text: str) -> Cidr:
     return Cidr(address, int(length))
 
 
-def contains_ip(network: Cidr, other: Ip | str) -> bool:
-    """Return `cidr.containsIP(other)`."""
+def _contains_ip(network: Cidr, other: Ip | str) -> bool:
     address = (parse_ip(other) if isinstance(other, str) else other).address
     return address.version == network.address.version and _masked(Cidr(address, network.length)) == _masked(network)
 
 
-def contains_cidr(network: Cidr, other: Cidr | str) -> bool:
-    """Return `cidr.containsCIDR(other)`."""
-    inner = parse_cidr(other) if isinstance(other, str) else other
-    return inner.length >= network.length and contains_ip(network, Ip(inner.address))
+def _contains_cidr(network: Cidr, other: Cidr | str) -> bool:
+    inner = _parse_cidr(other) if isinstance(other, str) else other
+    return inner.length >= network.length and _contains_ip(network, Ip(inner.address))
 
 
 def _masked(network: Cidr) -> Cidr:
@@ -165,10 +162,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "isLinkLocalMulticast": lambda ip: _link_local_group(ip.address),
     "isLinkLocalUnicast": lambda ip: ip.address.is_link_local,
     "isGlobalUnicast": lambda ip: _global_unicast(ip.address),
-    "cidr": parse_cidr,
-    "isCIDR": lambda text: values.is_accepted(parse_cidr, text),
-    "containsIP": contains_ip,
-    "containsCIDR": contains_cidr,
+    "cidr": _parse_cidr,
+    "isCIDR": lambda text: values.is_accepted(_parse_cidr, text),
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
     "prefixLength": lambda network: network.length,
     "masked": _masked,
     "url": parse_url,

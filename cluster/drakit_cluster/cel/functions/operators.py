@@ -163,8 +163,7 @@ def add(left: Value, right: Value) -> Value:
     return _arithmetic(operator.add, left, right)
 
 
-def subtract(left: Value, right: Value) -> Value:
-    """Return `left - right`."""
+def _subtract(left: Value, right: Value) -> Value:
     kind, other = type(left), type(right)
     if kind is Timestamp and other is Duration:
         return moments.checked_timestamp(left.nanos - right.nanos)
@@ -206,8 +205,7 @@ def _remainder(left: int, right: int) -> int:
     return left - right * _quotient(left, right)
 
 
-def negate(value: Value) -> Value:
-    """Return `-value`."""
+def _negate(value: Value) -> Value:
     if type(value) is float:
         return -value
     if type(value) is not int:
@@ -215,8 +213,7 @@ def negate(value: Value) -> Value:
     return _arithmetic(operator.sub, 0, value)
 
 
-def invert(value: Value) -> bool:
-    """Return `!value`."""
+def _invert(value: Value) -> bool:
     if not isinstance(value, bool):
         raise errors.no_such_overload()
     return not value
@@ -237,12 +234,12 @@ def _arithmetic(operation: Callable[[Value, Value], Value], left: Value, right: 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "_+_": add,
-    "_-_": subtract,
+    "_-_": _subtract,
     "_*_": lambda left, right: _arithmetic(operator.mul, left, right),
     "_/_": divide,
     "_%_": modulo,
-    "-_": negate,
-    "!_": invert,
+    "-_": _negate,
+    "!_": _invert,
     "_==_": equal,
     "_!=_": lambda left, right: not same(left, right),
     "_<_": lambda left, right: compare(left, right) < 0,

@@ -75,8 +75,7 @@ def _exponent(text: str) -> int:
     return int(tail[1:]) if len(tail) > 1 else {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}[tail]
 
 
-def to_quantity(text: str) -> Amount:
-    """Return `quantity(text)`. Raise EvalError."""
+def _to_quantity(text: str) -> Amount:
     try:
         return parse(text)
     except ValueError as error:
@@ -91,8 +90,8 @@ def as_integer(value: Amount) -> int:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "quantity": to_quantity,
-    "isQuantity": lambda text: values.is_accepted(to_quantity, text),
+    "quantity": _to_quantity,
+    "isQuantity": lambda text: values.is_accepted(_to_quantity, text),
     "sign": lambda value: (value.nanos > 0) - (value.nanos < 0),
     "asInteger": as_integer,
     "isInteger": lambda value: value.integer is not None,

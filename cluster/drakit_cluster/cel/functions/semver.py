@@ -108,8 +108,7 @@ def _pre_release(text: str) -> Identifier:
     return (0, _number(text, "prerelease"), "")
 
 
-def to_semver(text: str, normalized: bool = False) -> Semver:  # noqa: FBT001, FBT002 - an argument of CEL
-    """Return `semver(text, normalized)`. Raise EvalError."""
+def _to_semver(text: str, normalized: bool = False) -> Semver:  # noqa: FBT001, FBT002 - an argument of CEL
     try:
         return parse(normalize(text) if normalized else text)
     except ValueError as error:
@@ -117,8 +116,8 @@ def to_semver(text: str, normalized: bool = False) -> Semver:  # noqa: FBT001, F
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "semver": to_semver,
-    "isSemver": lambda *args: values.is_accepted(to_semver, *args),
+    "semver": _to_semver,
+    "isSemver": lambda *args: values.is_accepted(_to_semver, *args),
     "major": lambda version: version.major,
     "minor": lambda version: version.minor,
     "patch": lambda version: version.patch,

@@ -101,8 +101,7 @@ def split(text: str, separator: str, count: int = -1) -> list[str]:
     return [*text]
 
 
-def substring(text: str, start: int, end: int | None = None) -> str:
-    """Return `text.substring(start, end)`."""
+def _substring(text: str, start: int, end: int | None = None) -> str:
     end = len(text) if end is None else end
     if start > end:
         raise errors.EvalError(f"invalid substring range. start: {start}, end: {end}")
@@ -111,8 +110,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-def join(parts: list[Value], separator: str = "") -> str:
-    """Return `parts.join(separator)`."""
+def _join(parts: list[Value], separator: str = "") -> str:
     if not all(isinstance(part, str) for part in parts):
         raise errors.no_such_overload()
     return separator.join(parts)
@@ -226,7 +224,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "findAll": find_all,
     "replace": lambda text, old, new, count=-1: text.replace(old, new, max(count, -1)),
     "split": split,
-    "substring": substring,
-    "join": join,
+    "substring": _substring,
+    "join": _join,
     "format": render,
 }

@@ -18,14 +18,13 @@ from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.scheduling import extended, placement, reservation, taint_rules
-from drakit_cluster.scheduling.affinity import Neighbours
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.explain import obstacles
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
-from drakit_cluster.scheduling.extended import NodeAmounts
+from drakit_cluster.scheduling.placed_pods import PlacedPods
 from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DEFAULT_NODE = "node"
@@ -106,16 +105,14 @@ class Scheduler:
         self._nodes = nodes
         self._world = world
         self._resources = extended.class_names(world.classes, gates)
-        self._amounts = NodeAmounts()
-        self._neighbours = Neighbours()
+        self._placed = PlacedPods()
         self._claims = {_key(one): one for one in world.claims}
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
         for claim in world.claims:
             self._record(claim)
         for pod in world.pods:
-            self._amounts.note(pod, gone=False)
-            self._neighbours.note(pod, gone=False)
+            self._placed.note(pod, gone=False)
 
     def decide(self) -> Iterator[Decision]:
         """Yield what becomes of all, in order."""
@@ -186,8 +183,8 @@ class Scheduler:
             new_share_id=lambda: str(uuid.uuid4()),
             for_workloads=self._gates.on(Gate.RESERVED_FOR_WORKLOADS),
             resources=self._resources,
-            taken=self._amounts.taken,
-            apart=self._neighbours.rule_for(pod, {_name(node): node for node in self._nodes}),
+            taken=self._placed.taken,
+            apart=self._placed.rule_for(pod, {_name(node): node for node in self._nodes}),
         )
 
     def _try(self, asked: str, pod: Object) -> tuple[Decision, Placement | None]:
@@ -243,8 +240,7 @@ class Scheduler:
             if _name(claim):
                 self._claims[_key(claim)] = allocated
             self._record(allocated)
-        self._amounts.take(pod, found.node)
-        self._neighbours.take(pod, found.node)
+        self._placed.take(pod, found.node)
 
     def _record(self, claim: Object) -> None:
         self._allocated.add(claim)

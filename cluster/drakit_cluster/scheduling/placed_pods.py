@@ -1,8 +1,8 @@
-"""Required pod anti-affinity: which nodes a pod has to keep away from because of the pods that are there.
+"""The pods that have a node: the extended resources that they take there, and which nodes a new pod must avoid because of them.
 
-Source: core/v1 PodAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution. It counts both ways: what the new pod asks of those that run, and what
-those that run asked. Preferred terms, pod affinity and matchLabelKeys are not looked at; of namespaceSelector only the empty one, which means all
-namespaces.
+Source of required anti-affinity: core/v1 PodAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution. It counts both ways: what the new
+pod asks of those that run, and what those that run asked. Preferred terms, pod affinity and matchLabelKeys are not looked at; of
+namespaceSelector only the empty one, which means all namespaces.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +11,12 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling import extended
 
 _TERMS = ("spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class Neighbours:
+class PlacedPods:
     """The pods that have a node and have not ended."""
 
     def __init__(self) -> None:
@@ -32,6 +33,10 @@ class Neighbours:
     def take(self, pod: Object, node: str) -> None:
         """Count a pod on its node, before the watch delivers it."""
         self._placed[uid_of(pod)] = (pod, node)
+
+    def taken(self, node: str, resource: str) -> int:
+        """Return how much of an extended resource the pods of a node have."""
+        return sum(extended.amount(pod, resource) for pod, where in self._placed.values() if where == node)
 
     def rule_for(self, pod: Object, nodes: Mapping[str, Object]) -> Callable[[Object], str]:
         """Return a function that gives the reason why the pod must avoid a node, "" for none; ``nodes`` are all nodes by name."""
