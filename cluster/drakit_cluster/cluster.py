@@ -174,7 +174,7 @@ class LocalCluster:
         return self.node(node).folder.kubeconfig
 
     def restart_kubelet(self, node: str) -> None:
-        """Exchange a node's kubelet; its pods go on."""
+        """Restart a node's kubelet; its pods keep running."""
         self.node(node).restart_kubelet()
 
     def events(self) -> Iterator[Happening]:
@@ -210,8 +210,7 @@ class LocalCluster:
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:
         def connect() -> ApiClient:
-            token = self.server.issue_token(f"system:node:{node}", ("system:nodes",))
-            return ApiClient(server=self.server.url, ca_pem=self.server.ca_pem, token=token)
+            return ApiClient(server=self.server.url, ca_pem=self.server.ca_pem, token=self.server.issue_node_token(node))
 
         return connect
 

@@ -130,7 +130,7 @@ class ClusterNode:
             raise
 
     def stop_kubelet(self) -> None:
-        """Stop the kubelet; pods go on, and so do drivers."""
+        """Stop the kubelet; pods and drivers keep running."""
         running, self._running = self._running, None
         if running is not None:
             client, kubelet = running
@@ -154,7 +154,7 @@ class Components:
 
     ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are those of a
     Kubernetes version, which it repeats. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
-    goes on with them, and its nodes start as after a reboot. None: nothing is kept.
+    starts with them, and its nodes start as after a reboot. None: nothing is kept.
     """
 
     scheduler: FeatureGates | None = None

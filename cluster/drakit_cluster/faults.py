@@ -1,7 +1,7 @@
 """What a kubelet and an API server may do to a driver, on purpose: every switch does the real thing on the real socket.
 
-A driver must bear all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle; requests are refused,
-answered late, by half or with nonsense.
+A driver must survive all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle; requests are
+refused, answered late, in part, or with something that is not JSON.
 """
 
 import enum
@@ -35,7 +35,7 @@ class Faults:
             return True
 
 
-class Ill(enum.Enum):
+class FaultKind(enum.Enum):
     """What an API server does to a request."""
 
     REFUSE = "refuse"
@@ -56,7 +56,7 @@ class ApiFault:
     the longest delay: it ends when the fault is cleared.
     """
 
-    ill: Ill
+    kind: FaultKind
     status: int = 500
     seconds: float = 0.0
     share: float = 1.0

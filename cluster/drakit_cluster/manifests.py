@@ -31,7 +31,7 @@ _ORDER = (
     resources.POD,
     resources.TAINT_RULE,
 )
-"""The kinds that are looked at, in the order in which a server gets them."""
+"""The kinds that are checked, in the order in which a server gets them."""
 _GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _FIELD = re.compile(r"([A-Za-z][\w.\[\]/-]*): (.*)", re.DOTALL)
@@ -43,7 +43,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Document:
-    """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not looked at.
+    """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not checked.
 
     ``missing`` is what a sample leaves out; there is none where objects must be whole.
     """
@@ -110,7 +110,7 @@ class Intake:
 
 
 def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
-    """Return the objects in ``text``, Lists taken apart. Raise ManifestError. With ``samples``, they need not be whole."""
+    """Return the objects in ``text``; a List gives its items. Raise ManifestError. With ``samples``, they need not be whole."""
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
     if samples and not file.endswith(".json"):
@@ -185,7 +185,7 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
 
 
 def _check_status(claim: Object, status: Object, registry: Registry) -> None:
-    """Let the server judge a claim's status, as the scheduler and the driver would write it. Raise ApiError."""
+    """Let the server validate a claim's status, as the scheduler and the driver would write it. Raise ApiError."""
     metadata = json_types.mapping(claim, "metadata")
     stored = registry.get(resources.CLAIM, json_types.text(metadata, "name"), json_types.text(metadata, "namespace"))
     registry.update(resources.CLAIM, stored | {"status": json_types.copy(status)}, subresource="status")

@@ -19,7 +19,7 @@ from drakit_cluster.objects.validation.failure import Failure
 
 @dataclass(frozen=True, kw_only=True)
 class RequestReview(Review):
-    """One request's writes. ``verb`` is the request's own, ``dry_run`` its parameter; ``warnings`` collects what the writer should be told."""
+    """One request's writes. ``verb`` is the request's own, ``dry_run`` its parameter; ``warnings`` collects the warnings of the response."""
 
     user: User
     verb: str

@@ -130,7 +130,7 @@ class ApiServer:
             raise
 
     def hang_up(self) -> None:
-        """Break every connection, whatever goes on in it; new ones are served."""
+        """Break every connection, also in the middle of an answer; new ones are served."""
         if self._running is not None:
             self._running.hang_up()
 

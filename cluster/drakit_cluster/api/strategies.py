@@ -7,11 +7,8 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
-DEFAULT_GRACE_SECONDS = 30
 DEFAULT_ACCOUNT = "default"
 """The service account that every namespace has, and of every pod that names none."""
-DEFAULT_POOL_LIMIT = 100
-"""Pools that a ResourcePoolStatusRequest asks about at most."""
 _OWN_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields")
 _STATUS_KEEPS = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
@@ -180,7 +177,7 @@ _FURTHER: dict[Resource, Callable[[Object], None]] = {
 
 
 def _renew_taint(new: Object, old: Object, now: str) -> None:
-    """A taint with another effect begins anew, unless the writer says when it began."""
+    """Renew the time of a taint whose effect changes, unless the writer sets it."""
     if new.get("effect") != old.get("effect") and new.get("timeAdded") == old.get("timeAdded"):
         new["timeAdded"] = now
 

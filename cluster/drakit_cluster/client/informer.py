@@ -1,6 +1,6 @@
 """Following a kind: one list, then its changes, through lost connections and lost history.
 
-A :class:`Loop` joins several informers into one thread that first takes in what changed and then acts: its state needs no locks, and a
+A :class:`Loop` joins several informers into one thread that first observes what changed and then acts: its state needs no locks, and a
 burst of changes costs one action.
 
 How long to wait before trying again.
@@ -164,7 +164,7 @@ class Informer:
         return listing.resource_version
 
     def _follow(self, version: str) -> str:
-        """Send changes until the watch ends; return the version to go on from. Raise GoneError where the history is lost."""
+        """Send changes until the watch ends; return the version to continue from. Raise GoneError where the history is lost."""
         watch = self._api.watch(self._selection.resource, since=version, field_selector=self._selection.field_selector)
         with self._lock:
             self._watch = watch
@@ -196,7 +196,7 @@ class Informer:
 
 
 class Loop:
-    """One thread that takes in changes by ``observe`` and then calls ``act``, but not before every selection was listed once.
+    """One thread that passes changes to ``observe`` and then calls ``act``, but not before every selection was listed once.
 
     ``act`` returns after how many seconds it wants to be called again without a change; None means never.
     """

@@ -112,7 +112,7 @@ def _is_pod(entry: Object) -> bool:
 
 
 def reserving_pods(claim: Object) -> list[Object]:
-    """Return the entries of status.reservedFor that name pods; other consumers are not ours to judge."""
+    """Return the entries of status.reservedFor that name pods; other consumers are left out."""
     return [one for one in reservations(claim) if _is_pod(one)]
 
 

@@ -1,6 +1,6 @@
 """One loop that watches pods, workloads, claims, nodes and what is said of devices, and gives each changed object to its controllers.
 
-Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
+Every controller reads the present state only: it may be called once too often, and a failed step is retried.
 """
 
 import time

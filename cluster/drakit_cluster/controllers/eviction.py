@@ -191,7 +191,7 @@ _PoolKey = tuple[str, str]
 
 
 class TaintEvictor:
-    """Evicts pods. ``pods`` is kept by others; slices, rules and claims are taken in by :meth:`observe`."""
+    """Evicts pods. Others keep ``pods`` up to date; :meth:`observe` takes slices, rules and claims."""
 
     def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = naming.present) -> None:
         self._api = api

@@ -1,7 +1,7 @@
 """The kubelet of one node: its own threads, its own identity towards the API server, plugins over unix sockets.
 
 Everything it must remember is in the API, in the runtime, which outlives it, and in its checkpoint; so it may stop at any moment and
-another one may go on in its place.
+another one may take its place.
 """
 
 import pathlib
@@ -107,7 +107,7 @@ class Kubelet:
             self._server = pod_resources.serve(self._pod_resources, self._place.pod_resources)
 
     def stop(self) -> None:
-        """End; containers go on, and so do drivers."""
+        """Stop; containers and drivers keep running."""
         self._stopping.set()
         if self._server is not None:
             self._server.stop(0).wait()
@@ -192,7 +192,7 @@ class Kubelet:
             worker.poke()
 
     def _poke_users(self, driver: str) -> None:
-        """Let the pods that have devices of a driver look at their health again."""
+        """Make the pods that have devices of a driver check their health again."""
         for uid in self.preparation.pods(driver):
             self._poke(uid)
 

@@ -8,7 +8,7 @@ class Timing:
     """Seconds. Pairs are the first delay and the longest one."""
 
     registration_tick: float = 0.1
-    """How often the registration folder is looked at; a real kubelet looks every second."""
+    """How often the registration folder is searched; a real kubelet searches every second."""
     dial: float = 10.0
     get_info: float = 1.0
     notify: float = 5.0

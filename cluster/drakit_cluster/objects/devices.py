@@ -1,4 +1,4 @@
-"""What a device is to the judge: its name in the cluster, and the view that selectors see.
+"""A device as the scheduler sees it: its name in the cluster, and the view that selectors see.
 
 A :class:`DeviceView` holds exactly what a CEL expression may read (``device`` in the environment of a DeviceClass or claim selector);
 it is frozen, and one view exists per published device, so that verdicts can be cached by the view itself (identity).

@@ -1,4 +1,4 @@
-"""Samples as they stand in texts: parts of an object, and dots for what is left out. Both are named, and what is there is looked at.
+"""Samples as they stand in texts: parts of an object, and dots for what is left out. Linting reports both, and checks the rest.
 
 A server takes neither, so only linting reads them: the rest of the object is put around a part, and dots are taken for nothing.
 """

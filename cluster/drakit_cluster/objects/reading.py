@@ -1,4 +1,4 @@
-"""YAML and JSON text taken apart as Kubernetes does it: documents one by one, each with the line of every field.
+"""The reader of YAML and JSON text: documents one by one as in Kubernetes, each with the line of every field.
 
 YAML is read by way of JSON: what looks like a date stays text, and every key is text. A key that is there twice is an error, since one of
 its values would be lost without a word.
@@ -23,7 +23,7 @@ _TAB = "cannot start any token"
 
 
 class ReadingError(Exception):
-    """A text that cannot be taken apart; the message names document (from the second on), line and column."""
+    """A text that cannot be read; the message names document (from the second on), line and column."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -73,8 +73,8 @@ class Networks:
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise RuntimeFailureError("StartError", f"error running createRuntime hook {hook.path}: {error}") from error
         if ran.returncode:
-            told = f"exit status {ran.returncode}, stdout: {_text(ran.stdout)}, stderr: {_text(ran.stderr)}"
-            raise RuntimeFailureError("StartError", f"error running createRuntime hook {hook.path}: {told}")
+            output = f"exit status {ran.returncode}, stdout: {_text(ran.stdout)}, stderr: {_text(ran.stderr)}"
+            raise RuntimeFailureError("StartError", f"error running createRuntime hook {hook.path}: {output}")
 
 
 def _pause() -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from drakit.core import lifecycle
 from drakit.journal import inspection, journal
 from drakit_cluster.api import apiserver
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.faults import ApiFault, Ill
+from drakit_cluster.faults import ApiFault, FaultKind
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
@@ -146,9 +146,9 @@ class Place:
             Do.DELETE: lambda step: self._delete(step.what, force=False),
             Do.DELETE_BY_FORCE: lambda step: self._delete(step.what, force=True),
             Do.REFUSE: self._refuse,
-            Do.DELAY: lambda step: self._fault(step.what, ill=Ill.DELAY, seconds=step.amount / 1000),
-            Do.CUT: lambda step: self._fault(step.what, ill=Ill.CUT, share=step.amount / 1000),
-            Do.NONSENSE: lambda step: self._fault(step.what, ill=Ill.NONSENSE, share=step.amount / 1000),
+            Do.DELAY: lambda step: self._fault(step.what, kind=FaultKind.DELAY, seconds=step.amount / 1000),
+            Do.CUT: lambda step: self._fault(step.what, kind=FaultKind.CUT, share=step.amount / 1000),
+            Do.NONSENSE: lambda step: self._fault(step.what, kind=FaultKind.NONSENSE, share=step.amount / 1000),
             Do.CALM: lambda _: cluster.server.faults.clear(),
             Do.HANG_UP: lambda _: cluster.server.hang_up(),
             Do.API_DOWN: lambda _: cluster.server.stop(),
@@ -219,10 +219,10 @@ class Place:
 
     def _refuse(self, step: Step) -> None:
         status, _, methods = step.what.partition(" ")
-        self._fault(methods, ill=Ill.REFUSE, status=int(status), share=step.amount / 1000)
+        self._fault(methods, kind=FaultKind.REFUSE, status=int(status), share=step.amount / 1000)
 
-    def _fault(self, methods: str, *, ill: Ill, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
-        fault = ApiFault(ill=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
+    def _fault(self, methods: str, *, kind: FaultKind, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
+        fault = ApiFault(kind=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
         self.town.cluster.server.faults.add(fault)
 
     def _api_up(self) -> None:

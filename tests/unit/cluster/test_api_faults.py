@@ -10,7 +10,7 @@ from drakit.core import errors, records
 from drakit.kube import client, fields
 from drakit_cluster.api.apiserver import ApiServer
 from drakit_cluster.api.registry import Registry
-from drakit_cluster.faults import ApiFault, Ill
+from drakit_cluster.faults import ApiFault, FaultKind
 
 NODES = "/api/v1/nodes"
 
@@ -39,7 +39,7 @@ def names(driver: client.Client) -> list[str]:
 
 @pytest.mark.parametrize("status", [401, 403, 409, 410, 422, 429, 500, 503])
 def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: client.Client, status: int) -> None:
-    server.faults.add(ApiFault(ill=Ill.REFUSE, status=status, methods=frozenset({"POST"})))
+    server.faults.add(ApiFault(kind=FaultKind.REFUSE, status=status, methods=frozenset({"POST"})))
     with pytest.raises(errors.ApiError, match="refused on purpose") as caught:
         create(driver, "a")
     assert caught.value.status == status
@@ -50,7 +50,7 @@ def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: cl
 
 
 def test_half_an_answer_is_told_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:
-    fault = ApiFault(ill=Ill.CUT, methods=frozenset({"POST"}))
+    fault = ApiFault(kind=FaultKind.CUT, methods=frozenset({"POST"}))
     server.faults.add(fault)
     with pytest.raises(errors.ApiError, match="no answer") as caught:
         create(driver, "a")
@@ -60,13 +60,13 @@ def test_half_an_answer_is_told_as_none_although_the_work_was_done(server: ApiSe
 
 
 def test_nonsense_is_an_error_of_the_api(server: ApiServer, driver: client.Client) -> None:
-    server.faults.add(ApiFault(ill=Ill.NONSENSE))
+    server.faults.add(ApiFault(kind=FaultKind.NONSENSE))
     with pytest.raises(errors.ApiError, match="not JSON"):
         names(driver)
 
 
 def test_a_delay_ends_when_it_is_cleared(server: ApiServer, driver: client.Client) -> None:
-    server.faults.add(ApiFault(ill=Ill.DELAY, seconds=3600.0))
+    server.faults.add(ApiFault(kind=FaultKind.DELAY, seconds=3600.0))
     answered = threading.Event()
 
     def ask() -> None:
@@ -82,9 +82,9 @@ def test_a_delay_ends_when_it_is_cleared(server: ApiServer, driver: client.Clien
 
 
 def test_other_clients_are_served_meanwhile(server: ApiServer, driver: client.Client) -> None:
-    server.faults.add(ApiFault(ill=Ill.REFUSE, agent="kubectl"))
+    server.faults.add(ApiFault(kind=FaultKind.REFUSE, agent="kubectl"))
     assert names(driver) == []
-    server.faults.add(ApiFault(ill=Ill.REFUSE, agent="drakit"))
+    server.faults.add(ApiFault(kind=FaultKind.REFUSE, agent="drakit"))
     with pytest.raises(errors.ApiError):
         names(driver)
 

@@ -106,7 +106,7 @@ class App:
         return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
 
     def _absent(self, target: Target) -> errors.ApiError:
-        """Return what a person is told who wants something of containers that this cluster has not; NotFoundError without such a pod."""
+        """Return the refusal of a request to containers, such as for logs; NotFoundError without such a pod."""
         try:
             self._registry.entry(target.stored, target.name, target.namespace)
         except errors.NotFoundError as missing:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drakit_cluster.faults import ApiFault, ApiFaults, Ill
+from drakit_cluster.faults import ApiFault, ApiFaults, FaultKind
 from drakit_cluster.objects import errors
 
 _POLL_SECONDS = 0.01
@@ -32,15 +32,15 @@ class Faulty:
         if fault is None:
             await self._app(scope, receive, send)
             return
-        match fault.ill:
-            case Ill.REFUSE:
+        match fault.kind:
+            case FaultKind.REFUSE:
                 await _refusal(fault.status)(scope, receive, send)
-            case Ill.NONSENSE:
+            case FaultKind.NONSENSE:
                 await PlainTextResponse("<html>it works!</html>")(scope, receive, send)
-            case Ill.DELAY:
+            case FaultKind.DELAY:
                 await self._delay(fault)
                 await self._app(scope, receive, send)
-            case Ill.CUT:
+            case FaultKind.CUT:
                 await self._cut(scope, receive, send)
 
     def _chosen(self, scope: Scope) -> ApiFault | None:

@@ -1,4 +1,4 @@
-"""Watches over HTTP: a response that goes on, one JSON line per event."""
+"""Watches over HTTP: a streamed response with one JSON line per event."""
 
 import asyncio
 import contextlib

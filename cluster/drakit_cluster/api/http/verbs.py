@@ -1,8 +1,9 @@
 """One function per verb: from a request on a known target to a response. A Deployment has a scale, as autoscaling/v1 shows it."""
 
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from drakit_cluster.api.http.targets import Target
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.api.storage import query
-from drakit_cluster.client.api import Listing
+from drakit_cluster.client.api import How, Listing
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import table as shapes
@@ -159,17 +160,10 @@ async def _bind(context: Context, call: Call) -> Response:
     if not node:
         raise errors.InvalidError("target.name: Required value")
 
-    def work() -> Object:
-        pod = context.registry.get(target.stored, target.name, target.namespace)
-        if bound := json_types.text(pod, "spec", "nodeName"):
-            raise errors.ConflictError(
-                f"Operation cannot be fulfilled on pods/binding: pod {target.name} is already assigned to node {bound}"
-            )
-        patch: Object = {"metadata": {"uid": uid} if uid else {}, "spec": {"nodeName": node}}
-        change = context.registry.patch
-        return change(target.stored, target.name, patch, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
-
-    await _write(context, work)
+    pod = context.registry.entry(target.stored, target.name, target.namespace).view
+    if bound := json_types.text(pod, "spec", "nodeName"):
+        raise errors.ConflictError(f"Operation cannot be fulfilled on pods/binding: pod {target.name} is already assigned to node {bound}")
+    await _changed(context, call, {"metadata": {"uid": uid} if uid else {}, "spec": {"nodeName": node}})
     return answers.created()
 
 
@@ -205,31 +199,21 @@ async def patch(context: Context, call: Call) -> Response:
     if target.subresource == _SCALE:
         return await _scaled(context, call, body)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    forced = targets.flag(call.request.query_params, "force")
+    manager, wanted = _manager(call.request, kind.value), answers.inward(target.resource, body)
+    stored = await _changed(context, call, wanted, kind, subresource=target.subresource, manager=manager, force=forced)
+    return _written(call, stored, warnings)
 
-    def work() -> Object:
-        return context.registry.patch(
-            target.stored,
-            target.name,
-            answers.inward(target.resource, body),
-            namespace=target.namespace,
-            kind=kind,
-            subresource=target.subresource,
-            manager=_manager(call.request, kind.value),
-            force=targets.flag(call.request.query_params, "force"),
-            review=call.review,
-        )
 
-    return _written(call, await _write(context, work), warnings)
+async def _changed(context: Context, call: Call, patch: Json, kind: PatchKind = PatchKind.MERGE, **how: Unpack[How]) -> Object:
+    """Change the target's object."""
+    target, change = call.target, context.registry.patch
+    work = functools.partial(change, target.stored, target.name, patch, namespace=target.namespace, kind=kind, review=call.review, **how)
+    return await _write(context, work)
 
 
 async def _scaled(context: Context, call: Call, body: Json) -> Response:
-    target, change = call.target, context.registry.patch
-    wanted = _scale_change(body)
-
-    def work() -> Object:
-        return change(target.stored, target.name, wanted, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
-
-    return answers.document(_scale_of(await _write(context, work)))
+    return answers.document(_scale_of(await _changed(context, call, _scale_change(body))))
 
 
 def _manager(request: Request, media_type: str) -> str:

@@ -1,6 +1,6 @@
-"""The objects of a cluster in a file, so that a cluster that starts again goes on with them.
+"""The objects of a cluster in a file, so that a cluster that starts again has them.
 
-One JSON document a line: a head, then each change in order. A start reads it, then writes it anew with one line an object, beside its place
+One JSON document a line: a head, then each change in order. A start reads it, then rewrites it with one line an object, beside its place
 and renamed over it. A line is handed to the kernel before the change is seen by anybody, so that no death of the process loses one; a power
 cut may lose the last ones. A last line without its end was being written when that happened, and does not count.
 """
@@ -37,7 +37,7 @@ class Kept:
 class StateLog:
     """The file at ``path``, made where it is missing. Used under the store's lock; one process at a time may have it open.
 
-    It is written anew once ``rewrite_bytes`` have been added to it.
+    It is rewritten once ``rewrite_bytes`` have been added to it.
     """
 
     def __init__(self, path: pathlib.Path, *, rewrite_bytes: int = _REWRITE_BYTES) -> None:
@@ -71,7 +71,7 @@ class StateLog:
         return Kept(objects=[(resource, obj) for (resource, _, _), obj in objects.items()], version=version)
 
     def rewrite(self, objects: Iterable[tuple[Resource, Object]], version: int) -> None:
-        """Write the file anew with these objects, and add to it from now on. Raise StateError; the file is then as it was."""
+        """Rewrite the file with these objects, and add to it from now on. Raise StateError; the file is then as it was."""
         beside = self._path.with_name(f"{self._path.name}.new")
         lines: list[Object] = [_HEAD, {"version": version}]
         lines += [{"kind": resource.qualified, "object": obj} for resource, obj in objects]

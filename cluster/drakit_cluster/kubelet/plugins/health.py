@@ -100,7 +100,7 @@ _log = logs.get_logger(__name__)
 
 
 class HealthStreams:
-    """The streams of all instances. ``on_change`` is told, from another thread, of which driver something is shown differently now."""
+    """The streams of all instances. ``on_change`` is called, from another thread, with a driver whose devices changed."""
 
     def __init__(self, table: HealthTable, retry: float, on_change: Callable[[str], None]) -> None:
         self._table = table

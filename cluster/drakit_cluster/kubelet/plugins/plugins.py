@@ -23,7 +23,7 @@ PLUGIN_TYPE = "DRAPlugin"
 
 
 class RegistrationError(Exception):
-    """A plugin that the kubelet refuses; the message is what the plugin is told."""
+    """A plugin that the kubelet refuses; the plugin gets the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ class SliceWiper:
         self._pending: dict[str, threading.Event] = {}
 
     def wipe_all(self) -> None:
-        """Delete every slice of the node before this returns, or go on trying after it."""
+        """Delete every slice of the node before this returns, or keep trying after it."""
         try:
             self._delete("")
         except errors.ApiError as error:

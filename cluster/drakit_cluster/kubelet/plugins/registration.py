@@ -1,6 +1,6 @@
 """Finding plugins by their registration sockets, and dropping them when the socket goes.
 
-The folder is looked at recursively; names that begin with a dot, and all that are no sockets, are passed over. A socket that was
+The folder is searched recursively; names that begin with a dot, and all that are no sockets, are ignored. A socket that was
 replaced is a new plugin. What fails is tried again with a delay that belongs to the path, so a plugin that takes over the path of a dead
 one inherits its delay. The connection to the service plays no part here.
 """
@@ -42,7 +42,7 @@ class _Attempt:
 
 
 class Registrar:
-    """Keeps ``plugins`` in step with the sockets in ``folder``. ``on_register`` is told each driver that registered."""
+    """Keeps ``plugins`` in step with the sockets in ``folder``. ``on_register`` is called with each driver that registered."""
 
     def __init__(self, folder: pathlib.Path, plugins: Plugins, timing: Timing, on_register: Callable[[str], None]) -> None:
         self._folder = folder
@@ -124,7 +124,7 @@ class Registrar:
             self._on_register(attempt.name)
 
     def _register(self, path: pathlib.Path, attempt: _Attempt) -> None:
-        """Ask the plugin who it is, take it in, and tell it so; a plugin that does not hear that is not taken in."""
+        """Get the plugin's info, add it, and notify it; a plugin that does not answer that is not added."""
         channel = open_channel(path, self._timing)
         try:
             stub = services.RegistrationStub(channel)

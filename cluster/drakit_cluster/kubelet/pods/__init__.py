@@ -1,1 +1,1 @@
-"""The pods of the node: prepared claims, started containers, and what the API is told of them."""
+"""The pods of the node: prepared claims, started containers, and their status in the API."""

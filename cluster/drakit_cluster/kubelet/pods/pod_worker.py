@@ -1,4 +1,4 @@
-"""One pod on the node, brought step by step to what the API says: one thread per pod, which looks at what is and does what is missing.
+"""One pod on the node, brought step by step to what the API says: one thread per pod, which does what is missing.
 
 Start: claims prepared, sandbox, init containers one after the other, containers. End (deleted, finished, or gone by force): containers
 stopped, claims unprepared, and only then a terminal status or the pod's final deletion, so that the devices are free when others see it.
@@ -126,7 +126,7 @@ class PodWorker:
             self._on_end(self)
 
     def _sync(self, pod: Object) -> float | None:
-        """Do what is missing for the pod to run; return after how many seconds to look again, None for when told."""
+        """Do what is missing for the pod to run; return after how many seconds to check again, None to wait for a change."""
         delay = self._make_sandbox(pod)
         if delay is not None:
             return delay

@@ -6,14 +6,14 @@ begin to share a claim at the same moment may both cause a Prepare.
 """
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of, uid_of
-from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId, Endpoint
+from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId
 from drakit_cluster.kubelet.plugins.plugins import Plugins
 from drakit_cluster.kubelet.pods.records import Checkpoint, ClaimRecord, PreparedDevice
 from drakit_cluster.objects import errors, json_types
@@ -67,7 +67,7 @@ class Preparation:
             last, batches = self._release(pod_uid)
         try:
             for driver in sorted(batches):
-                self._unprepare_batch(driver, batches[driver])
+                self._ask(driver, "NodeUnprepareResources", batches[driver])
             with self._lock:
                 for record in last:
                     # Another thread may have taken the same pod's claims back meanwhile, and a new pod may have come since.
@@ -123,7 +123,7 @@ class Preparation:
             return dict(record.drivers) if record else {}
 
     def _wanted(self, pod: Object, reference: pod_claims.Reference) -> _Wanted:
-        """Return a claim of the pod if it may use it; it is read anew, for a cache could be too old."""
+        """Return a claim of the pod if it may use it; it is read from the API, because a cache could be too old."""
         if not reference.claim:
             raise PreparationError(f"ResourceClaim of {reference.name} not created yet")
         key = Key(key_of(pod).namespace, reference.claim)
@@ -163,12 +163,7 @@ class Preparation:
         return batches, fresh
 
     def _prepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
-        endpoint = self._endpoint(driver)
-        try:
-            answers = endpoint.prepare(claims)
-        except CallError as error:
-            raise PreparationError(str(error)) from error
-        self._check("NodePrepareResources", claims, answers)
+        answers = self._ask(driver, "NodePrepareResources", claims)
         with self._lock:
             for claim in claims:
                 record = self._records.get(Key(claim.namespace, claim.name))
@@ -202,22 +197,15 @@ class Preparation:
             self._save()
         return last, batches
 
-    def _unprepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
-        endpoint = self._endpoint(driver)
-        try:
-            answers = endpoint.unprepare(claims)
-        except CallError as error:
-            raise PreparationError(str(error)) from error
-        self._check("NodeUnprepareResources", claims, answers)
-
-    def _endpoint(self, driver: str) -> Endpoint:
+    def _ask(self, driver: str, call: str, claims: list[ClaimId]) -> dict[str, Answer]:
+        """Return a driver's answers: none for unknown claims, no error, none missing. Raise PreparationError."""
         endpoint = self._plugins.choose(driver)
         if endpoint is None:
             raise PreparationError(f"DRA driver {driver} is not registered")
-        return endpoint
-
-    def _check(self, call: str, claims: Collection[ClaimId], answers: dict[str, Answer]) -> None:
-        """Apply the rules for answers: none for unknown claims, no error, none missing."""
+        try:
+            answers = endpoint.prepare(claims) if call == "NodePrepareResources" else endpoint.unprepare(claims)
+        except CallError as error:
+            raise PreparationError(str(error)) from error
         asked = {claim.uid: claim for claim in claims}
         for uid, answer in answers.items():
             if uid not in asked:
@@ -227,6 +215,7 @@ class Preparation:
                 raise PreparationError(f"{call} failed for ResourceClaim {claim.namespace}/{claim.name}: {answer.error}")
         if skipped := len(asked) - len(answers):
             raise PreparationError(f"{call} skipped {skipped} ResourceClaims")
+        return answers
 
     def _save(self) -> None:
         try:

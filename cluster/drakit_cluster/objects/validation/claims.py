@@ -19,7 +19,7 @@ def create(new: Object, context: Context) -> Iterator[Failure]:
 
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
-    """Yield the failure of a changed spec. One that did not change is not looked at again: it obeyed the rules of its time."""
+    """Yield the failure of a changed spec. One that did not change is not checked again: it obeyed the rules of its time."""
     if not fields.same(claims.CLAIM_SPEC, new.get("spec"), old.get("spec")):
         yield failure.immutable("spec", new.get("spec"))
 
@@ -46,7 +46,7 @@ def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failu
 
 
 def _allocation(allocation: Json, before: Json, wanted: Json) -> Iterator[Failure]:
-    """An allocation may be set and removed, never changed; one that stays is not looked at again."""
+    """An allocation may be set and removed, never changed; one that stays is not checked again."""
     path = "status.allocation"
     if allocation is None:
         return

@@ -84,7 +84,7 @@ def _amount(request: Json, path: str) -> Iterator[Failure]:
 
 
 def _constraint(context: Context) -> Rule:
-    """Where both attributes are set the first is the constraint, as in Kubernetes 1.36, which does not look at the other."""
+    """Where both attributes are set the first is the constraint, as in Kubernetes 1.36, which ignores the other."""
 
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]

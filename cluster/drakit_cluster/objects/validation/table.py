@@ -24,7 +24,7 @@ def _nothing(_new: Object, _old: Object, _context: Context) -> Iterable[Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The rules of a kind between its fields. ``whole`` kinds have their metadata looked at in full on updates as well."""
+    """The rules of a kind between its fields. ``whole`` kinds have their metadata checked in full on updates as well."""
 
     create: Creation
     update: Change
