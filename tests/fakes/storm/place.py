@@ -222,7 +222,7 @@ class Place:
         self._fault(methods, kind=FaultKind.REFUSE, status=int(status), share=step.amount / 1000)
 
     def _fault(self, methods: str, *, kind: FaultKind, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
-        fault = ApiFault(kind=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
+        fault = ApiFault(kind=kind, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
         self.town.cluster.server.faults.add(fault)
 
     def _api_up(self) -> None:
