@@ -227,8 +227,8 @@ class OldGpus(mock_gpus.MockGpus):
         super().__init__(choice)
         self.other = other
 
-    def gpus(self) -> tuple[port.Gpu, ...]:
-        return (self.other,)
+    def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
+        return self.other if uuid == self.other.uuid else super().gpu(uuid)
 
 
 def test_a_reboot_undoes_settings_and_unprepare_leaves_the_new_boot_alone(node: gpu_node.GpuNode) -> None:
