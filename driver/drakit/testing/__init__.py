@@ -4,6 +4,7 @@
 ``Cluster``       the local cluster with the driver as its kubelet plugin: real gRPC, real HTTPS, scheduler and container view.
 ``crash_points``  run something and die at every line of the driver and of the engine, one after the other.
 ``check_driver``  everything a driver owes drakit, checked on yours; raises one error that lists what is wrong.
+``python -m drakit.testing``  the same from a shell, and ``conformance``: any driver, in any language, judged by its sockets.
 ``FakeContext``   a ``drakit.DriverContext`` that records the driver's calls.
 
 Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
@@ -12,11 +13,12 @@ Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
 from drakit.core.claim import AllocationResult, Claim, Listed, Outcome, PreparedDevice
 from drakit.core.lifecycle import Entry, GrantEntry, State
 from drakit.testing.builders import claim, device_class, pod
-from drakit.testing.checking import Check, CheckError, Report, check_driver
+from drakit.testing.checking import CheckError, check_driver
 from drakit.testing.cluster import Cluster
 from drakit.testing.crashing import Crash, CrashPoint, Death, crash_points
 from drakit.testing.fake_context import FakeContext
 from drakit.testing.node import Claims, ContainerView, DriverFactory, DriverReports, Node, RefusedError
+from drakit.testing.report import Check, Report, Verdict
 
 __all__ = [
     "AllocationResult",
@@ -41,6 +43,7 @@ __all__ = [
     "RefusedError",
     "Report",
     "State",
+    "Verdict",
     "check_driver",
     "claim",
     "crash_points",

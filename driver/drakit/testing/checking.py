@@ -4,46 +4,29 @@ A check that does not apply to a driver says so in the report; it is not silentl
 every line.
 """
 
-import dataclasses
+import functools
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import device as devices
 from drakit.testing import crashing, differences, obligations
 from drakit.testing import node as nodes
+from drakit.testing import report as reports
 
 DEVICES_MOST = 6
 
 
 class CheckError(AssertionError):
-    """A driver that breaks its contract; the text lists how."""
+    """A driver that breaks its contract; the text lists how, and ``report`` has it all."""
+
+    def __init__(self, report: reports.Report) -> None:
+        failed = report.count(reports.Verdict.FAIL)
+        lines = [f"{report.driver} breaks {failed} of {len(report.checks)} obligations", *map(str, report.checks)]
+        super().__init__("\n".join(lines))
+        self.report = report
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
-    """What became of one check: ``passed`` None when it does not apply, and then ``message`` says why."""
-
-    name: str
-    passed: bool | None
-    message: str = ""
-
-    def __str__(self) -> str:
-        word = {True: "pass", False: "FAIL", None: "n/a "}[self.passed]
-        return f"{word}  {self.name}{f': {self.message}' if self.message else ''}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """All checks of a driver, in order; ``crash_points`` is how many lines it died at."""
-
-    driver: str
-    checks: tuple[Check, ...]
-    crash_points: int
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.driver}, {self.crash_points} crash points", *map(str, self.checks)])
-
-
-def check_driver(
+def check_driver(  # noqa: PLR0913 - most are rarely given
     make: nodes.DriverFactory,
     *,
     hardware: Callable[[], object] | None = None,
@@ -53,12 +36,15 @@ def check_driver(
     consumed: Mapping[str, str] | None = None,
     death: crashing.Death = crashing.Death.RAISE,
     every: int = 1,
-) -> Report:
+    junit: pathlib.Path | None = None,
+    progress: Callable[[reports.Check], object] = bool,
+) -> reports.Report:
     """Check the driver that ``make`` makes; every call of it must give a new object on the same hardware.
 
     ``hardware`` gives anything comparable that says how the hardware is: it must be as before once all claims are unprepared. ``device_names`` are
     the devices to try, by default one of each kind; ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
-    ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``. Raises CheckError.
+    ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``.
+    ``junit`` is a file for a report that CI systems read; ``progress`` is called with each ``Check`` as it ends. Raises CheckError.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
     with nodes.Node(make) as node:
@@ -73,28 +59,23 @@ def check_driver(
         death=death,
         every=every,
     )
-    report = Report(
-        driver=driver, checks=tuple(_run(name, check, bench) for name, check in obligations.ALL.items()), crash_points=bench.crash_points
-    )
-    failed = [check for check in report.checks if check.passed is False]
-    if failed:
-        raise CheckError("\n".join([f"{driver} breaks {len(failed)} of {len(report.checks)} obligations", *map(str, report.checks)]))
+    checks: list[reports.Check] = []
+    for name, check in obligations.ALL.items():
+        checks.append(reports.judged(name, functools.partial(_restoring, check, bench)))
+        progress(checks[-1])
+    report = reports.Report(driver=driver, checks=tuple(checks), crash_points=bench.crash_points)
+    if junit is not None:
+        report.write_junit(junit)
+    if report.count(reports.Verdict.FAIL):
+        raise CheckError(report)
     return report
 
 
-def _run(name: str, check: Callable[[obligations.Bench], None], bench: obligations.Bench) -> Check:
+def _restoring(check: Callable[[obligations.Bench], None], bench: obligations.Bench) -> None:
     before = bench.hardware()
-    try:
-        check(bench)
-        if (after := bench.hardware()) != before:
-            return Check(name=name, passed=False, message=f"the hardware is not as it was before: {differences.told(before, after)}")
-    except obligations.NotApplicableError as reason:
-        return Check(name=name, passed=None, message=str(reason))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the author has to see
-        return Check(
-            name=name, passed=False, message=f"{type(error).__name__}: {error}" if not isinstance(error, AssertionError) else str(error)
-        )
-    return Check(name=name, passed=True)
+    check(bench)
+    if (after := bench.hardware()) != before:
+        raise AssertionError(f"the hardware is not as it was before: {differences.told(before, after)}")
 
 
 def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
 from drakit.testing import node as small
+from drakit.testing import report as reports
 
 if TYPE_CHECKING:
     from drakit_cluster import cluster as clusters
@@ -97,6 +98,24 @@ class Cluster:
         name = node or self._names[0]
         self._running[name].close()
         self._start_driver(name, self._running[name])
+
+    def check_plugin(self, *device_classes: str, node: str = "", junit: pathlib.Path | None = None) -> reports.Report:
+        """Judge the driver of a node by its sockets, as ``python -m drakit.testing conformance`` does, with claims of these classes."""
+        from drakit.testing.conformance import api_objects, restarts, suite  # noqa: PLC0415
+
+        name = node or self._names[0]
+        folder = self.local.node(name).folder
+        with contextlib.closing(client.connect(self.local.kubeconfig, seconds=SECONDS)) as api:
+            objects = api_objects.Objects(api, node=name)
+            with objects.made(device_classes, "default") as make:
+                subject = suite.Subject(
+                    path=folder.registry,
+                    claims=make,
+                    published=objects.slices,
+                    cdi=folder.cdi,
+                    restarter=restarts.Restarter(call=lambda: self.restart_driver(name)),
+                )
+                return suite.check_plugin(subject, junit=junit)
 
     def wait_allocated(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> list[str]:
         """Wait until a claim is allocated, and say which devices it has."""

@@ -1,7 +1,7 @@
 """What a driver owes drakit (``drakit.core.driver``), one function an obligation.
 
 Each is a function of a ``Bench``: what is checked, and the claims to check it with. It raises AssertionError saying what is broken, or
-NotApplicableError where a driver has nothing of the kind (no shared device, no parameters given).
+reports.NotApplicableError where a driver has nothing of the kind (no shared device, no parameters given).
 """
 
 import contextlib
@@ -18,10 +18,7 @@ from drakit.core import driver as drivers
 from drakit.core.slices import paging, resource_slice
 from drakit.testing import crashing, differences, simulated_death
 from drakit.testing import node as nodes
-
-
-class NotApplicableError(Exception):
-    """A check that has nothing to look at; the text says why."""
+from drakit.testing import report as reports
 
 
 class _TidyNode(nodes.Node):
@@ -124,7 +121,9 @@ def _unprepares_without_an_intent(bench: Bench) -> None:
 def _remembers_after_a_lost_journal(bench: Bench) -> None:
     driver = bench.make()
     if type(driver).plan is not drivers.Driver.plan and not isinstance(driver, advanced.IntentRecovery):
-        raise NotApplicableError("plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost")
+        raise reports.NotApplicableError(
+            "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost"
+        )
     with bench.node() as node:
         offered = node.offered.by_name()
         for name in bench.names:
@@ -163,7 +162,7 @@ def _undoes_what_was_bound(bench: Bench) -> None:
         offered = node.offered.by_name()
         conditional = [name for name in bench.names if offered[name].binding_conditions]
         if not (conditional and advanced.binds(node.driver)):
-            raise NotApplicableError("no device has binding conditions that bind() makes true")
+            raise reports.NotApplicableError("no device has binding conditions that bind() makes true")
         for name in conditional:
             ref = bench.claim(node, name)
             before = bench.hardware()
@@ -197,7 +196,7 @@ def _shares_meet_in_a_container(bench: Bench) -> None:
             try:
                 first, second = node.prepare(one), node.prepare(two)
             except nodes.RefusedError as error:
-                raise NotApplicableError(f"{name}: two shares cannot be prepared at once: {error}") from error
+                raise reports.NotApplicableError(f"{name}: two shares cannot be prepared at once: {error}") from error
             node.unprepare(one)
             node.unprepare(two)
             for variable in sorted(first.env.keys() & second.env.keys()):
@@ -209,14 +208,14 @@ def _shares_meet_in_a_container(bench: Bench) -> None:
 
 
 def _shareable(bench: Bench, node: nodes.Node) -> Sequence[str]:
-    """The devices of which two claims can have shares; raises NotApplicableError where there is none."""
+    """The devices of which two claims can have shares; raises reports.NotApplicableError where there is none."""
     offered = node.offered.by_name()
     shared = [name for name in bench.names if offered[name].allow_multiple_allocations]
     if not shared:
-        raise NotApplicableError("no device allows multiple allocations")
+        raise reports.NotApplicableError("no device allows multiple allocations")
     fitting = [name for name in shared if _takes_twice(offered[name], bench.consumed)]
     if not fitting:
-        raise NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
+        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
     return fitting
 
 
@@ -227,7 +226,7 @@ def _takes_twice(device: devices.Device, consumed: Mapping[str, str]) -> bool:
 
 def _accepts_parameters(bench: Bench) -> None:
     if not bench.parameters:
-        raise NotApplicableError("no parameters were given to try")
+        raise reports.NotApplicableError("no parameters were given to try")
     with bench.node() as node:
         for one in bench.parameters:
             ref = bench.claim(node, bench.names[0], parameters=one)

@@ -1,0 +1,259 @@
+"""``python -m drakit.testing``: judge a driver from a shell or in CI. ``check`` judges one written with drakit, ``conformance`` any."""
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from drakit import extras
+from drakit.core import errors
+from drakit.testing import checking, crashing
+from drakit.testing import report as reports
+
+FAILED, BAD_INPUT = 1, 2
+
+Format = Literal["table", "json"]
+Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
+Junit = Annotated[pathlib.Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML too.")]
+
+app = typer.Typer(
+    name="python -m drakit.testing",
+    help="Judge a driver by what it owes drakit or the kubelet.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(metavar="MODULE:DRIVER", help="The driver's class, or a function that makes one.")],
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", metavar="MODULE:FUNCTION", help="Returns the state of the hardware, which every check must restore."),
+    ] = None,
+    devices: Annotated[list[str] | None, typer.Option("--device", metavar="NAME", help="A device to try. May be repeated.")] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--parameters", metavar="JSON", help="Opaque parameters to accept. May be repeated.")
+    ] = None,
+    refused: Annotated[
+        list[str] | None, typer.Option("--refused", metavar="JSON", help="Opaque parameters to refuse. May be repeated.")
+    ] = None,
+    consumed: Annotated[
+        list[str] | None,
+        typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
+    ] = None,
+    kill: Annotated[bool, typer.Option("--kill", help="Die by SIGKILL; for hardware that outlives the process.")] = False,
+    every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Die at every Nth line.")] = 1,
+    form: Output = "table",
+    junit: Junit = None,
+) -> None:
+    """Check a driver written with drakit: every obligation, and a crash at every line.
+
+    Exit status is 0 when no obligation is broken, 1 when one is, 2 for a target that cannot be used.
+
+    [bold]Examples[/bold]
+
+      python -m drakit.testing check hello_driver.__main__:make
+
+      python -m drakit.testing check my_driver:MyDriver --every 5 --junit report.xml
+    """
+    with _bad_input():
+        make, state = _named(target), _named(hardware) if hardware else None
+        wanted = [[_parameters(text) for text in given or ()] for given in (parameters, refused)]
+        amounts = dict(_pair(text) for text in consumed or ())
+    try:
+        report = checking.check_driver(
+            make,
+            hardware=state,
+            device_names=devices or (),
+            parameters=wanted[0],
+            refused_parameters=wanted[1],
+            consumed=amounts,
+            death=crashing.Death.KILL if kill else crashing.Death.RAISE,
+            every=every,
+            junit=junit,
+            progress=_progress(form),
+        )
+    except checking.CheckError as error:
+        report = error.report
+    _finish(report, form)
+
+
+@app.command()
+def conformance(
+    socket: Annotated[
+        pathlib.Path,
+        typer.Option("--socket", metavar="PATH", help="The driver's registration socket, or the folder plugins_registry that has it."),
+    ],
+    driver: Annotated[str, typer.Option("--driver", metavar="NAME", help="Which driver, where the folder has several.")] = "",
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", metavar="FILE", help="The cluster that has the claims and the driver's slices.")
+    ] = None,
+    claims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim",
+            metavar="NAMESPACE/NAME",
+            help="An allocated claim of this driver and node that no pod uses. May be repeated.",
+        ),
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="NAME", help="Make two claims of this DeviceClass, and delete them afterwards. May be repeated."),
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where to make claims.")] = "default",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="The socket's node, where the driver serves several.")] = "",
+    cdi: Annotated[
+        pathlib.Path | None, typer.Option("--cdi-dir", metavar="DIR", help="Check the CDI files too, in this folder; often /var/run/cdi.")
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option("--start", metavar="COMMAND", help="Start the driver by this command, kill it to check restarts, stop it at the end."),
+    ] = "",
+    restart: Annotated[
+        str,
+        typer.Option("--restart", metavar="COMMAND", help="A command that kills the driver and starts it again, for the restart checks."),
+    ] = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    form: Output = "table",
+    junit: Junit = None,
+) -> None:
+    r"""Judge any DRA driver, in any language, by its sockets: as the kubelet, the container runtime and the scheduler see it.
+
+    It prepares and unprepares the claims that you name or let it make, several times, so run it on a test node, as a user who may open the sockets.
+    Without claims it checks registration and unknown claims only. It needs the extra drakit\[cluster].
+
+    A FAIL breaks what the kubelet or a container relies on. A warn is accepted by the kubelet and costs pods a retry or a device.
+    n/a says what to give for a check that was left out.
+
+    Exit status is 0 when nothing fails, 1 when something does (or warns, with --strict), 2 when there is no driver or no claim to judge.
+
+    [bold]Examples[/bold]
+
+      python -m drakit.testing conformance --socket /var/lib/kubelet/plugins_registry --driver gpu.example.com
+
+      python -m drakit.testing conformance --socket ~/dra/node-1/plugins_registry --kubeconfig ~/dra/kubeconfig --class gpu
+      --cdi-dir ~/dra/node-1/cdi --start "drakit run --folder ..." --junit report.xml
+    """
+    with _bad_input():
+        extras.require_local_cluster()
+        if start and restart:
+            raise errors.ConfigError("--start and --restart exclude each other: a driver that --start runs is killed and started by it")
+        if not kubeconfig and (claims or classes):
+            raise errors.ConfigError("--claim and --class need --kubeconfig, the cluster that has them")
+        from drakit.testing.conformance import restarts, suite
+
+        with _objects(kubeconfig, node, claims or (), classes or (), namespace) as (given, published):
+            subject = suite.Subject(
+                path=socket.expanduser(),
+                driver=driver,
+                claims=given,
+                published=published,
+                cdi=cdi,
+                restarter=restarts.Restarter(start=start, restart=restart),
+            )
+            report = suite.check_plugin(subject, junit=junit, progress=_progress(form))
+    _finish(report, form, strict=strict)
+
+
+Given = Callable[[str], Sequence[Any]]
+Published = Callable[[str], Sequence[Any] | None]
+
+
+@contextlib.contextmanager
+def _objects(
+    kubeconfig: pathlib.Path | None, node: str, named: Sequence[str], classes: Sequence[str], namespace: str
+) -> Iterator[tuple[Given, Published]]:
+    """Yield where claims and slices come from; those that are made are deleted afterwards."""
+    if kubeconfig is None:
+        yield lambda _: (), lambda _: None
+        return
+    from drakit.kube import client
+    from drakit.testing.conformance import api_objects
+
+    api = client.connect(kubeconfig.expanduser())
+    found = api_objects.Objects(api, node=node)
+    try:
+        with found.made(classes, namespace) as make:
+            yield lambda driver: [*map(found.get, named), *make(driver)], found.slices
+    finally:
+        api.close()
+
+
+@contextlib.contextmanager
+def _bad_input() -> Iterator[None]:
+    """Print what a person can fix as one line, and exit with status 2."""
+    try:
+        yield
+    except (errors.DrakitError, TypeError, ValueError, ImportError, AttributeError) as error:
+        typer.echo(f"error: {error}", err=True)
+    except Exception as error:
+        # The suite's own errors; its modules need an extra, so they cannot be named here.
+        if not type(error).__module__.startswith("drakit.testing.conformance"):
+            raise
+        typer.echo(f"error: {error}", err=True)
+    else:
+        return
+    raise typer.Exit(BAD_INPUT)
+
+
+def _named(target: str) -> Callable[[], Any]:
+    """Return the callable that ``MODULE:NAME`` names; modules of the present folder count."""
+    module, colon, name = target.partition(":")
+    if not colon:
+        raise ValueError(f"{target}: give MODULE:NAME, for example my_driver:MyDriver")
+    sys.path.insert(0, str(pathlib.Path.cwd()))
+    found = getattr(importlib.import_module(module), name)
+    if not callable(found):
+        raise TypeError(f"{target}: is {type(found).__name__}, and must be a class or a function")
+    return found  # type: ignore[no-any-return] # whatever a user named
+
+
+def _parameters(text: str) -> Mapping[str, object]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError(f"{text}: is no JSON object")
+    return value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, amount = text.partition("=")
+    if not sign:
+        raise ValueError(f"--consumed {text}: give NAME=AMOUNT")
+    return name, amount
+
+
+def _progress(form: Format) -> Callable[[reports.Check], object]:
+    def shown(check: reports.Check) -> None:
+        print(f"{check.verdict.value:4}  {check.seconds:6.2f} s  {check.name}{f': {check.message}' if check.message else ''}", flush=True)
+
+    return shown if form == "table" else bool
+
+
+def _finish(report: reports.Report, form: Format, *, strict: bool = False) -> None:
+    """Print the end of a report and end the process, whatever threads a driver left."""
+    if form == "json":
+        print(json.dumps(report.document(), indent=2))
+    else:
+        counted = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in reports.Verdict)
+        print(f"{report.driver}: {counted}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    is_bad = report.count(reports.Verdict.FAIL) or (strict and report.count(reports.Verdict.WARN))
+    os._exit(FAILED if is_bad else 0)
+
+
+for _command in app.registered_commands:
+    _command.help = inspect.getdoc(_command.callback)
+
+if __name__ == "__main__":
+    app()

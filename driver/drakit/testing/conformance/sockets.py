@@ -1,0 +1,141 @@
+"""A driver's two sockets, found and called as a kubelet does: registration (pluginregistration v1) and the DRA service."""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import grpc
+
+from drakit._proto import pluginregistration_v1_pb2 as wire
+from drakit._proto import pluginregistration_v1_pb2_grpc as services
+from drakit_cluster.faults import Faults
+from drakit_cluster.kubelet import Timing
+from drakit_cluster.kubelet.plugins import endpoint as endpoints
+
+GET_INFO_SECONDS = 1.0
+NOTIFY_SECONDS = 5.0
+POLL_SECONDS = 0.1
+KNOWN = tuple(endpoints.DIALECTS)
+
+
+class UnreachableError(Exception):
+    """No driver answers on the sockets; the text says what was tried."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Info:
+    """What a driver says of itself; ``seconds`` is how long that took."""
+
+    type: str
+    name: str
+    endpoint: str
+    versions: tuple[str, ...]
+    seconds: float
+    socket: pathlib.Path
+
+    @property
+    def service(self) -> pathlib.Path:
+        """The socket of the DRA service; the kubelet takes an empty endpoint for the registration socket itself."""
+        return pathlib.Path(self.endpoint) if self.endpoint else self.socket
+
+    @property
+    def dra_versions(self) -> tuple[str, ...]:
+        """The versions of the DRA service that the driver offers and a kubelet knows, in the driver's order."""
+        return tuple(version for version in self.versions if version in endpoints.DIALECTS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where to look: a registration socket, or a folder of them in which ``driver`` names the right one."""
+
+    path: pathlib.Path
+    driver: str = ""
+
+    def find(self, seconds: float) -> Info:
+        """Return what the driver says, as soon as it answers; raises UnreachableError."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return self._find()
+            except UnreachableError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(POLL_SECONDS)
+
+    def _find(self) -> Info:
+        if not self.path.exists():
+            raise UnreachableError(f"{self.path} does not exist; give the driver's registration socket, or the folder plugins_registry")
+        answers, silent = [], []
+        for socket in self._sockets():
+            try:
+                answers.append(get_info(socket))
+            except grpc.RpcError as error:
+                silent.append(f"{socket.name}: {reason(error)}")
+        wanted = [info for info in answers if self.driver in ("", info.name)] if self.path.is_dir() else answers
+        names = sorted({info.name for info in wanted})
+        if len(names) > 1:
+            raise UnreachableError(f"{self.path} has the sockets of several drivers ({', '.join(names)}); name one by --driver")
+        if not wanted:
+            raise UnreachableError(
+                f"no driver{f' {self.driver}' if self.driver else ''} answers on {self.path}: {'; '.join(silent) or 'no socket'}"
+            )
+        return max(wanted, key=lambda info: info.socket.stat().st_mtime)
+
+    def _sockets(self) -> Sequence[pathlib.Path]:
+        if self.path.is_dir():
+            return sorted(path for path in self.path.rglob("*") if path.is_socket() and not path.name.startswith("."))
+        return [self.path]
+
+
+def get_info(socket: pathlib.Path) -> Info:
+    """Call GetInfo; raises grpc.RpcError."""
+    with _channel(socket) as channel:
+        began = time.monotonic()
+        said = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=NOTIFY_SECONDS)
+        return Info(
+            type=said.type,
+            name=said.name,
+            endpoint=said.endpoint,
+            versions=tuple(said.supported_versions),
+            seconds=time.monotonic() - began,
+            socket=socket,
+        )
+
+
+def notify(socket: pathlib.Path) -> None:
+    """Tell the driver that it is registered; raises grpc.RpcError."""
+    with _channel(socket) as channel:
+        services.RegistrationStub(channel).NotifyRegistrationStatus(wire.RegistrationStatus(plugin_registered=True), timeout=NOTIFY_SECONDS)
+
+
+@contextlib.contextmanager
+def service(path: pathlib.Path, version: str) -> Iterator[endpoints.Endpoint]:
+    """Yield the DRA service of a version."""
+    opened = endpoints.Endpoint(path, Timing(), Faults(), _ignore, version=version)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def code(error: endpoints.CallError) -> grpc.StatusCode | None:
+    """Return the gRPC status of a failed call."""
+    cause = error.__cause__
+    return cause.code() if isinstance(cause, grpc.Call) else None
+
+
+def reason(error: grpc.RpcError) -> str:
+    """Return a failed call's code and details."""
+    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.Call) else str(error)
+
+
+@contextlib.contextmanager
+def _channel(path: pathlib.Path) -> Iterator[grpc.Channel]:
+    options = (("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost"))
+    with grpc.insecure_channel(f"unix:{path}", options=options) as channel:
+        yield channel
+
+
+_ignore: Callable[[], None] = lambda: None  # noqa: E731 - nobody waits for the connection

@@ -1,0 +1,86 @@
+"""The suite: registration, both calls in every version, restarts and slices, against one driver on one node."""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from drakit.testing import report as reports
+from drakit.testing.conformance import calls, registration, restarts, slices, sockets
+from drakit.testing.conformance.claims import Claim
+from drakit_cluster.objects.json_types import Object
+
+START_SECONDS = 60.0
+
+Checks = Iterator[tuple[str, Callable[[], None]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is judged, and with what.
+
+    ``path`` is the registration socket, or a folder of them in which ``driver`` names the right one. ``claims`` gives ResourceClaims that are
+    allocated to the driver on this node, ``published`` its ResourceSlices, None where there is no API server to ask; each is called with the
+    driver's name, once it has answered. ``cdi`` is the folder of CDI files. ``restarter`` kills and starts the driver.
+    """
+
+    path: pathlib.Path
+    driver: str = ""
+    claims: Callable[[str], Sequence[Object]] = lambda _: ()
+    published: Callable[[str], Sequence[Object] | None] = lambda _: None
+    cdi: pathlib.Path | None = None
+    restarter: restarts.Restarter = dataclasses.field(default_factory=restarts.Restarter)
+
+
+def check_plugin(
+    subject: Subject, *, junit: pathlib.Path | None = None, progress: Callable[[reports.Check], object] = bool
+) -> reports.Report:
+    """Judge a driver by its sockets and return the report; it raises for nothing that the driver does.
+
+    ``junit`` is a file for a report that CI systems read; ``progress`` is called with each ``Check`` as it ends. Raises UnreachableError where no
+    driver answers, ValueError for a claim that is not the driver's, RestartError, and what ``claims`` and ``published`` raise.
+    """
+    place = sockets.Place(path=subject.path, driver=subject.driver)
+    checks: list[reports.Check] = []
+    with subject.restarter.started():
+        info = place.find(START_SECONDS if subject.restarter.is_able else 0.0)
+        given = tuple(Claim.of(one, info.name) for one in subject.claims(info.name))
+        for name, check in _all(subject, place, info, given):
+            checks.append(reports.judged(name, check))
+            progress(checks[-1])
+    report = reports.Report(driver=info.name, checks=tuple(checks))
+    if junit is not None:
+        report.write_junit(junit)
+    return report
+
+
+def _all(subject: Subject, place: sockets.Place, info: sockets.Info, claims: tuple[Claim, ...]) -> Checks:
+    for name, check in registration.ALL.items():
+        yield name, functools.partial(check, info)
+    for version in info.dra_versions:
+        with _bench(subject, info, version, claims) as bench:
+            yield from ((f"{version.partition('.')[0]}: {name}", functools.partial(check, bench)) for name, check in calls.ALL.items())
+    if info.dra_versions:
+        with _bench(subject, info, info.dra_versions[0], claims) as bench:
+            yield from _restarts(subject, place, bench).items()
+    yield from slices.checks(subject.published(info.name), claims).items()
+
+
+def _restarts(subject: Subject, place: sockets.Place, bench: calls.Bench) -> Mapping[str, Callable[[], None]]:
+    @contextlib.contextmanager
+    def again() -> Iterator[calls.Bench]:
+        subject.restarter.restart()
+        info = place.find(START_SECONDS)
+        sockets.notify(info.socket)
+        with _bench(subject, info, bench.version, bench.claims) as restarted:
+            yield restarted
+
+    found = restarts.check(bench, again)
+    return found if subject.restarter.is_able else dict.fromkeys(found, restarts.unable)
+
+
+@contextlib.contextmanager
+def _bench(subject: Subject, info: sockets.Info, version: str, claims: tuple[Claim, ...]) -> Iterator[calls.Bench]:
+    with sockets.service(info.service, version) as service:
+        yield calls.Bench(service=service, version=version, claims=claims, cdi=subject.cdi)

@@ -1,0 +1,109 @@
+"""The result of a conformance suite: one verdict for each obligation, as text, as JSON and as JUnit XML."""
+
+import dataclasses
+import enum
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal
+from xml.etree import ElementTree
+
+
+class Verdict(enum.Enum):
+    """What became of one obligation. ``WARN`` breaks a recommendation, ``SKIPPED`` could not be judged; the message says why."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "FAIL"
+    WARN = "warn"
+    SKIPPED = "n/a"
+
+
+class NotApplicableError(Exception):
+    """A check that has nothing to look at; the text says why."""
+
+
+class AdviceError(Exception):
+    """A driver that the kubelet accepts and that could do better; the text says how."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """The verdict on one obligation, and how long it took."""
+
+    name: str
+    verdict: Verdict
+    message: str = ""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool | None:
+        """None where the obligation does not apply."""
+        return None if self.verdict is Verdict.SKIPPED else self.verdict is not Verdict.FAIL
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value:4}  {self.name}{f': {self.message}' if self.message else ''}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """All checks of a driver, in order; ``crash_points`` is how many lines it died at."""
+
+    driver: str
+    checks: tuple[Check, ...]
+    crash_points: int = 0
+
+    def __str__(self) -> str:
+        died = f", {self.crash_points} crash points" if self.crash_points else ""
+        return "\n".join([f"{self.driver}{died}", *map(str, self.checks)])
+
+    def count(self, verdict: Verdict) -> int:
+        """Return the number of checks with a verdict."""
+        return sum(check.verdict is verdict for check in self.checks)
+
+    def document(self) -> Mapping[str, object]:
+        """Return the report as a JSON object."""
+        checks = [
+            {"name": check.name, "verdict": check.verdict.value.lower(), "message": check.message, "seconds": round(check.seconds, 3)}
+            for check in self.checks
+        ]
+        died = {"crashPoints": self.crash_points} if self.crash_points else {}
+        return {"driver": self.driver, "checks": checks, **died}
+
+    def write_junit(self, file: pathlib.Path) -> None:
+        """Write the report as JUnit XML, one test case for each obligation; a warning is a passed case with output."""
+        seconds = sum(check.seconds for check in self.checks)
+        counts = {"tests": len(self.checks), "failures": self.count(Verdict.FAIL), "errors": 0, "skipped": self.count(Verdict.SKIPPED)}
+        attributes = {"name": self.driver, "time": f"{seconds:.3f}"} | {name: str(count) for name, count in counts.items()}
+        suite = ElementTree.Element("testsuite", attributes)
+        for check in self.checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=self.driver, name=check.name, time=f"{check.seconds:.3f}")
+            message = "".join(character if character.isprintable() else " " for character in check.message)
+            if check.verdict is Verdict.FAIL:
+                ElementTree.SubElement(case, "failure", message=message).text = message
+            elif check.verdict is Verdict.SKIPPED:
+                ElementTree.SubElement(case, "skipped", message=message)
+            elif check.verdict is Verdict.WARN:
+                ElementTree.SubElement(case, "system-out").text = message
+        root = ElementTree.Element("testsuites")
+        root.append(suite)
+        ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+
+
+def judged(name: str, check: Callable[[], None]) -> Check:
+    """Run one check. It raises AssertionError for a broken obligation, AdviceError or NotApplicableError; any other error breaks it too."""
+    began = time.monotonic()
+
+    def verdict(of: Verdict, error: Exception | Literal[""] = "") -> Check:
+        return Check(name=name, verdict=of, message=str(error), seconds=time.monotonic() - began)
+
+    try:
+        check()
+    except NotApplicableError as reason:
+        return verdict(Verdict.SKIPPED, reason)
+    except AdviceError as advice:
+        return verdict(Verdict.WARN, advice)
+    except AssertionError as error:
+        return verdict(Verdict.FAIL, error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the author has to see
+        return dataclasses.replace(verdict(Verdict.FAIL, error), message=f"{type(error).__name__}: {error}")
+    return verdict(Verdict.PASS)

@@ -1,0 +1,149 @@
+"""A DRA driver in plain gRPC that shares no code with drakit's, for tests of the conformance suite; ``python plain_driver.py FOLDER [FAULT]``.
+
+FOLDER has ``claims.json``, what the API server would know: ``{uid: [request, pool, device]}``. It serves on ``FOLDER/reg.sock`` and
+``FOLDER/dra.sock``, writes CDI files to ``FOLDER/cdi``, and keeps what it prepared in ``FOLDER/prepared.json``, so that a new process knows it.
+"""
+
+import json
+import pathlib
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from drakit._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from drakit._proto import pluginregistration_v1_pb2 as registration_pb2
+from drakit._proto import pluginregistration_v1_pb2_grpc as registration_grpc
+
+NAME = "plain.example.com"
+WORKERS = 8
+
+
+class Registration(registration_grpc.RegistrationServicer):
+    def __init__(self, folder: pathlib.Path, fault: str) -> None:
+        self.folder, self.fault = folder, fault
+
+    def GetInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
+        versions = {"no versions": [], "semantic versions": ["1.0.0"], "v1beta1 first": ["v1beta1.DRAPlugin", "v1.DRAPlugin"]}
+        return registration_pb2.PluginInfo(
+            type="DevicePlugin" if self.fault == "wrong type" else "DRAPlugin",
+            name=NAME,
+            endpoint=str(self.folder / ("other.sock" if self.fault == "wrong endpoint" else "dra.sock")),
+            supported_versions=versions.get(self.fault, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]),
+        )
+
+    def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self.fault == "refuses registration":
+            context.abort(grpc.StatusCode.INTERNAL, "not now")
+        return registration_pb2.RegistrationStatusResponse()
+
+
+class Driver:
+    """The two calls, in either version's messages."""
+
+    def __init__(self, folder: pathlib.Path, fault: str, wire: Any) -> None:
+        self.folder, self.fault, self.wire = folder, fault, wire
+        self.store = folder / "prepared.json"
+        if fault == "forgets" or not self.store.exists():
+            self.store.write_text("{}")
+
+    lock = threading.Lock()
+
+    def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with self.lock:
+            known = json.loads((self.folder / "claims.json").read_text())
+            if self.fault == "call fails for one claim" and any(claim.uid not in known for claim in request.claims):
+                context.abort(grpc.StatusCode.NOT_FOUND, "get resource claims: not found")
+            response = self.wire.NodePrepareResourcesResponse()
+            for claim in request.claims:
+                self.answer(response.claims[claim.uid], claim, known)
+            self.spoil(response, [claim.uid for claim in request.claims])
+            return response
+
+    def answer(self, entry: Any, claim: Any, known: dict[str, list[str]]) -> None:
+        if claim.uid not in known:
+            if self.fault == "prepares what does not exist":
+                entry.SetInParent()
+            else:
+                entry.error = "the claim does not exist"
+            return
+        request, pool, name = known[claim.uid]
+        device = entry.devices.add(request_names=[request], pool_name=pool, device_name=name)
+        device.cdi_device_ids.append(self.prepared(claim.uid))
+        if self.fault == "wrong device":
+            device.device_name = f"{name}-0"
+        if self.fault == "wrong request":
+            device.request_names[0] = "gpu"
+        if self.fault == "sub-request":
+            device.request_names[0] = f"{request}/small"
+        if self.fault == "malformed CDI id":
+            device.cdi_device_ids[0] = device.cdi_device_ids[0].replace("/", "_")
+
+    def prepared(self, uid: str) -> str:
+        """The CDI id of a claim, whose file exists afterwards."""
+        kept = json.loads(self.store.read_text())
+        if uid not in kept or self.fault == "not idempotent":
+            kept[uid] = f"claim-{uid[:8]}-{secrets.token_hex(2)}"
+        self.store.write_text(json.dumps(kept))
+        edits = {"env": ["PLAIN=1"]} if self.fault != "invalid CDI file" else {"enviroment": ["PLAIN=1"]}
+        document = {"cdiVersion": "0.6.0", "kind": f"{NAME}/device", "devices": [{"name": kept[uid], "containerEdits": edits}]}
+        if self.fault != "no CDI file":
+            (self.folder / "cdi" / f"{uid}.json").write_text(json.dumps(document))
+        return f"{NAME}/device={kept[uid]}"
+
+    def spoil(self, response: Any, uids: list[str]) -> None:
+        if len(uids) > 1 and self.fault == "mixed up answers":
+            first, last = (self.copy(response.claims[uid]) for uid in (uids[0], uids[-1]))
+            response.claims[uids[0]].CopyFrom(last)
+            response.claims[uids[-1]].CopyFrom(first)
+        if len(uids) > 1 and self.fault == "a claim is left out":
+            del response.claims[uids[-1]]
+        if self.fault == "an extra claim":
+            response.claims["another"].SetInParent()
+        if self.fault == "one bad claim fails all" and any(response.claims[uid].error for uid in uids):
+            for uid in uids:
+                response.claims[uid].error = "the call failed"
+
+    def copy(self, message: Any) -> Any:
+        return type(message).FromString(message.SerializeToString())
+
+    def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with self.lock:
+            kept = json.loads(self.store.read_text())
+            response = self.wire.NodeUnprepareResourcesResponse()
+            for claim in request.claims:
+                response.claims[claim.uid].SetInParent()
+                if kept.pop(claim.uid, None) is None and self.fault in ("unknown claims fail unprepare", "forgets"):
+                    response.claims[claim.uid].error = "no such claim"
+                (self.folder / "cdi" / f"{claim.uid}.json").unlink(missing_ok=True)
+            self.store.write_text(json.dumps(kept))
+            return response
+
+
+def serve(folder: pathlib.Path, fault: str) -> None:
+    """Serve until SIGTERM."""
+    server = grpc.server(futures.ThreadPoolExecutor(WORKERS))
+    services: Iterable[tuple[Any, Any, Any]] = (
+        (dra_v1_pb2, dra_v1_pb2_grpc.DRAPluginServicer, dra_v1_pb2_grpc.add_DRAPluginServicer_to_server),
+        (dra_v1beta1_pb2, dra_v1beta1_pb2_grpc.DRAPluginServicer, dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server),
+    )
+    for wire, base, add in services:
+        if fault != "v1beta1 is not served" or wire is dra_v1_pb2:
+            add(type("Served", (Driver, base), {})(folder, fault, wire), server)
+    server.add_insecure_port(f"unix:{folder / 'dra.sock'}")
+    server.start()
+    registrar = grpc.server(futures.ThreadPoolExecutor(1))
+    registration_grpc.add_RegistrationServicer_to_server(Registration(folder, fault), registrar)
+    registrar.add_insecure_port(f"unix:{folder / 'reg.sock'}")
+    registrar.start()
+    signal.sigwait({signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    serve(pathlib.Path(sys.argv[1]), " ".join(sys.argv[2:]))

@@ -1,0 +1,87 @@
+"""drakit's own drivers and the template pass the conformance suite for any driver, from the command line, on the local cluster."""
+
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+
+from drakit import testing
+from drakit_cluster import cluster as clusters
+from drakit_cluster.objects.resources import CLAIM, CLASS
+from fakes import author, demo
+from fakes import desk as desks
+
+NODE = "node-1"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.LocalCluster]:
+    with demo.short_folder() as folder, clusters.LocalCluster(folder, nodes=(NODE,)) as running:
+        yield running
+
+
+def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str], report: pathlib.Path, **variables: str) -> dict[str, str]:
+    """Run the suite on a driver's command; return the verdicts."""
+    folder = cluster.node(NODE).folder
+    cluster.api.create(CLASS, testing.device_class("device", driver=driver))
+    places = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
+    start = shlex.join([sys.executable, "-m", *program, *places, "--log-level", "error"])
+    sockets = ["--socket", str(folder.registry), "--driver", driver, "--cdi-dir", str(folder.cdi)]
+    wanted = [
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+        "--class",
+        "device",
+        "--start",
+        start,
+        "--strict",
+        "-o",
+        "json",
+        "--junit",
+        str(report),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "drakit.testing", "conformance", *sockets, *wanted],
+        env=demo.environment(cluster.folder) | variables,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert cluster.api.list(CLAIM).items == [], "what the suite made is gone"
+    return {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.mark.parametrize("family", ["gpu", "nic"])
+def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
+    program = ["drakit", "run", "--mock", desks.MACHINE, "--family", family]
+    verdicts = conformance(cluster, f"{family}.drakit.dev", program, tmp_path / "report.xml")
+    assert set(verdicts.values()) == {"pass"}
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
+    assert suite.get("tests") == str(len(verdicts))
+
+
+def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+    for name in ("board-0", "board-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model").write_text("example-9\n")
+        (tmp_path / name / "memory").write_text("16Gi\n")
+    variables = {"PYTHONPATH": str(EXAMPLES / "hello"), "HELLO_FOLDER": str(tmp_path)}
+    verdicts = conformance(cluster, "hello.example.com", ["hello_driver", "run"], tmp_path / "report.xml", **variables)
+    assert set(verdicts.values()) == {"pass"}
+
+
+def test_a_driver_on_the_kits_cluster_is_judged_by_one_call() -> None:
+    hardware = author.Hardware()
+    with testing.Cluster(lambda: author.FakeDriver(hardware)) as running:
+        running.apply(testing.device_class("device", driver=author.FakeDriver.name))
+        report = running.check_plugin("device")
+        assert {check.name: check.message for check in report.checks if check.verdict is not testing.Verdict.PASS} == {}
+    assert hardware.made == {}

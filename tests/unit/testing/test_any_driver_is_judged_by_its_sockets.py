@@ -1,0 +1,114 @@
+"""The conformance suite passes a good driver that shares no code with drakit, and finds each fault that is planted in it."""
+
+import contextlib
+import json
+import pathlib
+import shlex
+import sys
+import uuid
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+
+from drakit.testing import conformance, report
+from drakit.testing.conformance import restarts, sockets
+from drakit_cluster.objects.json_types import Object
+from fakes import demo, plain_driver
+
+WARN, FAIL = report.Verdict.WARN, report.Verdict.FAIL
+PROGRAM = pathlib.Path(plain_driver.__file__)
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    with demo.short_folder() as made:
+        (made / "cdi").mkdir()
+        yield made
+
+
+def claim(number: int) -> Object:
+    results: list[object] = [
+        {"request": "device", "driver": plain_driver.NAME, "pool": "node-1", "device": f"device-{number}"},
+        {"request": "other", "driver": "another.example.com", "pool": "node-1", "device": f"device-{number}"},
+    ]
+    return {
+        "metadata": {"namespace": "default", "name": f"claim-{number}", "uid": str(uuid.uuid4())},
+        "status": {"allocation": {"devices": {"results": results}}},  # type: ignore[dict-item] # JSON
+    }
+
+
+def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None) -> report.Report:
+    claims = [claim(number) for number in range(2)]
+    known = {one["metadata"]["uid"]: ["device", "node-1", f"device-{number}"] for number, one in enumerate(claims)}  # type: ignore[call-overload,index]
+    (folder / "claims.json").write_text(json.dumps(known))
+    subject = conformance.Subject(
+        path=folder / "reg.sock",
+        claims=lambda _: claims,
+        cdi=folder / "cdi",
+        restarter=restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder), fault])),
+    )
+    return conformance.check_plugin(subject, junit=junit)
+
+
+def test_a_faultless_driver_passes(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    judged = judge(folder, "", junit=tmp_path / "report.xml")
+    assert judged.driver == plain_driver.NAME
+    not_passed = {check.name: check.message for check in judged.checks if check.verdict is not report.Verdict.PASS}
+    assert set(not_passed.values()) == {"slices are not known without --kubeconfig"}
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (str(len(judged.checks)), "0", str(len(not_passed)))
+
+
+FAULTS = {
+    "wrong type": (FAIL, "registration: the type is DRAPlugin", "'DevicePlugin'"),
+    "wrong endpoint": (FAIL, "registration: the endpoint is a socket", "other.sock"),
+    "no versions": (FAIL, "registration: supported_versions names a DRA service", "is empty"),
+    "semantic versions": (FAIL, "registration: supported_versions names a DRA service", "1.0.0"),
+    "v1beta1 first": (WARN, "registration: supported_versions begins with v1", "put v1.DRAPlugin first"),
+    "v1beta1 is not served": (FAIL, "registration: the service answers in every version offered", "UNIMPLEMENTED"),
+    "refuses registration": (FAIL, "registration: NotifyRegistrationStatus is accepted", "not now"),
+    "mixed up answers": (FAIL, "v1: prepare answers every claim, with the devices it was given", "which the claim was not given"),
+    "a claim is left out": (FAIL, "v1: prepare answers every claim, with the devices it was given", "leaves out default/claim-1"),
+    "an extra claim": (FAIL, "v1: prepare answers every claim, with the devices it was given", "claim UID another"),
+    "wrong device": (FAIL, "v1: prepare answers every claim, with the devices it was given", "'device-0-0'"),
+    "wrong request": (FAIL, "v1: prepare answers every claim, with the devices it was given", "for request 'gpu'"),
+    "sub-request": (FAIL, "v1: prepare answers every claim, with the devices it was given", "for request 'device/small'"),
+    "not idempotent": (FAIL, "v1: prepare of a prepared claim answers the same", "the second time the answer is"),
+    "unknown claims fail unprepare": (FAIL, "v1: unprepare of unknown claims succeeds, alone, together and twice", "no such claim"),
+    "call fails for one claim": (WARN, "v1: a bad claim does not fail the others of its call", "NOT_FOUND"),
+    "one bad claim fails all": (FAIL, "v1: a bad claim does not fail the others of its call", "the call failed"),
+    "prepares what does not exist": (FAIL, "v1: prepare of a claim that does not exist is an error of that claim", "without an error"),
+    "no CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "unresolvable"),
+    "invalid CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "enviroment"),
+    "malformed CDI id": (FAIL, "v1: CDI ids are well formed, and valid files define them", "vendor/class=name"),
+    "forgets": (FAIL, "restart: prepare answers the same in a new process", "after a restart the answer is"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(folder: pathlib.Path, fault: str) -> None:
+    verdict, name, message = FAULTS[fault]
+    found = {check.name: check for check in judge(folder, fault).checks}
+    assert (found[name].verdict, message in found[name].message) == (verdict, True), found[name]
+
+
+def test_a_socket_of_something_else_is_an_error_of_the_caller(folder: pathlib.Path) -> None:
+    judge(folder, "")
+    with pytest.raises(sockets.UnreachableError, match="no driver answers"):
+        conformance.check_plugin(conformance.Subject(path=folder))
+    with pytest.raises(sockets.UnreachableError, match="does not exist"):
+        conformance.check_plugin(conformance.Subject(path=folder / "nothing"))
+
+
+def test_a_driver_is_found_among_others_by_its_name(folder: pathlib.Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            (folder / name / "claims.json").write_text("{}")
+            started = restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder / name)]))
+            stack.enter_context(started.started())
+            sockets.Place(path=folder / name).find(20)
+        assert sockets.Place(path=folder, driver=plain_driver.NAME).find(0).name == plain_driver.NAME
+        with pytest.raises(sockets.UnreachableError, match=r"no driver other\.example\.com answers"):
+            sockets.Place(path=folder, driver="other.example.com").find(0)

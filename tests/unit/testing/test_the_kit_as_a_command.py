@@ -1,0 +1,80 @@
+"""``python -m drakit.testing`` judges a driver that a module names, and says in one line what it cannot use."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+DRIVER = """
+import drakit
+
+LIT = set()
+
+class Lamp(drakit.Driver[drakit.NoConfig]):
+    name = "lamp.example.com"
+
+    def discover(self):
+        return drakit.Inventory.of([drakit.Device(name="lamp-0")])
+
+    def prepare(self, grant):
+        LIT.add(grant.device.name)
+        return drakit.Prepared(edits=drakit.Edits(env={"LAMP": grant.device.name}))
+
+    def unprepare(self, grant):
+        LIT.discard(grant.device.name)
+
+class Leaky(Lamp):
+    def unprepare(self, grant):
+        pass
+
+def lit():
+    return set(LIT)
+"""
+
+
+def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "lamp.py").write_text(DRIVER)
+    command = [sys.executable, "-m", "drakit.testing", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_good_driver_is_reported_with_seconds_and_as_junit(tmp_path: pathlib.Path) -> None:
+    done = run(tmp_path, "check", "lamp:Lamp", "--hardware", "lamp:lit", "--every", "9", "--junit", "report.xml")
+    assert done.returncode == 0, done.stderr
+    assert " s  prepare, then unprepare, leaves nothing\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("lamp.example.com: 12 pass, 0 FAIL")
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("lamp.example.com", "16", "0")
+
+
+def test_a_broken_driver_ends_with_status_1(tmp_path: pathlib.Path) -> None:
+    done = run(tmp_path, "check", "lamp:Leaky", "--hardware", "lamp:lit", "--every", "50", "-o", "json", "--junit", "report.xml")
+    assert done.returncode == 1, done.stderr
+    verdicts = {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
+    assert verdicts["prepare, then unprepare, leaves nothing"] == "fail"
+    assert "<failure message=" in (tmp_path / "report.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("check", "lamp"), "give MODULE:NAME"),
+        (("check", "lamp:Nothing"), "no attribute 'Nothing'"),
+        (("check", "nothing:Lamp"), "No module named 'nothing'"),
+        (("check", "lamp:Lamp", "--parameters", "[]"), "is no JSON object"),
+        (("check", "lamp:Lamp", "--consumed", "x"), "give NAME=AMOUNT"),
+        (("conformance", "--socket", "/nowhere"), "/nowhere does not exist"),
+        (("conformance", "--socket", ".", "--claim", "a/b"), "need --kubeconfig"),
+        (("conformance", "--socket", ".", "--start", "a", "--restart", "b"), "exclude each other"),
+        (("conformance", "--socket", ".", "--start", "/no/such/program"), "--start: "),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_status_2(tmp_path: pathlib.Path, arguments: tuple[str, ...], said: str) -> None:
+    done = run(tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
