@@ -24,9 +24,7 @@ _EDITS = struct(
     intelRdt=struct("closID l3CacheSchema:any memBwSchema:any schemata:any enableMonitoring:any"),
 )
 _SPEC = struct(
-    "cdiVersion! kind! annotations:any",
-    devices=ListOf(item=struct("name! annotations:any", containerEdits=_EDITS)),
-    containerEdits=_EDITS,
+    "cdiVersion! kind! annotations:any", devices=ListOf(item=struct("name! annotations:any", containerEdits=_EDITS)), containerEdits=_EDITS
 )
 
 
