@@ -1,8 +1,11 @@
 """drakit's own drivers and the template pass the conformance suite for any driver, from the command line, on the local cluster."""
 
+import contextlib
 import json
+import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from drakit import testing
+from drakit.kube import client
+from drakit.testing.conformance import api_objects
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from fakes import author, demo
@@ -76,6 +81,33 @@ def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.P
     variables = {"PYTHONPATH": str(EXAMPLES / "hello"), "HELLO_FOLDER": str(tmp_path)}
     verdicts = conformance(cluster, "hello.example.com", ["hello_driver", "run"], tmp_path / "report.xml", **variables)
     assert set(verdicts.values()) == {"pass"}
+
+
+def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+    folder = cluster.node(NODE).folder
+    where = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
+    run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", desks.MACHINE, "--family", "nic", *where])
+    restart, pid = tmp_path / "restart", tmp_path / "pid"
+    restart.write_text(f"#!/bin/sh\n[ -e {pid} ] && kill -9 $(cat {pid})\n{run} >/dev/null 2>&1 &\necho $! > {pid}\n")
+    restart.chmod(0o755)
+    cluster.api.create(CLASS, testing.device_class("device", driver="nic.drakit.dev"))
+    subprocess.run([restart], check=True, env=demo.environment(cluster.folder))
+    try:
+        with contextlib.closing(client.connect(cluster.kubeconfig)) as api, api_objects.Objects(api).made(["device"], "default") as make:
+            given = [word for one in make("nic.drakit.dev") for word in ("--claim", f"default/{one['metadata']['name']}")]  # type: ignore[index,call-overload]
+            found = ["--socket", str(folder.registry), "--driver", "nic.drakit.dev", "--kubeconfig", str(cluster.kubeconfig)]
+            done = subprocess.run(
+                [sys.executable, "-m", "drakit.testing", "conformance", *found, *given, "--restart", str(restart)],
+                env=demo.environment(cluster.folder),
+                capture_output=True,
+                text=True,
+                timeout=110,
+                check=False,
+            )
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGTERM)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nic.drakit.dev: 31 pass, 0 FAIL, 0 warn, 2 n/a" in done.stdout, "CDI files, in two versions, are not looked at"
 
 
 def test_a_driver_on_the_kits_cluster_is_judged_by_one_call() -> None:

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -66,7 +67,7 @@ def check(
 
       python -m drakit.testing check my_driver:MyDriver --every 5 --junit report.xml
     """
-    with _bad_input():
+    with _bad_input(AttributeError, ImportError, TypeError):
         make, state = _named(target), _named(hardware) if hardware else None
         wanted = [[_parameters(text) for text in given or ()] for given in (parameters, refused)]
         amounts = dict(_pair(text) for text in consumed or ())
@@ -150,18 +151,22 @@ def conformance(
             raise errors.ConfigError("--start and --restart exclude each other: a driver that --start runs is killed and started by it")
         if not kubeconfig and (claims or classes):
             raise errors.ConfigError("--claim and --class need --kubeconfig, the cluster that has them")
-        from drakit.testing.conformance import restarts, suite
+    from drakit.testing.conformance import api_objects, restarts, sockets, suite
 
-        with _objects(kubeconfig, node, claims or (), classes or (), namespace) as (given, published):
-            subject = suite.Subject(
-                path=socket.expanduser(),
-                driver=driver,
-                claims=given,
-                published=published,
-                cdi=cdi,
-                restarter=restarts.Restarter(start=start, restart=restart),
-            )
-            report = suite.check_plugin(subject, junit=junit, progress=_progress(form))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # So that the driver is stopped and claims are deleted.
+    with (
+        _bad_input(api_objects.ClaimError, restarts.RestartError, sockets.UnreachableError),
+        _objects(kubeconfig, node, claims or (), classes or (), namespace) as (given, published),
+    ):
+        subject = suite.Subject(
+            path=socket.expanduser(),
+            driver=driver,
+            claims=given,
+            published=published,
+            cdi=cdi,
+            restarter=restarts.Restarter(start=start, restart=restart),
+        )
+        report = suite.check_plugin(subject, junit=junit, progress=_progress(form))
     _finish(report, form, strict=strict)
 
 
@@ -190,20 +195,14 @@ def _objects(
 
 
 @contextlib.contextmanager
-def _bad_input() -> Iterator[None]:
+def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
     """Print what a person can fix as one line, and exit with status 2."""
+    known: tuple[type[Exception], ...] = (errors.DrakitError, ValueError, *kinds)
     try:
         yield
-    except (errors.DrakitError, TypeError, ValueError, ImportError, AttributeError) as error:
+    except known as error:
         typer.echo(f"error: {error}", err=True)
-    except Exception as error:
-        # The suite's own errors; its modules need an extra, so they cannot be named here.
-        if not type(error).__module__.startswith("drakit.testing.conformance"):
-            raise
-        typer.echo(f"error: {error}", err=True)
-    else:
-        return
-    raise typer.Exit(BAD_INPUT)
+        raise typer.Exit(BAD_INPUT) from error
 
 
 def _named(target: str) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drakit.testing import conformance, report
-from drakit.testing.conformance import restarts, sockets
+from drakit.testing.conformance import claims, restarts, slices, sockets
 from drakit_cluster.objects.json_types import Object
 from fakes import demo, plain_driver
 
@@ -39,12 +39,12 @@ def claim(number: int) -> Object:
 
 
 def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None) -> report.Report:
-    claims = [claim(number) for number in range(2)]
-    known = {one["metadata"]["uid"]: ["device", "node-1", f"device-{number}"] for number, one in enumerate(claims)}  # type: ignore[call-overload,index]
+    given = [claim(number) for number in range(2)]
+    known = {one["metadata"]["uid"]: ["device", "node-1", f"device-{number}"] for number, one in enumerate(given)}  # type: ignore[call-overload,index]
     (folder / "claims.json").write_text(json.dumps(known))
     subject = conformance.Subject(
         path=folder / "reg.sock",
-        claims=lambda _: claims,
+        claims=lambda _: given,
         cdi=folder / "cdi",
         restarter=restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder), fault])),
     )
@@ -112,3 +112,40 @@ def test_a_driver_is_found_among_others_by_its_name(folder: pathlib.Path) -> Non
         assert sockets.Place(path=folder, driver=plain_driver.NAME).find(0).name == plain_driver.NAME
         with pytest.raises(sockets.UnreachableError, match=r"no driver other\.example\.com answers"):
             sockets.Place(path=folder, driver="other.example.com").find(0)
+
+
+def published(number: int, *, generation: int = 1, count: int = 2, **spec: object) -> Object:
+    pool = {"name": "node-1", "generation": generation, "resourceSliceCount": count}
+    devices = [{"name": f"device-{number}"}]
+    made = {"driver": plain_driver.NAME, "nodeName": "node-1", "pool": pool, "devices": devices, **spec}
+    return {"metadata": {"name": f"slice-{number}"}, "spec": made}  # type: ignore[dict-item] # JSON
+
+
+DRAWS = [{"name": "device-1", "consumesCounters": [{"counterSet": "chip", "counters": {"memory": {"value": "1"}}}]}]
+WHOLE = "slices: every pool is complete, in one generation"
+LIMITS = "slices: the API's limits hold, and counters add up"
+
+
+@pytest.mark.parametrize(
+    "items, name, verdict, message",
+    [
+        ([published(0), published(1)], WHOLE, report.Verdict.PASS, ""),
+        ([published(0), published(1)], LIMITS, report.Verdict.PASS, ""),
+        ([], WHOLE, WARN, "no ResourceSlice"),
+        ([published(0)], WHOLE, FAIL, "has 1 slices of generation 1, and resourceSliceCount says [2]"),
+        ([published(0, generation=1), published(1, generation=2, count=1)], WHOLE, WARN, "still has slices of generations [1]"),
+        ([published(0), published(1, devices=[{"name": "Not a label"}])], LIMITS, FAIL, "spec.devices[0].name"),
+        ([published(0), published(1, devices=[{"name": "device-0"}])], LIMITS, FAIL, "is in pool"),
+        ([published(0), published(1, devices=DRAWS)], LIMITS, FAIL, "no counter set chip"),
+        ([published(0), published(1)], "slices: they offer the devices of the claims", FAIL, "node-1/device-7"),
+    ],
+)
+def test_a_fault_of_slices_is_found(items: list[Object], name: str, verdict: report.Verdict, message: str) -> None:
+    given = [claims.Claim.of(claim(7), plain_driver.NAME)]
+    found = report.judged(name, slices.checks(items, given)[name])
+    assert (found.verdict, message in found.message) == (verdict, True), found
+
+
+def test_a_claim_of_another_driver_is_an_error_of_the_caller() -> None:
+    with pytest.raises(ValueError, match=r"claim default/claim-0 has no device of nobody\.example\.com"):
+        claims.Claim.of(claim(0), "nobody.example.com")

@@ -15,7 +15,6 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.scheduling import reservation
 from drakit_cluster.scheduling.explain import whatif
 
 PUBLISH_SECONDS = 20.0
@@ -48,20 +47,17 @@ class Objects:
     @contextlib.contextmanager
     def made(self, classes: Sequence[str], namespace: str) -> Iterator[Callable[[str], list[Object]]]:
         """Yield a function that makes and allocates claims of these classes, two of each where devices allow; they are deleted afterwards."""
-        kept: list[Object] = []
+        with contextlib.ExitStack() as kept:
 
-        def make(driver: str) -> list[Object]:
-            for name in classes:
-                kept.append(_retried(functools.partial(self._first, name, namespace, driver)))
-                with contextlib.suppress(ClaimError):  # One claim is enough where no device is left for a second.
-                    kept.append(self._first(name, namespace, driver))
-            return kept
+            def make(driver: str) -> list[Object]:
+                made = []
+                for name in classes:
+                    made.append(_retried(functools.partial(self._allocated, name, namespace, driver, kept)))
+                    with contextlib.suppress(ClaimError):  # One claim is enough where no device is left for a second.
+                        made.append(self._allocated(name, namespace, driver, kept))
+                return made
 
-        try:
             yield make
-        finally:
-            for claim in kept:
-                self._delete(claim)
 
     def _node_of(self, driver: str) -> str:
         names = {json_types.text(one, "spec", "nodeName") for one in self.slices(driver)} - {""}
@@ -71,17 +67,19 @@ class Objects:
             raise ClaimError(f"{driver} has slices for {', '.join(sorted(names)) or 'no node'}; name the node of the socket by --node")
         return names.pop()
 
-    def _first(self, device_class: str, namespace: str, driver: str) -> Object:
-        return self._allocated(device_class, namespace, self._node_of(driver))
-
-    def _allocated(self, device_class: str, namespace: str, node: str) -> Object:
+    def _allocated(self, device_class: str, namespace: str, driver: str, kept: contextlib.ExitStack) -> Object:
+        node = self._node_of(driver)
         claim = self._send("POST", resources.CLAIM.path(namespace), _claim(device_class, namespace))
-        decision = self._decide(claim, node)
-        if not decision.fits:
-            self._delete(claim)
-            raise ClaimError(f"a claim of class {device_class} does not fit on {node}: {decision.message}")
-        claim["status"] = {"allocation": decision.given[0].allocation}
-        return self._send("PUT", resources.CLAIM.path(namespace, json_types.text(claim, "metadata", "name"), "status"), claim)
+        path = resources.CLAIM.path(namespace, json_types.text(claim, "metadata", "name"))
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._send, "DELETE", path)
+            decision = self._decide(claim, node)
+            if not decision.fits:
+                raise ClaimError(f"a claim of class {device_class} does not fit on {node}: {decision.message}")
+            claim["status"] = {"allocation": decision.given[0].allocation}
+            allocated = self._send("PUT", f"{path}/status", claim)
+            kept.enter_context(undo.pop_all())
+        return allocated
 
     def _decide(self, claim: Object, node: str) -> whatif.Decision:
         read: Mapping[Resource, list[Object]] = {kind: self._list(kind) for kind in (resources.SLICE, resources.CLASS, resources.CLAIM)}
@@ -94,16 +92,6 @@ class Objects:
         if not nodes:
             raise ClaimError(f"there is no node {node}")
         return whatif.Scheduler(world, FeatureGates(), nodes).alone(claim)
-
-    def _delete(self, claim: Object) -> None:
-        namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
-        current = self._send("GET", resources.CLAIM.path(namespace, name))
-        current["status"] = {}
-        current = self._send("PUT", resources.CLAIM.path(namespace, name, "status"), body=current)
-        metadata = json_types.child(current, "metadata")
-        metadata["finalizers"] = []
-        self._send("PUT", resources.CLAIM.path(namespace, name), body=current)
-        self._send("DELETE", resources.CLAIM.path(namespace, name))
 
     def _list(self, resource: Resource) -> list[Object]:
         return [dict(one) for one in json_types.objects(self._send("GET", resource.path()), "items")]
@@ -129,6 +117,6 @@ def _claim(device_class: str, namespace: str) -> Object:
     return {
         "apiVersion": _API_VERSION,
         "kind": "ResourceClaim",
-        "metadata": {"name": f"conformance-{secrets.token_hex(4)}", "namespace": namespace, "finalizers": [reservation.FINALIZER]},
+        "metadata": {"name": f"conformance-{secrets.token_hex(4)}", "namespace": namespace},
         "spec": {"devices": {"requests": [request]}},
     }
