@@ -85,7 +85,7 @@ def test_every_recorded_decision_is_ours_too(kind: str) -> None:
     assert not differing, "\n".join(differing)
 
 
-def test_every_recorded_error_of_1_36_is_repeated_where_that_is_asked_for_and_only_there() -> None:
+def test_each_recorded_error_of_1_36_is_reproduced_only_on_request() -> None:
     """Each case is one in which Kubernetes' allocator gives another answer than the right one."""
     cases = list(recorded("allocate-errors-1.36"))
     repeated = [case["name"] for case in cases if same_allocation(adapter.answer(asked_of(case)), json_types.mapping(case, "expect"))]

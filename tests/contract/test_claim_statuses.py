@@ -188,7 +188,7 @@ def test_ready_is_set_on_all_devices_and_leaves_the_rest(world: World) -> None:
     assert world.standing()["gpu-0"] == ({LINK.type: (True, "Carrier"), "Ready": (False, "DeviceGone")}, {})
 
 
-def test_a_binding_condition_stands_beside_what_is_said_until_the_claim_is_deallocated(world: World) -> None:
+def test_a_binding_condition_stays_beside_other_conditions_until_deallocation(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
     world.store.write(world.ref, claim_status.StatusChange(bound={(NODE, "gpu-0", ""): BOUND}))
     assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier"), BOUND.type: (True, "Bound")}, {"temperature": 40})}
@@ -281,7 +281,7 @@ def test_network_facts_are_written_in_the_apis_words(real: RealWorld) -> None:
     assert found["networkData"] == {"interfaceName": "net1", "ips": ["10.99.1.3/16"], "hardwareAddress": "02:00:00:00:00:01"}
 
 
-def test_a_missing_right_is_told_with_its_fix_and_never_taken_for_a_claim_that_is_gone(real: RealWorld, connect: Connect) -> None:
+def test_a_missing_right_is_reported_with_its_fix_and_does_not_mean_a_deleted_claim(real: RealWorld, connect: Connect) -> None:
     for store, missing in (
         (connect(driver="other.example.com"), None),
         (connect(node=""), "associated-node:patch on resourceclaims/driver gpu.drakit.dev"),
@@ -319,7 +319,7 @@ class Between:
         return self._api.request(method, path, **rest)
 
 
-def test_a_claim_that_is_deallocated_while_its_status_is_written_is_gone_and_no_fault_of_ours(real: RealWorld) -> None:
+def test_a_claim_deallocated_during_a_status_write_counts_as_gone_not_as_an_error(real: RealWorld) -> None:
     api: Any = Between(real.store._api, real.deallocate)
     racing = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
     with pytest.raises(errors.ClaimError, match="was deleted, replaced, or is not allocated"):
@@ -362,7 +362,7 @@ def test_a_claim_that_was_patched_once_is_not_applied_to_again(real: RealWorld) 
     assert real.standing() == {"gpu-0": ({}, {"temperature": 40})}
 
 
-def test_a_patch_takes_over_what_was_applied_and_leaves_what_others_said_of_the_device(real: RealWorld) -> None:
+def test_a_patch_takes_over_applied_fields_and_keeps_the_fields_of_others(real: RealWorld) -> None:
     real.store.write(real.ref, said("gpu-0", LINK, temperature=40))
     stored = real.stored()
     (entry,) = json_types.objects(stored, "status", "devices")

@@ -237,9 +237,7 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     assert eventually(lambda: not kubelet.pods)
 
 
-def test_a_pod_that_the_kubelet_evicted_is_replaced_and_one_that_never_starts_is_named(
-    kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons
-) -> None:
+def test_an_evicted_pod_is_replaced_and_one_that_never_starts_is_named(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
     pods.ensure(GRANT, GPU, WANTED)
     pods.check(GRANT)
     (name,) = kubelet.pods

@@ -45,7 +45,7 @@ def test_the_names_before_are_a_driver_s_and_a_nic_s_own_and_fit() -> None:
     assert ifb_links.private_name(5, OWNER) == ifb_links.private_name(5, OWNER)
 
 
-def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobody_s_way(own: netns.Namespace) -> None:
+def test_a_driver_adopts_its_ifb_that_a_crash_left_unnamed_and_others_can_share(own: netns.Namespace) -> None:
     left = ifb_links.private_name(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     made = own.links()[left]["ifindex"]
@@ -61,7 +61,7 @@ def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobod
         owner.remove("share-1", share(own))
 
 
-def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also_beside_another_driver_s(own: netns.Namespace) -> None:
+def test_removing_a_share_removes_an_ifb_that_a_crash_left_unnamed(own: netns.Namespace) -> None:
     left = ifb_links.private_name(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     with driver(own, OTHER) as other, driver(own) as owner:
@@ -86,7 +86,7 @@ def test_a_link_of_somebody_else_s_that_has_the_private_name_is_refused_and_left
     own.ip("link", "delete", left)
 
 
-def test_an_ifb_that_an_older_version_left_unmarked_is_one_driver_s_when_two_come_at_once(own: netns.Namespace) -> None:
+def test_exactly_one_of_two_drivers_adopts_an_unmarked_ifb_of_an_older_version(own: netns.Namespace) -> None:
     with driver(own) as owner, driver(own, OTHER) as other:
         owner.shaping()
         other.shaping()
@@ -113,7 +113,7 @@ def refusal(call: Callable[[], object]) -> str:
     return ""
 
 
-def test_parts_that_another_driver_makes_while_they_are_read_are_not_taken_for_one_s_own(own: netns.Namespace) -> None:
+def test_a_driver_does_not_adopt_parts_that_another_creates_during_its_read(own: netns.Namespace) -> None:
     rival = dataclasses.replace(share(own), id="rival")
     with driver(own) as owner, driver(own, OTHER) as other:
         owner.shaping()
@@ -130,7 +130,7 @@ def test_parts_that_another_driver_makes_while_they_are_read_are_not_taken_for_o
 
 
 @pytest.mark.parametrize("verb, requests", [("install", range(8, 100, 3)), ("remove", range(2, 26))], ids=["install", "remove"])
-def test_a_driver_whose_ifb_is_another_s_by_the_next_request_neither_marks_nor_deletes_that(verb: str, requests: range) -> None:
+def test_a_driver_neither_marks_nor_deletes_an_ifb_that_another_took_meanwhile(verb: str, requests: range) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     taken = [taken_within(verb, number) for number in requests]

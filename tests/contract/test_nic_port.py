@@ -94,7 +94,7 @@ def test_reading_twice_gives_the_same(bench: Bench) -> None:
     assert bench.port.interfaces() == bench.port.interfaces()
 
 
-def test_a_share_is_installed_and_removed_any_number_of_times_and_interfaces_stay_as_they_were(bench: Bench) -> None:
+def test_installing_and_removing_a_share_repeatedly_leaves_interfaces_unchanged(bench: Bench) -> None:
     before = bench.port.interfaces()
     share = share_of(bench)
     for _ in range(2):

@@ -88,7 +88,7 @@ def test_what_draws_from_counters_goes_out_without_its_lists_too(serve: Serve, t
     assert (found["attributes"], found["consumesCounters"][0]["counterSet"]) == ({"model": {"string": "x"}}, "set")
 
 
-def test_a_refusal_that_is_not_about_lists_is_told_and_nothing_is_offered_without_them(serve: Serve, tmp_path: pathlib.Path) -> None:
+def test_a_refusal_that_is_not_about_lists_is_reported_and_nothing_is_published(serve: Serve, tmp_path: pathlib.Path) -> None:
     server = serve(lists=False)
     server.registry.delete(resources.NODE, NODE)
     with pytest.raises(errors.ApiError, match="there is no node"):

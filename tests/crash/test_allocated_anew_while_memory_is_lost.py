@@ -122,7 +122,7 @@ def test_a_claim_that_ends_gives_back_what_it_had_before_too(move: Callable[[], 
 
 
 @ALL
-def test_the_old_device_is_journaled_before_it_is_touched_and_given_back_before_the_new_one_is(move: Callable[[], Town]) -> None:
+def test_the_old_device_is_journaled_first_and_released_before_the_new_one(move: Callable[[], Town]) -> None:
     town = move()
     steps: list[str] = []
     town.world.step = lambda what: steps.append(" ".join(what.split()[:2])) if what.startswith("after") else None
@@ -204,7 +204,7 @@ def test_an_old_device_that_is_gone_keeps_nobody_from_the_new_one() -> None:
 
 
 @pytest.mark.parametrize("refusal", [errors.DeviceGoneError("not ours"), errors.HardwareError("probe", "broken")])
-def test_an_author_who_cannot_undo_the_old_device_now_keeps_the_claim_from_the_new_one(refusal: Exception) -> None:
+def test_the_new_device_waits_while_the_author_cannot_unprepare_the_old_one(refusal: Exception) -> None:
     class Stuck(Recalling):
         stuck = True
 
@@ -223,9 +223,7 @@ def test_an_author_who_cannot_undo_the_old_device_now_keeps_the_claim_from_the_n
 
 
 @pytest.mark.parametrize("before, after", [(("chip-0-left",), ("chip-0-left", "chip-1")), (("chip-0",), ("chip-1",))])
-def test_a_device_without_a_file_that_a_file_of_another_forgotten_claim_names_stays_that_one_s(
-    before: tuple[str, ...], after: tuple[str, ...]
-) -> None:
+def test_a_device_named_by_the_file_of_another_unknown_claim_stays_with_that_claim(before: tuple[str, ...], after: tuple[str, ...]) -> None:
     town = Town(before, after)
     other = town.world.claim("chip-1")
     assert town.world.boot(recover=False).prepare([other], town.world.caller)[other.uid].error == ""

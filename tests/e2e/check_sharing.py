@@ -37,7 +37,7 @@ def test_an_amount_is_rounded_up_to_what_the_device_has_and_none_is_its_default(
     assert given == {"DEFAULT": 100 * MEGA, "LEAST": 10 * MEGA, "THIRD": 33_340 * MEGA}
 
 
-def test_a_pod_waits_that_asks_for_more_than_what_is_left_and_starts_when_it_is_released(space: Workspace) -> None:
+def test_a_pod_that_requests_more_than_is_left_waits_and_starts_after_a_release(space: Workspace) -> None:
     space.run(objects.claim("most", objects.share("net", "80G")), objects.pod("p", claims=["most"]))
     space.create(objects.claim("more", objects.share("net", "30G")), objects.pod("q", claims=["more"]))
     space.pending("q")

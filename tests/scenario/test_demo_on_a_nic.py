@@ -133,7 +133,7 @@ def test_an_interface_the_host_uses_is_refused_without_a_yes(uplink: Host, *, ro
     assert not uplink.remembers()
 
 
-def test_taken_over_with_a_yes_it_has_its_addresses_and_default_route_all_the_time_and_afterwards(uplink: Host) -> None:
+def test_a_confirmed_take_over_keeps_addresses_and_the_default_route(uplink: Host) -> None:
     before = uplink.space.state()
     with uplink.running("--yes-take-over", "--keep") as ran:
         ran.read_until("The shares stay up until Ctrl-C")

@@ -158,7 +158,7 @@ def test_more_pods_than_a_list_can_hold_share_one_claim(count: int) -> None:
         assert _reserved(town) == [JOB]
 
 
-def test_pods_come_and_go_and_the_devices_stay_until_the_owner_takes_its_reference_away(town: Town) -> None:
+def test_devices_stay_while_pods_change_until_the_owner_removes_its_reference(town: Town) -> None:
     town.create(CLAIM, _claim())
     for name in ("p", "q"):
         town.run(objects.pod(name, claim="c"))
@@ -328,7 +328,7 @@ def folder() -> Iterator[pathlib.Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_an_owner_that_lists_its_pods_before_the_gate_goes_off_loses_neither_pods_nor_devices(folder: pathlib.Path) -> None:
+def test_listing_pods_before_the_gate_goes_off_keeps_pods_and_devices(folder: pathlib.Path) -> None:
     with _restarted(folder) as (town, _):
         town.create(CLAIM, _claim())
         pods = [town.run(objects.pod(name, claim="c")) for name in ("p", "q")]
@@ -349,7 +349,7 @@ def test_an_owner_that_lists_its_pods_before_the_gate_goes_off_loses_neither_pod
         town.until(lambda: town.devices("c") == [], "the deallocation")
 
 
-def test_without_that_the_controllers_list_the_pods_and_the_devices_stay_until_the_gate_is_on_again(folder: pathlib.Path) -> None:
+def test_devices_stay_allocated_after_the_owner_leaves_until_the_gate_is_on_again(folder: pathlib.Path) -> None:
     with _restarted(folder) as (town, _):
         town.create(CLAIM, _claim())
         town.run(objects.pod("p", claim="c"))

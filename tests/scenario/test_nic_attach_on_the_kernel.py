@@ -353,7 +353,7 @@ def test_two_claims_of_one_pod_that_ask_for_the_same_are_told_apart_when_it_atta
 
 
 @pytest.mark.parametrize("asked, told", [(NAME, "'fast0'"), (ADDRESS, "10.99.1.2")], ids=["a name", "an address"])
-def test_two_shares_of_one_claim_that_ask_for_the_same_are_refused_before_anything_is_touched(
+def test_conflicting_shares_of_one_claim_are_refused_before_anything_changes(
     driver: nic_attach.Running, asked: records.Record, told: str
 ) -> None:
     before = driver.world.node.state()
@@ -518,7 +518,7 @@ def test_many_sandboxes_attach_at_once(driver: nic_attach.Running) -> None:
         assert not any(children(one) for one in pods)
 
 
-def test_a_prepare_asked_again_names_the_client_it_named_before_also_after_an_upgrade(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+def test_a_repeated_prepare_names_the_same_client_also_after_an_upgrade(world: nic_attach.World, pod: nic_attach.Pod) -> None:
     with world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1))
         assert world.call(ref, pod).code == 0

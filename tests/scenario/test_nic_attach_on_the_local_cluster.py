@@ -189,7 +189,7 @@ def pod(name: str, *claims: str, **spec: object) -> Object:
     return made
 
 
-def test_containers_of_a_pod_see_one_interface_and_when_the_pod_is_gone_nothing_is_left(city: City) -> None:
+def test_containers_of_a_pod_see_one_interface_and_nothing_remains_after_the_pod(city: City) -> None:
     before = city.space.state()
     with city.driver():
         whole = pod("p", "c")
@@ -248,7 +248,7 @@ def test_a_pod_on_the_host_s_network_is_told_that_it_cannot_have_a_share(city: C
         city.delete("p")
 
 
-def test_while_the_driver_is_down_a_container_does_not_start_and_once_it_is_back_it_does(city: City) -> None:
+def test_a_container_starts_only_once_the_driver_is_running_again(city: City) -> None:
     with city.driver():
         city.apply(claim("c"))
         city.run(pod("first", "c"))

@@ -113,7 +113,7 @@ def world() -> Iterator[nic_attach.World]:
                 CDI.rmdir()
 
 
-def test_the_containers_of_a_podman_pod_share_one_interface_and_none_starts_without_the_driver(world: nic_attach.World) -> None:
+def test_podman_containers_share_one_interface_and_none_starts_without_the_driver(world: nic_attach.World) -> None:
     with podman() as runtime:
         with world.driver() as driver:
             ref = driver.prepare(nic_attach.claim(1, driver=DRIVER, parameters={"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}))

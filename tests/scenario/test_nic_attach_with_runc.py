@@ -42,7 +42,7 @@ def stage() -> Iterator[Stage]:
         yield Stage(town, nic_attach.World(town.node, pathlib.Path(folder), settings), runtime)
 
 
-def test_a_container_has_its_interface_with_address_and_rate_and_the_next_one_of_the_pod_too(stage: Stage) -> None:
+def test_each_container_of_a_pod_has_its_interface_with_address_and_rate(stage: Stage) -> None:
     with stage.world.driver() as driver, netns.namespace() as pod:
         ref = driver.prepare(nic_attach.claim(1, bandwidth="100M", parameters={"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}))
         edits = stage.world.edits(ref)
@@ -109,7 +109,7 @@ def test_a_pod_of_the_host_s_network_is_refused_with_the_reason(stage: Stage) ->
         driver.unprepare(ref)
 
 
-def test_a_sandbox_made_anew_needs_no_second_prepare_and_one_that_ends_first_leaves_nothing(stage: Stage) -> None:
+def test_a_recreated_sandbox_needs_no_second_prepare_and_an_ended_one_leaves_nothing(stage: Stage) -> None:
     before = stage.town.node.state()
     with stage.world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0"}))

@@ -69,7 +69,7 @@ def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     return told.reports
 
 
-def test_the_admin_s_bound_of_what_is_borrowed_counts_for_shares_in_use_at_once_and_can_be_lifted(world: nic_attach.World) -> None:
+def test_the_admins_borrowing_limit_applies_to_shares_in_use_and_can_be_lifted(world: nic_attach.World) -> None:
     wanted = borrowing(1, "1G", "5G")
     with nic_attach.pod() as pod:
         with world.driver() as driver:

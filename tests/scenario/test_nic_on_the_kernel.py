@@ -199,7 +199,7 @@ class StoppedClock:
         return event.is_set()
 
 
-def test_two_shares_of_one_nic_are_prepared_and_unprepared_and_the_kernel_is_as_before(node: Node) -> None:
+def test_preparing_and_unpreparing_two_shares_of_one_nic_restores_the_kernel(node: Node) -> None:
     before = node.space.state()
     first, second = node.source.allocate(1, ("nic0", "10G")), node.source.allocate(2, ("nic0", "5G"))
     prepared = node.prepare(first, second)

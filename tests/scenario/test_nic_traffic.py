@@ -95,7 +95,7 @@ def test_two_shares_do_not_disturb_each_other(town: nic_town.Town) -> None:
 
 
 @pytest.mark.parametrize("way", [nic_rates.OUT, pytest.param(nic_rates.IN, marks=pytest.mark.full)])
-def test_two_pods_of_one_claim_share_its_rate_fairly_whatever_number_of_flows_they_have(town: nic_town.Town, way: str) -> None:
+def test_two_pods_of_one_claim_share_its_rate_fairly_with_any_number_of_flows(town: nic_town.Town, way: str) -> None:
     share = town.share(1, 100 * MEGA)
     (first,) = town.sharing(share)
     second = town.pod(2, share)
@@ -134,7 +134,7 @@ def test_latency_stays_low_with_many_flows(town: nic_town.Town) -> None:
     holds(lambda: [town.measure([nic_town.Flow(pod.space, streams=8)], 2)[0].round_trip], [(0, 25)])
 
 
-def test_what_a_share_may_borrow_and_the_nic_s_speed_change_under_a_flow_that_goes_on(town: nic_town.Town) -> None:
+def test_a_flow_continues_while_its_borrowing_limit_and_the_nic_speed_change(town: nic_town.Town) -> None:
     """One TCP connection lives through it all: the class is changed in place, so its counters go on, and no frame of it is lost to a new queue."""
     share = town.share(1, 50 * MEGA, ceil=200 * MEGA)
     (pod,) = town.sharing(share)
@@ -175,7 +175,7 @@ def test_siblings_in_bridge_mode_are_held_to_their_shares_in_both_directions(tow
     holds_rates(town, [to_slow], {(nic_rates.IN, SECOND): 50})
 
 
-def test_what_goes_to_all_siblings_in_bridge_mode_is_held_by_the_limiter_in_the_pod_alone(town: nic_town.Town) -> None:
+def test_in_bridge_mode_only_the_limiter_in_the_pod_limits_frames_to_all_siblings(town: nic_town.Town) -> None:
     """macvlan copies frames for a group to siblings itself; on the wire they count as the share's in any case."""
     sender, receiver = town.bridged(town.share(1, 20 * MEGA), town.share(2, 20 * MEGA))
 

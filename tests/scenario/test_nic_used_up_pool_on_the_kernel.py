@@ -42,7 +42,7 @@ def end(driver: nic_attach.Running, claim: str) -> None:
     driver.machine.dismiss(share, cookie=gone.cookie, mac=gone.mac)
 
 
-def test_the_address_of_a_sandbox_that_is_gone_is_given_out_and_that_of_another_is_not(driver: nic_attach.Running) -> None:
+def test_only_the_address_of_a_sandbox_that_ended_is_leased_again(driver: nic_attach.Running) -> None:
     first, second, third = (driver.prepare(pooled(number)) for number in (1, 2, 3))
     with nic_attach.pod("lives") as living, nic_attach.pod("ends") as ending, nic_attach.pod("next") as following:
         assert driver.world.call(first, living).code == 0

@@ -274,7 +274,7 @@ def test_an_interface_that_another_namespace_uses_is_not_moved_into_a_pod(world:
 
 
 @pytest.mark.parametrize("moved_by", ["hook", "runtime"])
-def test_a_pair_with_its_peer_in_another_namespace_is_taken_from_a_living_pod_only_with_a_note(
+def test_a_veth_with_a_peer_elsewhere_leaves_a_running_pod_only_if_recorded(
     world: nic_attach.World, pod: nic_attach.Pod, moved_by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.settings = dataclasses.replace(world.settings, net_devices=moved_by == "runtime")
@@ -305,9 +305,7 @@ def as_an_earlier_version_wrote_it(world: nic_attach.World) -> None:
             journal.execute("UPDATE notes SET record = ? WHERE rowid = ?", (json.dumps(note), key))
 
 
-def test_a_container_restarts_after_an_upgrade_from_a_version_that_recorded_no_identity(
-    world: nic_attach.World, pod: nic_attach.Pod
-) -> None:
+def test_a_container_restarts_after_an_upgrade_from_a_version_without_identities(world: nic_attach.World, pod: nic_attach.Pod) -> None:
     with world.driver() as driver:
         ref = driver.prepare(WHOLE)
         assert world.call(ref, pod).code == 0

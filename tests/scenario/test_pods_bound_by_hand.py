@@ -55,7 +55,7 @@ def test_a_pod_with_a_node_is_added_to_the_users_of_an_allocated_claim(town: Tow
     town.until(lambda: town.devices("c") == [], "the deallocation")
 
 
-def test_a_pod_with_a_node_waits_until_the_scheduler_has_allocated_its_claim_for_another(town: Town) -> None:
+def test_a_pod_with_a_node_waits_until_its_claim_is_allocated_for_another_pod(town: Town) -> None:
     town.create(CLAIM, objects.claim("c"))
     town.create(POD, objects.pod("q", claim="c", nodeName="node-1"))
     town.until(

@@ -99,7 +99,7 @@ def test_only_no_execute_evicts(town: Town, effect: str) -> None:
     assert town.phase("p", "Running")
 
 
-def test_a_toleration_without_seconds_holds_for_ever_and_one_with_seconds_counts_from_the_time_the_taint_was_added(town: Town) -> None:
+def test_a_toleration_never_ends_or_its_seconds_count_from_the_time_of_the_taint(town: Town) -> None:
     town.plugin()
     town.create(SLICE, objects.resource_slice(*(objects.device(f"gpu-{index}") for index in range(3))))
     for name, tolerations in (

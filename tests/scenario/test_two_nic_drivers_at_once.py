@@ -136,7 +136,7 @@ def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
-def test_a_keeper_that_looks_while_another_driver_has_its_first_share_touches_nothing(
+def test_a_reconciler_changes_nothing_while_another_driver_adds_its_first_share(
     drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
 ) -> None:
     driver, other = drivers

@@ -202,3 +202,9 @@ def test_no_comment_is_a_banner_or_code() -> None:
     for path in MODULES:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             assert not re.match(r"\s*#\s*[-=*#]{4,}", line), f"{name_of(path)}:{number} is a banner"
+
+
+def test_test_names_have_at_most_80_characters() -> None:
+    files = [path for folder in ("tests", "examples") for path in (ROOT / folder).rglob("test_*.py") if ".venv" not in path.parts]
+    names = {(name_of(path), name) for path in files for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))}
+    assert {(path, name) for path, name in names if len(name) > 80} == set()

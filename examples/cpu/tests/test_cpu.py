@@ -106,7 +106,7 @@ def test_a_claim_that_ended_while_the_journal_was_lost_gives_its_cores_back(tmp_
         (None, "does not say which cores"),
     ],
 )
-def test_cores_that_a_claim_cannot_have_are_not_recalled_and_it_can_still_be_unprepared(
+def test_cores_of_an_impossible_claim_are_not_restored_and_it_can_be_unprepared(
     tmp_path: pathlib.Path, written: str | None, refusal: str
 ) -> None:
     cores = machine(tmp_path, "0-7", "8-9")

@@ -287,7 +287,7 @@ def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: ser
     assert driver.node.local.cdi.claims() == {uid}
 
 
-def test_an_unprepare_while_a_pod_uses_the_claim_is_obeyed_and_the_next_prepare_makes_it_anew(world: served.World) -> None:
+def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_it(world: served.World) -> None:
     """Some kubelets ask it by mistake; a driver is not told which pods use a claim, so it cannot know better."""
     world.serve()
     world.run("p")
@@ -347,7 +347,7 @@ def burn(response: v1.NodePrepareResourcesResponse, _context: grpc.ServicerConte
         answer.error = "on fire"
 
 
-def test_what_is_prepared_stays_while_another_driver_of_the_claim_fails_and_goes_with_the_pod(world: served.World) -> None:
+def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: served.World) -> None:
     world.serve()
     other = world.town.plugin()
     other.on_prepare = burn

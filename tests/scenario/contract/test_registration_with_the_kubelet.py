@@ -54,7 +54,7 @@ def test_sockets_are_private_and_the_service_is_there_before_the_registration(wo
     assert (driver.home / "dra.sock").stat().st_ctime_ns <= driver.node.registrar.socket.stat().st_ctime_ns
 
 
-def test_a_dead_registration_socket_of_an_earlier_life_is_gone_before_the_kubelet_sees_the_new_one(world: served.World) -> None:
+def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_one(world: served.World) -> None:
     registry = world.town.cluster.node(objects.NODE).folder.registry
     dead, foreign = registry / f"{served.NAME}-0123abcd-reg.sock", registry / "other.example.com-0123abcd-reg.sock"
     for path in (dead, foreign):

@@ -72,7 +72,7 @@ def test_the_prioritized_list_takes_the_large_black_device_if_it_is_there(desk: 
     assert (result["request"], result["device"]) == ("req-0/large-black", "b0")
 
 
-def test_the_prioritized_list_takes_two_small_white_devices_otherwise_decided_for_each_claim(desk: Desk) -> None:
+def test_the_prioritized_list_falls_back_to_two_small_white_devices_per_claim(desk: Desk) -> None:
     _publish(desk, "cats", _cat("w0", "white", "small"), _cat("w1", "white", "small"), _cat("b0", "black", "large"))
     wanted = _request_of("concepts-prioritized-list")
     assert [desk.take(wanted) for _ in range(3)] == [["b0"], ["w0", "w1"], []]

@@ -57,7 +57,7 @@ def _wait(town: Town) -> None:
     assert json_types.text(town.find(POD, "p"), "spec", "nodeName") == ""
 
 
-def test_the_sample_device_goes_only_to_nodes_that_its_slice_selects_and_is_recorded_for_the_chosen_one(town: Town) -> None:
+def test_the_sample_device_is_allocated_only_for_nodes_that_its_slice_selects(town: Town) -> None:
     _wait(town)
     [term] = json_types.objects(town.claim("c"), "status", "allocation", "nodeSelector", "nodeSelectorTerms")
     assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-3"]}]}
@@ -72,7 +72,7 @@ def test_a_pod_is_bound_once_all_binding_conditions_are_true(town: Town) -> None
     assert json_types.text(town.phase("p", "Running"), "spec", "nodeName") == "node-3"
 
 
-def test_a_binding_failure_condition_aborts_binding_clears_the_allocation_and_schedules_anew(town: Town) -> None:
+def test_a_binding_failure_condition_clears_the_allocation_and_reschedules(town: Town) -> None:
     _wait(town)
     before = json_types.text(town.claim("c"), "metadata", "resourceVersion")
     _report(town, FAILED)

@@ -29,7 +29,7 @@ def test_every_sample_of_the_concepts_page_is_applied_mended_where_1_36_refuses_
 
 
 @pytest.mark.parametrize("sample", WRONG, ids=_name)
-def test_lint_names_field_and_fix_of_every_sample_of_the_concepts_page_that_is_refused(sample: Sample, tmp_path: pathlib.Path) -> None:
+def test_lint_names_field_and_fix_of_each_refused_sample_of_the_concepts_page(sample: Sample, tmp_path: pathlib.Path) -> None:
     checks.lint_names_field_and_fix(sample, tmp_path)
 
 

@@ -81,9 +81,7 @@ def test_a_tainted_device_is_not_allocated(desk: Desk, effect: str) -> None:
         ({"key": KEY, "operator": "Equal", "value": "no"}, False),
     ],
 )
-def test_a_claim_tolerates_taints_by_effect_key_and_value_and_all_of_them_with_an_empty_toleration(
-    desk: Desk, toleration: Object, *, tolerated: bool
-) -> None:
+def test_a_toleration_matches_effect_key_and_value_and_an_empty_one_matches_all(desk: Desk, toleration: Object, *, tolerated: bool) -> None:
     desk.offer(_tainted(_taint()))
     assert bool(desk.take(_tolerating(toleration))) is tolerated
 
@@ -128,7 +126,7 @@ def test_no_execute_evicts_the_pods_that_do_not_tolerate_it(town: Town) -> None:
     assert town.phase("tolerant", "Running")
 
 
-def test_a_toleration_for_a_time_delays_eviction_counted_from_when_the_taint_was_added(town: Town) -> None:
+def test_a_toleration_with_seconds_delays_eviction_from_the_time_of_the_taint(town: Town) -> None:
     town.offer("gpu-0", "gpu-1")
     for name, seconds in (("over", 50), ("under", 3600)):
         _run(town, name, {"key": KEY, "operator": "Exists", "tolerationSeconds": seconds})

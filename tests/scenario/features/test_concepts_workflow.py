@@ -70,7 +70,7 @@ def test_a_pod_is_not_scheduled_until_the_claim_that_it_names_exists(town: Town)
     town.phase("p", "Running")
 
 
-def test_a_pod_goes_to_a_node_that_reaches_unallocated_devices_and_its_claim_says_which() -> None:
+def test_a_pod_runs_on_a_node_that_reaches_free_devices_and_its_claim_names_them() -> None:
     with feature_town.running("node-1", "node-2") as town:
         town.offer("gpu-0", node="node-2")
         town.create(CLAIM_TEMPLATE, objects.template("t"))
@@ -135,7 +135,7 @@ def _health_of(town: Town) -> list[Object]:
     return json_types.objects(container, "allocatedResourcesStatus", 0, "resources")
 
 
-def test_a_device_that_becomes_unhealthy_and_recovers_shows_in_the_status_of_each_container_that_has_it(town: Town) -> None:
+def test_each_container_status_shows_its_device_becoming_unhealthy_and_recovering(town: Town) -> None:
     health = _with_health(town)
     health.say(_is(wire.HEALTHY))
     town.offer("gpu-0")
@@ -171,7 +171,7 @@ def test_the_kubelet_runs_a_pod_with_a_node_once_its_claim_is_allocated_and_rese
     town.phase("q", "Running")
 
 
-def test_the_controller_reserves_for_a_pod_with_a_node_what_was_allocated_for_another(town: Town) -> None:
+def test_the_controller_reserves_a_claim_allocated_for_another_pod_for_a_bound_pod(town: Town) -> None:
     town.offer("gpu-0")
     town.create(CLAIM, objects.claim("c"))
     town.run(objects.pod("p", claim="c"))

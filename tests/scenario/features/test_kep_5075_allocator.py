@@ -93,7 +93,7 @@ def test_consumed_capacity_is_gathered_from_allocated_claims(desk: Desk) -> None
     assert [desk.consume(amount) for amount in ("4", "5", "2", "1", "1")] == ["4", "5", "", "1", ""]
 
 
-def test_what_a_claim_allocates_counts_for_its_further_requests_and_is_given_back_with_it(desk: Desk) -> None:
+def test_devices_of_a_claim_count_for_its_further_requests_and_are_released_with_it(desk: Desk) -> None:
     desk.offer(_shared("eth0"))
     assert desk.take(_wanting("6", "a"), _wanting("5", "b")) == []
     name = desk.ask(_wanting("6", "a"), _wanting("4", "b"))
@@ -194,7 +194,7 @@ def test_a_dedicated_device_that_becomes_shared_stays_dedicated_until_it_is_rele
     assert [desk.consume("1"), desk.consume("1")] == ["1", "1"]
 
 
-def test_a_shared_device_that_becomes_dedicated_keeps_its_claims_and_takes_no_new_ones(desk: Desk) -> None:
+def test_a_shared_device_that_becomes_dedicated_keeps_its_claims_and_accepts_no_more(desk: Desk) -> None:
     desk.offer(_shared("d"))
     holder = desk.ask(_wanting("1"))
     before = desk.results(holder)
@@ -242,7 +242,7 @@ def test_with_an_older_api_server_the_scheduler_goes_on_without_the_fields() -> 
     assert desk.take(_wanting("1")) == []
 
 
-def test_a_scheduler_that_is_switched_off_keeps_shares_and_gives_their_device_to_nobody(desk: Desk) -> None:
+def test_a_scheduler_with_the_gate_off_keeps_shares_and_offers_their_device_to_none(desk: Desk) -> None:
     desk.offer(_shared("eth0", "10"))
     first = desk.ask(_wanting("1"))
     before = desk.results(first)

@@ -51,7 +51,7 @@ def test_a_pod_runs_when_the_requested_capacity_is_available(town: Town) -> None
     assert len(set(prepared)) == 2
 
 
-def test_a_pod_stays_pending_that_requests_more_than_what_remains_though_less_than_the_total(town: Town) -> None:
+def test_a_pod_that_requests_more_than_what_remains_stays_pending(town: Town) -> None:
     town.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
     _run(town, "a", "6G")
     town.create(CLAIM, objects.claim("b", _wanting("5G")))
@@ -119,7 +119,7 @@ def _sum(found: dict[str, float], name: str, *labels: str) -> float:
     return sum(value for key, value in found.items() if key.startswith(f"{name}{{") and all(label in key for label in labels))
 
 
-def test_metrics_tell_requests_for_claims_pods_that_do_not_fit_and_the_time_of_each_step(town: Town) -> None:
+def test_metrics_report_claim_requests_unfit_pods_and_the_duration_of_each_step(town: Town) -> None:
     unschedulable = 'scheduler_unschedulable_pods{plugin="DynamicResources",profile="default-scheduler"}'
     count = "scheduler_plugin_execution_duration_seconds_count"
     assert _metrics(town)[unschedulable] == 0

@@ -95,7 +95,7 @@ def test_default_and_maximum_are_whole_steps_above_the_minimum(api: Api) -> None
     assert _refusals(api, _ranged("4", min="2", max="7", step="2")) == [f"{POLICY}.validRange.step"]
 
 
-def test_minimum_maximum_and_one_step_above_the_minimum_are_at_most_the_capacity_value(api: Api) -> None:
+def test_minimum_maximum_and_minimum_plus_a_step_are_at_most_the_capacity_value(api: Api) -> None:
     assert _refusals(api, _ranged("10", min="10")) == []
     assert _refusals(api, _ranged("11", min="11")) == [f"{POLICY}.validRange.min"]
     assert _refusals(api, _ranged("4", min="1", max="10")) == []
@@ -134,7 +134,7 @@ def test_a_distinct_attribute_without_domain_or_name_is_refused(api: Api, attrib
     _check_refused(api, {"distinctAttribute": attribute}, ".distinctAttribute")
 
 
-def test_one_of_match_and_distinct_attribute_is_given_and_both_are_taken_as_kubernetes_does(api: Api) -> None:
+def test_a_constraint_needs_match_or_distinct_attribute_and_may_have_both(api: Api) -> None:
     match: Object = {"matchAttribute": "example.com/a"}
     distinct: Object = {"distinctAttribute": "example.com/a"}
     _check_refused(api, {"requests": ["a"]}, "")
@@ -171,7 +171,7 @@ def _report(api: Api, claim: Object, *entries: Json) -> Object:
     return api.update(CLAIM, claim | {"status": reported}, subresource="status")
 
 
-def test_device_statuses_map_one_to_one_to_results_by_driver_pool_device_and_share_id(api: Api) -> None:
+def test_device_statuses_map_to_results_by_driver_pool_device_and_share_id(api: Api) -> None:
     claim = _allocated(api, "mapped")
     wrong = [
         _entry(SHARES[0][:-1] + "9"),

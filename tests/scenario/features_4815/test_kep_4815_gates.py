@@ -90,7 +90,7 @@ def test_an_older_server_drops_what_a_newer_scheduler_would_understand() -> None
     assert [cell.take("whole", WHOLE), cell.take("part", QUARTER)] == [["gpu-0"], ["gpu-0-partition-0"]]
 
 
-def test_claims_keep_their_partitions_when_the_gate_is_switched_off_and_are_counted_when_it_is_on_again() -> None:
+def test_claims_keep_their_partitions_while_the_gate_is_off_and_count_once_it_is_on() -> None:
     cell = quarters()
     assert cell.take("before", QUARTER) == ["gpu-0-partition-0"]
     off = cell.restarted(gates=OFF)

@@ -184,7 +184,7 @@ def described(attributes: int, capacities: int) -> Object:
     return {"attributes": values, "capacity": amounts}
 
 
-def test_a_device_mixin_and_a_device_with_what_it_includes_have_32_attributes_and_capacities_at_most() -> None:
+def test_mixins_and_devices_have_at_most_32_attributes_and_capacities() -> None:
     def one(mixin: Object, device: Object) -> list[Object]:
         return published(devices=[{"name": "d", "includes": includes("m"), **device}], of_devices={"device": [{"name": "m", **mixin}]})
 

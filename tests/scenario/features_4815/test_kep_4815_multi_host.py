@@ -57,7 +57,7 @@ def choosing(*devices: Json, **spec: Json) -> Object:
 
 
 @pytest.mark.parametrize("shape, number", [("8x8", 1), ("4x8", 2), ("4x4", 4), ("2x4", 8), ("2x2", 16)])
-def test_a_node_pool_of_64_chips_has_as_many_slices_of_each_shape_as_the_wiring_allows(shape: str, number: int) -> None:
+def test_a_pool_of_64_chips_has_as_many_slices_of_each_shape_as_the_wiring_allows(shape: str, number: int) -> None:
     cell = grid()
     size = next(one.width * one.height * tpus.CHIPS for one in tpus.SHAPES if one.name == shape)
     got = [cell.take(f"c{n}", chips(size)) for n in range(number + 1)]

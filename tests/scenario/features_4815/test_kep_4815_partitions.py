@@ -209,7 +209,7 @@ def test_only_listed_sizes_are_allocated() -> None:
     assert quarters().take("odd", of_memory("15Gi")) == []
 
 
-def test_a_claim_for_partitions_made_ahead_is_the_claim_for_partitions_made_on_demand() -> None:
+def test_one_claim_fits_partitions_made_ahead_and_partitions_made_on_demand() -> None:
     claim = of_memory("10Gi")
     ahead = Cell()
     devices: Json = [{"name": f"gpu-0-partition-{number}", "capacity": {"memory": {"value": "10Gi"}}} for number in range(4)]

@@ -98,7 +98,7 @@ def test_the_largest_slice_with_mixins_stays_below_the_limit_of_etcd() -> None:
     assert ETCD_LIMIT // 2 < stored(holding(devices=list(devices), mixins=kinds)) < ETCD_LIMIT
 
 
-def test_a_large_node_needs_less_than_half_the_bytes_with_mixins_and_no_slice_comes_near_the_limit(
+def test_mixins_halve_the_bytes_of_a_large_node_and_no_slice_comes_near_the_limit(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: dict[str, list[int]] = {}

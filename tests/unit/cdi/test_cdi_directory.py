@@ -101,7 +101,7 @@ def test_a_pipe_in_place_of_a_file_blocks_nobody(cdi: directory.Directory, path:
     assert cdi.intact(NAME, EDITS)
 
 
-def test_a_pipe_that_somebody_writes_to_and_a_socket_are_no_files_and_keep_nobody_from_the_others(
+def test_named_pipes_and_sockets_are_not_files_and_do_not_hide_the_others(
     cdi: directory.Directory, path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = dataclasses.replace(NAME, claim_uid=samples.uid(2))

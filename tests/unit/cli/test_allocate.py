@@ -325,7 +325,7 @@ def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(desk: desks.
     assert "1.36" not in told.out
 
 
-def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_once_a_device_is_taken(desk: desks.Desk, slices: str) -> None:
+def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending(desk: desks.Desk, slices: str) -> None:
     told = desk.run("lint", slices, write(desk, claim("two", *HALVES, **SHARED_PARENT)))
     assert told.status == 0
     assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in told.out
@@ -333,7 +333,7 @@ def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_once_a_device
     assert "0 errors, 1 warning" in told.out
 
 
-def test_on_kubernetes_1_36_the_sample_that_names_its_gpu_fits_where_the_one_that_does_not_waits(desk: desks.Desk, slices: str) -> None:
+def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits(desk: desks.Desk, slices: str) -> None:
     taken, unnamed, named = (
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )

@@ -129,7 +129,7 @@ def test_where_there_is_no_journal_none_is_made(desk: desks.Desk, command: tuple
     assert not list((desk.folder / "node").rglob("journal.db"))
 
 
-def test_a_claim_nobody_knows_and_a_word_that_is_no_uid_are_mistakes_a_person_can_mend(prepared: desks.Desk) -> None:
+def test_an_unknown_claim_and_a_malformed_uid_are_errors_that_the_user_can_fix(prepared: desks.Desk) -> None:
     unknown = asked(prepared, "show", "00000000-0000-4000-8000-000000000000")
     assert (unknown.status, unknown.err) == (1, "drakit: no driver here remembers claim 00000000-0000-4000-8000-000000000000\n")
     assert "is not a claim UID; journal list shows them" in asked(prepared, "show", "claim").err

@@ -92,7 +92,7 @@ def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(d
     assert not file.exists()
 
 
-def test_a_container_with_a_share_of_a_nic_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
+def test_a_container_finds_a_file_about_its_nic_share_that_is_removed_with_the_claim(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.share("1G"))).status == 0
     file = metadata_file(desk, "nic.drakit.dev", "net")
     device = described(file)

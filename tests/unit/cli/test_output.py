@@ -39,7 +39,7 @@ def test_a_wide_terminal_gets_the_table() -> None:
     assert printed(TABLE, 200, terminal=True) == printed(TABLE, 80, terminal=False)
 
 
-def test_columns_that_are_empty_in_every_row_are_left_out_and_a_table_without_rows_keeps_its_header() -> None:
+def test_a_table_omits_empty_columns_and_keeps_its_header_without_rows() -> None:
     assert output.table("", ["A", "B", "C"], [("1", "", "3"), ("4", "", "")]).lines() == ["A  C", "1  3", "4"]
     assert output.table("", ["A", "B"], []).lines() == ["A  B"]
 

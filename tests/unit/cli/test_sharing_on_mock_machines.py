@@ -29,7 +29,7 @@ def shared(desk: desks.Desk) -> Iterator[desks.Desk]:
         one.send(signal.SIGKILL)
 
 
-def test_mps_on_a_partition_of_the_default_mock_machine_runs_a_daemon_until_the_claim_is_given_back(shared: desks.Desk) -> None:
+def test_mps_on_a_partition_runs_a_daemon_until_the_claim_is_unprepared(shared: desks.Desk) -> None:
     config = parameters(
         "MigConfig", strategy="MPS", mpsConfig={"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "1Gi"}
     )

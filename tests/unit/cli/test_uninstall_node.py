@@ -75,7 +75,7 @@ def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> N
     assert "nothing was removed; remove it with --yes" in used.on_node("uninstall-node", "--no-api").out
 
 
-def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_nothing_is_left(used: desks.Desk) -> None:
+def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(used: desks.Desk) -> None:
     before = files(used.folder / "node")
     refused = used.on_node("uninstall-node", "--no-api", "--yes")
     assert refused.status == 1

@@ -74,7 +74,7 @@ def test_a_policy_that_is_set_changed_or_unset_rules_later_shares_alone(
     assert first(decide([resource_slice([shared("d", "10", after)])], later, used=used))["consumedCapacity"] == {"bandwidth": next_taken}
 
 
-def test_a_scheduler_without_the_feature_refuses_amounts_and_ignores_sharing_and_policies() -> None:
+def test_a_scheduler_without_the_feature_refuses_amounts_and_ignores_sharing() -> None:
     slices = [resource_slice([shared("d", "10", COARSE)])]
     features = without(Gate.CONSUMABLE_CAPACITY)
     with pytest.raises(AllocationError, match="capacity is set, but the feature DRAConsumableCapacity is off"):

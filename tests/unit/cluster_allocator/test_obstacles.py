@@ -36,7 +36,7 @@ def told(obstacle: Obstacle) -> dict[str, list[str]]:
     return {group.text: [device.rpartition("/")[2] for device in group.devices] for group in obstacle.groups}
 
 
-def test_devices_without_their_counter_are_one_group_that_names_the_claim_which_took_it() -> None:
+def test_devices_that_lack_a_counter_form_one_group_naming_the_claim_that_took_it() -> None:
     devices = [
         device("small", draws={"set.slice-0": "1"}),
         *(device(f"large-{number}", draws={"set.slice-0": "1", "set.slice-1": "1"}) for number in range(7)),

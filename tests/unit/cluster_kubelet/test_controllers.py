@@ -77,7 +77,7 @@ def test_a_pod_waits_for_its_template(town: Town) -> None:
     assert town.events("FailedScheduling") == []
 
 
-def test_a_pod_that_waits_for_its_claim_was_not_tried_and_no_event_says_that_it_failed(town: Town) -> None:
+def test_a_pod_that_waits_for_its_claim_is_not_tried_and_gets_no_failure_event(town: Town) -> None:
     town.plugin()
     town.offer("gpu-0")
     town.create(POD, objects.pod("p", claim="later"))

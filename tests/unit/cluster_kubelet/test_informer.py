@@ -53,7 +53,7 @@ def test_present_and_coming_objects_are_sent_in_order() -> None:
     informer.stop()
 
 
-def test_what_changed_while_the_server_was_away_and_history_was_lost_is_sent_as_differences() -> None:
+def test_changes_during_an_outage_that_lost_history_arrive_as_differences() -> None:
     registry, inbox = Registry(), Inbox()
     for name in ("a", "b", "c"):
         registry.create(NODE, _node(name))

@@ -62,7 +62,7 @@ def test_a_plugin_that_fails_to_hear_of_its_success_is_not_registered(town: Town
     assert town.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER)
 
 
-def test_a_driver_whose_registration_socket_is_removed_is_unregistered_though_it_lives(town: Town) -> None:
+def test_removing_the_registration_socket_unregisters_a_running_driver(town: Town) -> None:
     plugin = town.plugin()
     plugins = town.cluster.node(objects.NODE).kubelet.plugins
     plugin.registration_socket.unlink()
@@ -76,7 +76,7 @@ def test_a_driver_whose_registration_socket_is_removed_is_unregistered_though_it
     town.phase("p", "Running")
 
 
-def test_a_socket_that_is_replaced_is_a_new_registration_but_one_whose_mode_changes_is_not(town: Town) -> None:
+def test_a_replaced_socket_registers_again_and_a_changed_mode_does_not(town: Town) -> None:
     plugin = town.plugin()
     plugin.registration_socket.chmod(0o600)
     second = town.plugin(instance="-2")

@@ -57,7 +57,7 @@ def test_without_taints_a_tainted_device_is_withdrawn() -> None:
     assert names(reduced) == names(whole)[:-1]
 
 
-def test_what_shares_counters_with_a_tainted_device_goes_with_it_because_it_may_be_in_use() -> None:
+def test_devices_that_share_counters_with_a_tainted_device_are_withdrawn_with_it() -> None:
     whole = offered()
     tainted = dataclasses.replace(whole.devices[0], taints=(device.Taint(key="example.com/hot"),))
     reduced = feature_gates.without_taints(dataclasses.replace(whole, devices=(tainted, *whole.devices[1:])))

@@ -41,7 +41,7 @@ def moves(memory: journal.Journal, number: int) -> list[tuple[Callable[[], None]
     ]
 
 
-def test_the_disk_is_waited_for_before_hardware_is_touched_and_before_nothing_is_left(memory: journal.Journal) -> None:
+def test_the_journal_syncs_a_begun_prepare_and_a_finished_unprepare(memory: journal.Journal) -> None:
     for number in range(CLAIMS):
         for move, wanted in moves(memory, number):
             move()

@@ -76,7 +76,7 @@ def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) 
         assert (taint.key, taint.value, taint.effect, taint.time_added) == ("example.com/hot", "yes", device.TaintEffect.NO_EXECUTE, SINCE)
 
 
-def test_the_first_schemas_code_works_on_a_file_of_the_second_and_forgets_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
+def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
     shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
     opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, ladder=schema.LADDER[:1]).use.close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
@@ -97,7 +97,7 @@ def migrated(path: pathlib.Path, *more: schema.Migration) -> None:
     opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, ladder=(*schema.LADDER, *more)).use.close()
 
 
-def test_the_previous_version_works_on_a_migrated_file_and_keeps_what_it_does_not_know(tmp_path: pathlib.Path) -> None:
+def test_the_previous_version_works_on_a_migrated_file_and_keeps_unknown_data(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as old:
         old.begin(samples.entry(1))
         migrated(tmp_path, ADDITIVE)

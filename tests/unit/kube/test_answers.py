@@ -205,7 +205,7 @@ def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
     ],
 )
-def test_the_time_is_for_the_whole_answer_even_where_the_server_always_has_more_to_say(head: bytes, unit: bytes) -> None:
+def test_the_timeout_covers_the_whole_answer_even_if_the_server_never_stops_sending(head: bytes, unit: bytes) -> None:
     whole = threading.Event()
 
     def say(connection: socket.socket) -> None:

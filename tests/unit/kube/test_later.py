@@ -7,7 +7,7 @@ from drakit.kube import client, transport
 from fakes import fake_transport
 
 
-def test_a_configuration_that_cannot_be_used_fails_the_request_and_is_looked_for_again() -> None:
+def test_an_unusable_configuration_fails_the_request_and_is_read_again() -> None:
     answers: list[transport.Transport] = []
 
     def connection() -> transport.Transport:

@@ -138,7 +138,7 @@ def slice_of(name: str, **changes: object) -> str:
     return json.dumps({"metadata": metadata, "spec": records.thaw({**spec, **changes})})  # type: ignore[dict-item]
 
 
-def test_a_slice_that_cannot_be_read_is_listed_for_removal_or_left_out_and_the_others_are_there(server: Server, api: client.Client) -> None:
+def test_an_unreadable_slice_is_listed_for_removal_or_omitted_and_the_others_remain(server: Server, api: client.Client) -> None:
     store = kube_slices.ApiSlices(api, driver=samples.DRIVER, node=samples.NODE, clock=real_clock.RealClock())
     server.body = listed(
         slice_of("a"), slice_of("b", pool={"name": 7}), '{"metadata": {"name": "c"}}', "7", slice_of("d", devices={}), slice_of("e")

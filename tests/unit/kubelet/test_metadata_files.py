@@ -83,7 +83,7 @@ def test_containers_see_it_read_only_where_the_feature_says(files: metadata.Meta
     assert files.pod_claim_name(UID, asked.request) == asked.pod_claim_name
 
 
-def test_all_devices_of_a_request_are_in_one_file_and_the_full_name_of_the_request_too(files: metadata.MetadataFiles) -> None:
+def test_one_file_has_all_devices_of_a_request_and_its_full_name(files: metadata.MetadataFiles) -> None:
     other = device.Device(name="chip-1")
     mounts = {files.add(subject("gpu/small"), "node-1", one) for one in (CHIP, other, CHIP)}
     assert len(mounts) == 1

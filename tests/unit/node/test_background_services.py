@@ -154,7 +154,7 @@ def test_an_error_in_start_keeps_the_node_from_starting(town: Running, error: Ex
     assert not (town.folder / "d" / "dra.sock").exists()
 
 
-def test_a_taint_is_published_at_once_survives_a_restart_and_goes_when_it_is_taken_back(town: Running) -> None:
+def test_a_taint_is_published_at_once_survives_a_restart_and_can_be_removed(town: Running) -> None:
     town.node.start()
     assert eventually(lambda: "chip-0" in town.taints())
     site_of(town).taint("chip-0", HOT)

@@ -45,7 +45,7 @@ def published(store: slice_store.FakeSliceStore) -> dict[str, list[str]]:
     return found
 
 
-def test_a_node_pool_of_tpus_is_published_for_no_node_with_devices_that_choose_theirs() -> None:
+def test_a_tpu_pool_belongs_to_no_node_and_its_devices_select_their_nodes() -> None:
     store = slice_store.FakeSliceStore()
     offered = offer.of(machine.load("tpu-v5e-8x8"))
     start(store, *offered).reconcile()
@@ -82,7 +82,7 @@ def test_nothing_is_written_without_leading() -> None:
 
 
 @pytest.mark.parametrize("answers", range(1, 12))
-def test_a_lease_lost_in_the_middle_of_a_round_ends_it_there_and_the_next_leader_finishes(answers: int) -> None:
+def test_losing_the_lease_stops_the_round_and_the_next_leader_finishes_it(answers: int) -> None:
     store, lead = slice_store.FakeSliceStore(), Lead()
     offered = offer.of(machine.load("tpu-v5e-16x16"))
     first = start(store, *offered, lead=lead)

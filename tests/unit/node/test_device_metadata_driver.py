@@ -157,7 +157,7 @@ class Recalling(Describing):
 
 
 @pytest.mark.parametrize("damage", ["", "spoilt"])
-def test_an_author_who_recalls_is_told_the_edits_that_it_gave_without_the_mount_beside_them(context: Site, damage: str) -> None:
+def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(context: Site, damage: str) -> None:
     assert context.prepare().error == ""
     [entry] = context.local.journal.entries()
     Recalling.told.clear()

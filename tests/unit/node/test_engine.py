@@ -403,7 +403,7 @@ def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: world.W
     assert entry.state is lifecycle.State.PREPARED
 
 
-def test_an_upgrade_that_no_longer_takes_a_configuration_can_still_give_the_device_back(node: world.World) -> None:
+def test_an_upgrade_that_rejects_a_configuration_can_still_release_the_device(node: world.World) -> None:
     started = node.boot()
     ref = node.claim("chip-0", configs=tuned({"speed": 7}))
     prepare(node, started, ref)
@@ -439,7 +439,7 @@ class Member(author.FakeDriver):
         return device.Device(name="chip-0", reach=node_selection.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
 
 
-def test_a_device_of_a_pool_of_the_cluster_is_prepared_where_the_driver_has_a_part_in_it(node: world.World) -> None:
+def test_a_cluster_pool_device_is_prepared_on_each_node_that_has_a_part_of_it(node: world.World) -> None:
     node.driver_type = Member
     started = node.boot()
     ref = node.claim("chip-0", pool="fabric")
@@ -481,7 +481,7 @@ def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(nod
     assert node.is_clean
 
 
-def test_while_it_is_not_known_whether_shares_are_stored_a_claim_is_prepared_as_it_was_allocated(node: world.World) -> None:
+def test_a_claim_is_prepared_as_allocated_while_stored_sharing_is_unknown(node: world.World) -> None:
     started = node.boot()
     node.offered.stores_sharing = lambda: None
     share, whole = node.claim("pipe", shared=True), node.claim("pipe")

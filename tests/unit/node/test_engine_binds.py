@@ -240,7 +240,7 @@ def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
         node.boot().bind(ref, node.caller)
 
 
-def test_what_a_forgotten_claim_had_before_it_was_allocated_anew_is_given_back_before_it_is_bound(node: world.World) -> None:
+def test_old_devices_of_an_unknown_reallocated_claim_are_released_before_binding(node: world.World) -> None:
     ref = node.claim("chip-0")
     assert prepare(node, node.boot(), ref) == ""
     node.journal.begin_unprepare(ref.uid)

@@ -53,7 +53,7 @@ def admins(node: world.World, device: str) -> claims.ClaimRef:
     return node.claims.put(claims.Claim(ref=ref, results=(result,)))
 
 
-def test_a_prepare_that_fetched_its_claim_before_an_unprepare_touches_nothing_after_it(node: world.World) -> None:
+def test_a_prepare_that_fetched_its_claim_before_an_unprepare_changes_nothing(node: world.World) -> None:
     steps: list[str] = []
 
     def unprepared_meanwhile() -> None:
@@ -69,7 +69,7 @@ def test_a_prepare_that_fetched_its_claim_before_an_unprepare_touches_nothing_af
     assert node.is_clean
 
 
-def test_calls_that_come_while_their_claim_is_prepared_are_answered_by_what_it_became(node: world.World) -> None:
+def test_calls_during_a_prepare_return_the_result_of_that_prepare(node: world.World) -> None:
     calls, pause = 6, threading.Event()
 
     def let_the_others_come(step: str) -> None:

@@ -99,7 +99,7 @@ def kept_by(started: engine.Engine) -> int:
     return len(started._preparer._kept)
 
 
-def test_a_continued_claim_gets_each_of_its_devices_although_the_allocation_names_them_in_another_order(node: world.World) -> None:
+def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: world.World) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     one_request = tuple(dataclasses.replace(result, request="r0") for result in node.claims.fetch(ref).results)
@@ -147,7 +147,7 @@ def timed(started: engine.Engine) -> ports.ClaimEngine:
 
 @pytest.mark.parametrize("count", range(1, 8))
 @pytest.mark.parametrize("served", [plain, timed])
-def test_a_pod_with_many_slow_claims_is_answered_after_a_call_for_each_and_each_is_set_up_once(
+def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(
     node: world.World, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
 ) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
@@ -209,7 +209,7 @@ def test_another_error_after_a_retry_error_undoes_all(node: world.World) -> None
     assert node.is_clean
 
 
-def test_a_half_finished_claim_whose_results_became_old_is_looked_at_again_and_not_undone(node: world.World) -> None:
+def test_a_half_finished_claim_with_stale_results_is_checked_again_and_kept(node: world.World) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     kubelet.call(started, ref)

@@ -125,7 +125,7 @@ def test_stopping_leaves_slices_and_no_socket(running: Running) -> None:
     assert "chip-0" in running.offered()
 
 
-def test_a_start_that_fails_at_the_registration_leaves_no_socket_and_the_next_one_works(tmp_path: pathlib.Path) -> None:
+def test_a_failed_registration_leaves_no_socket_and_the_next_start_works(tmp_path: pathlib.Path) -> None:
     def made(registry: pathlib.Path) -> node.Node:
         spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name,

@@ -126,7 +126,7 @@ class Wiping(slice_store.FakeSliceStore):
 
 
 @pytest.mark.parametrize("is_edit", [False, True], ids=["wiped", "edited"])
-def test_slices_that_change_while_they_are_replaced_are_published_again_without_a_warning(*, is_edit: bool) -> None:
+def test_slices_that_change_during_a_replacement_are_republished_without_a_warning(*, is_edit: bool) -> None:
     store = Wiping()
     made = start(store, offered("pipe"))
     made.reconcile()
@@ -364,7 +364,7 @@ class Ticking(real_clock.RealClock):
         return self.seconds
 
 
-def test_what_is_known_of_a_server_stays_known_while_it_is_asked_again_and_while_that_fails() -> None:
+def test_facts_about_a_server_stay_known_during_a_refresh_and_when_it_fails() -> None:
     store = slice_store.FakeSliceStore(on_page(without_sharing))
     made = start(store)
     meanwhile: list[bool | None] = [made.stores_sharing]

@@ -114,7 +114,7 @@ def test_what_somebody_wrote_meanwhile_is_read_again_before_it_is_overwritten() 
 
 
 @pytest.mark.parametrize("status", [0, 401, 403, 404, 409, 410, 422, 429, 500, 503])
-def test_whatever_the_api_server_answers_pauses_grow_to_a_minute_and_end_with_the_first_success(status: int) -> None:
+def test_retry_pauses_grow_to_a_minute_and_reset_on_the_first_success(status: int) -> None:
     store, stop, clock = slice_store.FakeSliceStore(), threading.Event(), ticking.Ticking(last=30)
     made = publisher.Publisher(TARGET, store=store, clock=clock, form=publisher.FormChoice.FLAT)
     store.failures = [errors.ApiError("no", status=status)] * 8
@@ -229,7 +229,7 @@ def test_the_time_that_is_stored_counts_more_than_one_that_is_remembered() -> No
     assert made.reconcile() == other.reconcile() == 0, "two processes do not fight about a time"
 
 
-def test_a_taint_on_one_of_a_hundred_devices_splits_their_slice_and_keeps_their_order() -> None:
+def test_a_taint_on_one_of_100_devices_splits_their_slice_and_keeps_their_order() -> None:
     store, names = slice_store.FakeSliceStore(), [f"d{number:03d}" for number in range(100)]
     made = publish(store, plain(*names))
     assert len(store.list()) == 1

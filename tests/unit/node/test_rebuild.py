@@ -111,7 +111,7 @@ def test_a_claim_that_is_gone_is_left_to_be_unprepared() -> None:
     assert "chip-1" not in lost.world.hardware.made
 
 
-def test_what_is_left_and_that_the_kubelet_never_asks_for_is_given_back_after_the_grace() -> None:
+def test_leftovers_that_the_kubelet_never_requests_are_released_after_the_grace() -> None:
     lost = Lost()
     lost.rebuild()
     clock = ticking.Ticking(last=10**6)
@@ -264,7 +264,7 @@ def test_a_cdi_file_that_was_edited_by_hand_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("refusal", [errors.DeviceGoneError("not ours"), errors.DeviceBusyError("taken"), errors.ConfigError("no")])
-def test_what_the_author_refuses_keeps_a_claim_in_use_unknown_and_one_that_ended_goes(refusal: Exception) -> None:
+def test_a_claim_the_author_refuses_stays_unknown_in_use_and_is_removed_once_ended(refusal: Exception) -> None:
     lost = reading(refusal)
     report = lost.rebuild()
     assert (report.restored, report.left, report.failed) == ((), (lost.other.uid,), (lost.ref.uid,))
@@ -369,7 +369,7 @@ def test_a_claim_that_is_there_is_left_alone() -> None:
     assert [town.look_after(seconds) for seconds in (0, 10**6)] == [0, 0]
 
 
-def test_a_claim_that_is_gone_and_that_the_kubelet_forgot_is_given_back_after_the_grace() -> None:
+def test_a_deleted_claim_unknown_to_the_kubelet_is_unprepared_after_the_grace_period() -> None:
     town = Town()
     town.world.claims.remove(town.ref)
     assert [town.look_after(seconds) for seconds in (0, orphans.GRACE / 2, orphans.GRACE)] == [0, 0, 1]

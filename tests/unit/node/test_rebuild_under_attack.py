@@ -210,7 +210,7 @@ def test_a_claim_that_ends_after_its_files_were_listed_does_not_come_back_to_lif
 
 
 @pytest.mark.parametrize("tracked", [[], None], ids=["books", "no books"])
-def test_a_claim_without_files_that_the_kubelet_has_given_back_does_not_come_back_to_life(tracked: list[names.ClaimUid] | None) -> None:
+def test_a_claim_without_files_that_the_kubelet_unprepared_is_not_restored(tracked: list[names.ClaimUid] | None) -> None:
     town = Town()
     town.named = frozenset({town.ref.uid})
     assert town.unprepare(town.ref) == ""
@@ -219,7 +219,7 @@ def test_a_claim_without_files_that_the_kubelet_has_given_back_does_not_come_bac
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_claim_that_the_old_file_named_is_remembered_while_the_kubelet_knows_it_or_cannot_say(known: bool) -> None:  # noqa: FBT001
+def test_a_claim_of_the_old_file_is_restored_unless_the_kubelet_denies_it(known: bool) -> None:  # noqa: FBT001
     town = Town()
     town.named = frozenset({town.ref.uid})
     town.world.cdi.files.clear()
@@ -227,7 +227,7 @@ def test_a_claim_that_the_old_file_named_is_remembered_while_the_kubelet_knows_i
     assert town.state() is lifecycle.State.PREPARED
 
 
-def test_a_claim_without_files_that_could_not_be_given_back_is_not_taken_for_given_back() -> None:
+def test_a_claim_without_files_whose_unprepare_failed_stays_prepared() -> None:
     town = Town()
     town.named = frozenset({town.ref.uid})
     town.world.cdi.files.clear()
@@ -255,7 +255,7 @@ def test_a_claim_that_was_given_back_is_not_held_up_by_who_has_its_device_now() 
     assert [(entry.claim, entry.state) for entry in town.world.journal.entries()] == [(other, lifecycle.State.PREPARED)]
 
 
-def test_a_device_that_two_claims_have_by_their_files_is_not_undone_under_the_other_and_the_other_is_named() -> None:
+def test_a_device_in_the_files_of_two_claims_stays_and_the_error_names_the_other() -> None:
     town = Town()
     town.world.cdi.files.clear()
     other = town.world.claim(DEVICE)
@@ -303,7 +303,7 @@ def test_a_claim_that_is_gone_with_its_device_is_told_with_what_ends_it(capsys: 
     assert town.rebuild() == rebuild.Report()
 
 
-def test_a_forgotten_claim_whose_device_is_gone_costs_the_next_claims_no_look_at_the_hardware() -> None:
+def test_an_unknown_claim_on_a_missing_device_costs_later_claims_no_hardware_read() -> None:
     town = Town()
     town.world.hardware.present.discard(DEVICE)
     town.start()

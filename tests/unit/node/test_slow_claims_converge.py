@@ -108,7 +108,7 @@ def test_slow_devices_converge_on_the_real_journal_too() -> None:
         assert entry.state is lifecycle.State.PREPARED
 
 
-def test_a_device_slower_than_a_call_is_committed_and_the_next_call_is_answered_at_once(node: world.World) -> None:
+def test_a_device_slower_than_a_call_is_committed_and_the_next_call_returns_at_once(node: world.World) -> None:
     kubelet = Kubelet(seconds=120)
     node.step = kubelet.step
     node.driver_type = Forgetful

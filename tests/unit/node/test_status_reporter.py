@@ -109,7 +109,7 @@ def test_equal_notices_within_ten_minutes_are_told_once_and_counted(desk: Desk) 
     assert desk.events.told[-1] == (REF, LOOK, 3)
 
 
-def test_a_status_that_only_the_user_can_make_writable_is_told_in_an_event_and_not_tried_again(desk: Desk) -> None:
+def test_a_status_that_only_the_user_can_fix_is_an_event_and_is_not_retried(desk: Desk) -> None:
     for _ in range(3):
         desk.statuses.failures.append(errors.ConfigError("stored with white space", field="status.devices"))
         desk.reports.failed(REF, GONE)

@@ -91,7 +91,7 @@ def test_another_architecture_is_refused_by_name() -> None:
     assert (ran.returncode, ran.stderr) == (1, "the image is built for amd64 and arm64, not for s390x\n")
 
 
-def test_the_lock_chooses_by_operating_system_only_so_that_one_machine_can_choose_for_another() -> None:
+def test_the_lock_depends_only_on_the_operating_system_so_one_machine_can_resolve_it() -> None:
     markers = set(re.findall(r" ; (.*?) \\$", (ROOT / "requirements" / "image.txt").read_text("utf-8"), re.MULTILINE))
     assert markers == {"sys_platform == 'win32'"}
 

@@ -191,7 +191,7 @@ def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> Non
 
 
 @needs_kubectl
-def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_those_that_a_person_names() -> None:
+def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_labelled_nodes() -> None:
     pod = find("daemonset/overlays/gpu-nic", "DaemonSet", "drakit-gpu")["spec"]["template"]["spec"]
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     labels = {one["key"]: one["values"] for term in terms for one in term["matchExpressions"]}
@@ -246,7 +246,7 @@ def test_an_update_leaves_no_moment_without_a_driver(folder: str, daemonset: str
 
 @needs_kubectl
 @pytest.mark.parametrize("folder, daemonset", [*DRIVERS, *OF_EXAMPLES])
-def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(folder: str, daemonset: str) -> None:
+def test_a_start_of_two_cpu_seconds_ends_before_the_kubelet_wipes_the_slices(folder: str, daemonset: str) -> None:
     requested = str(driver_of(folder, daemonset)["resources"]["requests"]["cpu"])
     assert int(requested.removesuffix("m")) / 1000 * 30 > 2, "a node's slices are deleted 30 s after its driver has gone"
 
@@ -350,7 +350,7 @@ def test_the_overlay_of_ones_own_on_the_page_renders(tmp_path: pathlib.Path) -> 
 
 @needs_kubectl
 @pytest.mark.parametrize("name", ["gpu", "nic", "gpu-nic", "mock"])
-def test_uninstalling_ends_every_driver_and_runs_the_command_with_the_drivers_own_mounts(name: str) -> None:
+def test_uninstall_stops_every_driver_and_runs_with_the_mounts_of_the_driver(name: str) -> None:
     before = {item["metadata"]["name"]: item for item in rendered(f"daemonset/overlays/{name}") if item["kind"] == "DaemonSet"}
     after = {item["metadata"]["name"]: item for item in rendered(f"daemonset/uninstall/{name}") if item["kind"] == "DaemonSet"}
     assert before.keys() == after.keys()

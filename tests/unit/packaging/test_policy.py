@@ -92,7 +92,7 @@ def creating(new: Object) -> Attempt:
 
 
 @pytest.mark.parametrize("overlay", manifests.OVERLAYS)
-def test_every_overlay_has_a_policy_and_a_binding_that_denies_for_each_of_its_accounts(overlay: str) -> None:
+def test_every_overlay_has_a_policy_and_a_denying_binding_for_each_of_its_accounts(overlay: str) -> None:
     check_policies(manifests.overlay(overlay))
 
 

@@ -8,7 +8,7 @@ from drakit.node import orphans
 from fakes import gpu_crowd, ticking
 
 
-def test_the_partition_of_a_claim_that_is_gone_is_removed_and_a_shared_one_with_its_last_share(tmp_path: pathlib.Path) -> None:
+def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_path: pathlib.Path) -> None:
     with gpu_crowd.crowd(tmp_path, milliseconds=0) as crowd:
         alone, first, second = crowd.claims[1], crowd.claims[0], crowd.claims[gpu_crowd.GPUS * gpu_crowd.PARTITIONS]
         for claim in (alone, first, second):

@@ -189,9 +189,7 @@ def told(gpus: GpuWorld) -> str:
     return b"".join(gpus.cdi.files.values()).decode()
 
 
-def test_a_library_that_came_later_reaches_the_containers_to_come_and_no_instance_is_touched(
-    gpus: GpuWorld, tmp_path: pathlib.Path
-) -> None:
+def test_a_library_added_later_reaches_new_containers_and_no_instance_changes(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     made = told(gpus)
@@ -205,7 +203,7 @@ def test_a_library_that_came_later_reaches_the_containers_to_come_and_no_instanc
     assert gpus.instances() == [19, 9]
 
 
-def test_a_driver_loaded_in_another_version_refreshes_a_whole_gpu_and_leaves_it_alone(tmp_path: pathlib.Path) -> None:
+def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_else(tmp_path: pathlib.Path) -> None:
     gpus = GpuWorld(tmp_path, ("gpu-0",))
     mock_gpus.MockGpus(gpus.choice).set_mig_mode(mock_gpus.MockGpus(gpus.choice).gpus()[0].uuid, enabled=False)
     with_files(gpus, tmp_path / "root")
@@ -261,7 +259,7 @@ def destroy(gpus: GpuWorld, number: int) -> None:
 TAKEN = ("destroy_gpu_instance", "destroy_compute_instance", "begin_unprepare", "finish_unprepare", "remove")
 
 
-def test_a_destroyed_instance_is_made_again_and_the_claims_other_device_is_left_alone(gpus: GpuWorld) -> None:
+def test_a_destroyed_instance_is_recreated_and_the_other_device_is_unchanged(gpus: GpuWorld) -> None:
     answer = gpus.prepare(gpus.boot())
     before = gpus.journal.entry(UID)
     destroy(gpus, 0)
@@ -277,7 +275,7 @@ def test_a_destroyed_instance_is_made_again_and_the_claims_other_device_is_left_
     assert gpus.is_clean
 
 
-def test_a_kill_at_any_step_of_making_an_instance_again_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+def test_a_kill_at_any_step_of_recreating_an_instance_is_repaired_on_restart(gpus: GpuWorld) -> None:
     answer = gpus.prepare(gpus.boot())
     destroy(gpus, 0)
     assert gpus.prepare(gpus.boot()) == answer
@@ -292,7 +290,7 @@ def test_a_kill_at_any_step_of_making_an_instance_again_is_made_good_by_the_next
     assert gpus.is_clean
 
 
-def test_an_instance_an_admin_made_in_the_claims_place_is_refused_and_the_claim_stays_prepared(gpus: GpuWorld) -> None:
+def test_an_admins_instance_in_the_claims_place_is_refused_and_the_claim_remains(gpus: GpuWorld) -> None:
     gpus.prepare(gpus.boot())
     files = dict(gpus.cdi.files)
     hardware = mock_gpus.MockGpus(gpus.choice)

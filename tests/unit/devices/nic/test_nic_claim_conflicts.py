@@ -48,7 +48,7 @@ def grant(nics: Nics, request: str, chosen: config.NicConfig, *, device: str = F
     ],
     ids=["a name", "an address", "an IPv6 address"],
 )
-def test_two_shares_of_one_claim_that_ask_for_the_same_are_refused_before_anything_is_touched(
+def test_conflicting_shares_of_one_claim_are_refused_before_anything_changes(
     nics: Nics, device: str, chosen: config.NicConfig, other: config.NicConfig, message: str
 ) -> None:
     nics.plan(grant(nics, "uplink", chosen))

@@ -242,7 +242,7 @@ def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_dr
     assert machine.shares() == ()
 
 
-def test_classes_that_are_promised_or_taken_are_passed_over_and_a_share_keeps_its_own(machine: mock_port.MockPort) -> None:
+def test_reserved_and_used_classes_are_skipped_and_a_share_keeps_its_own(machine: mock_port.MockPort) -> None:
     nics = nic_driver.NicDriver(machine, node="node-1", intents=lambda: [{"minor": 0x100}, {}, {"minor": "no number"}])
     first = planned(nics)
     assert first.intent["minor"] == 0x101
@@ -264,7 +264,7 @@ def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.N
     [(None, "5G", 5 * 10**9), ("2G", "5G", 2 * 10**9), ("8G", "5G", 5 * 10**9), ("0", "5G", 0), ("0", None, 0)],
     ids=["no bound", "above the bound", "below the bound", "nobody borrows", "nobody asked"],
 )
-def test_a_share_borrows_up_to_its_class_s_ceil_and_the_admin_s_and_remembers_what_was_asked(
+def test_a_share_borrows_up_to_the_class_and_admin_ceil_and_records_the_request(
     machine: mock_port.MockPort, bound: str | None, asked: str | None, ceil: int
 ) -> None:
     choices = settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))

@@ -79,7 +79,7 @@ def test_files_of_another_version_are_left_out(root: driver_files.DriverRoot) ->
 
 
 @pytest.mark.parametrize("name", ["libcuda", "libnvidia-ml"])
-def test_a_half_installed_driver_is_an_error_that_names_what_is_missing_and_is_not_kept(root: driver_files.DriverRoot, name: str) -> None:
+def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing(root: driver_files.DriverRoot, name: str) -> None:
     file = root.path / f"usr/lib64/{name}.so.{VERSION}"
     file.unlink()
     files = driver_files.DriverFiles(root)

@@ -50,7 +50,7 @@ def test_no_answer_from_any_is_an_error_so_that_the_last_offer_stays(node: gpu_n
         node.driver.discover()
 
 
-def test_a_claim_on_a_lost_gpu_can_be_given_up_because_what_brings_the_gpu_back_leaves_it_no_instance(node: gpu_node.GpuNode) -> None:
+def test_a_claim_on_a_lost_gpu_unprepares_because_recovery_destroys_its_instance(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[1].uuid
     node.prepare("gpu-1-mig-1g5gb-19-6")
     node.hardware.lose(gpu)

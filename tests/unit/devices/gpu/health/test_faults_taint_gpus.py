@@ -191,9 +191,7 @@ def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(wa
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("trouble", "events", "look", "reset"))), ids="-".join)
 @pytest.mark.parametrize("trouble", ["recovery-action", "gpu-lost"])
-def test_faults_stand_until_the_reset_and_pass_after_it_in_every_order_of_what_is_seen(
-    ward: Ward, trouble: str, order: tuple[str, ...]
-) -> None:
+def test_faults_last_until_the_reset_in_every_order_of_observations(ward: Ward, trouble: str, order: tuple[str, ...]) -> None:
     uuid, hardware = ward.gpus[0], ward.node.hardware
 
     def events() -> None:

@@ -65,7 +65,7 @@ def test_a_slot_that_an_admin_took_since_is_refused_by_name(node: gpu_node.GpuNo
     assert node.instances() == [(0, PROFILE_1G, 6)]
 
 
-def test_an_admins_instance_that_came_between_plan_and_prepare_is_refused_and_survives(node: gpu_node.GpuNode) -> None:
+def test_an_admins_instance_created_between_plan_and_prepare_is_refused_and_survives(node: gpu_node.GpuNode) -> None:
     grant = node.grant("gpu-0-mig-3g20gb-9-4")
     planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
     admin_makes(node, PROFILE_1G, 6, 1)

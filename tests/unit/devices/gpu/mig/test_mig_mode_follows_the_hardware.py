@@ -68,7 +68,7 @@ def test_mig_mode_that_an_admin_turned_on_is_turned_off_for_a_whole_gpu(hopper: 
     assert not is_on(hopper, 1)
 
 
-def test_an_instance_that_an_admin_made_on_a_claims_whole_gpu_is_not_destroyed_by_a_repair(hopper: gpu_node.GpuNode) -> None:
+def test_a_repair_keeps_an_admins_instance_on_the_whole_gpu_of_a_claim(hopper: gpu_node.GpuNode) -> None:
     hopper.prepare(WHOLE, uid="a")
     gpu = hopper.hardware.gpus()[1].uuid
     hopper.hardware.set_mig_mode(gpu, enabled=True)
@@ -133,7 +133,7 @@ def test_a_pending_change_of_an_ampere_gpu_changes_the_offer_once_it_is_reset(tm
     assert offered(tmp_path, "dgx-a100-80gb")[7] == (25, False)
 
 
-def test_a_whole_ampere_gpu_whose_mode_was_turned_on_since_is_refused_and_one_in_use_answers_differently(tmp_path: pathlib.Path) -> None:
+def test_a_whole_ampere_gpu_in_mig_mode_since_is_refused_unless_prepared_before(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path, "dgx-a100-80gb")
     late = node.grant("gpu-6")
     node.prepare("gpu-7", uid="a")

@@ -32,7 +32,7 @@ def test_the_first_placement_of_a_profile_leaves_no_fewer_others_than_any_later_
         assert left == sorted(left, reverse=True)
 
 
-def test_a_first_small_partition_leaves_twenty_others_where_the_front_would_leave_eighteen() -> None:
+def test_the_first_small_partition_leaves_room_for_twenty_others_not_eighteen() -> None:
     beside = {item.placement.start: possible_beside(item) for item in FOUND if item.profile.name == "1g.5gb"}
     assert (beside[6], beside[5], beside[0]) == (20, 19, 18)
 

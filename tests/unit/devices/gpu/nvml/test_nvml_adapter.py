@@ -46,7 +46,7 @@ def test_gpus_are_reported_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: m
     assert gpus.device_majors() == hardware.device_majors()
 
 
-def test_numbers_come_from_the_kernels_folder_that_is_set_and_the_boot_from_the_machine(
+def test_majors_come_from_the_configured_folder_and_the_boot_id_from_the_machine(
     tmp_path: pathlib.Path, hardware: mock_gpus.MockGpus
 ) -> None:
     system = host.of_this_machine(nvml_library.host_root(tmp_path / "root", hardware))
@@ -288,7 +288,7 @@ def test_a_module_that_is_not_loaded_is_named(hardware: mock_gpus.MockGpus, tmp_
     assert not host.Host(root).has_driver()
 
 
-def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig_by_name(
+def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig(
     hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path
 ) -> None:
     root = nvml_library.host_root(tmp_path / "root", hardware)

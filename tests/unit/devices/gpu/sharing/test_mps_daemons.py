@@ -95,7 +95,7 @@ def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib
         daemons.stop(GRANT)
 
 
-def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: child_daemons.ChildDaemons) -> None:
+def test_an_unreadable_record_stops_no_daemon_and_does_not_prevent_a_stop(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")

@@ -128,7 +128,7 @@ def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(
     daemons.stop(other)
 
 
-def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_and_nothing_beside_it(
+def test_a_server_with_another_user_id_reaches_only_the_pipe_in_closed_folders(
     place: pathlib.Path, daemons: child_daemons.ChildDaemons
 ) -> None:
     """NVIDIA's daemon starts its servers under the user id of a client that is not root."""

@@ -397,7 +397,7 @@ def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow
     assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
 
 
-def test_a_daemon_that_the_intent_of_a_restored_journal_does_not_name_ends_with_its_claim(mps_claim: MpsNode) -> None:
+def test_a_daemon_missing_from_the_restored_intent_stops_with_its_claim(mps_claim: MpsNode) -> None:
     grant = mps_claim.node.journal["a"].grant
     mps_claim.node.driver.unprepare(dataclasses.replace(grant, intent=mps_claim.node.driver.recall(grant)))
     assert not alive(mps_claim.folder)

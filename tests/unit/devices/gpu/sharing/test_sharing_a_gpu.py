@@ -157,7 +157,7 @@ def test_a_share_that_died_while_it_was_made_takes_nothing_from_the_next(node: g
 
 
 @pytest.mark.parametrize("call", ["compute_instances", "compute_instance_profiles", "capability_minors", "device_majors"])
-def test_a_share_that_cannot_be_prepared_takes_nothing_from_those_who_hold_the_device(node: gpu_node.GpuNode, call: str) -> None:
+def test_a_share_that_fails_to_prepare_leaves_the_holders_of_the_device_alone(node: gpu_node.GpuNode, call: str) -> None:
     name = "gpu-1-mig-2g20gb-14-4-shared"
     node.prepare(name, uid="a", **share(1))
     made = node.mig_devices()

@@ -113,7 +113,7 @@ def test_two_claims_with_one_static_address_are_refused_by_name(context: fake_co
         leases(context).acquire(context.put(grant(2, STATIC)), STATIC, sandbox_id(cookie))
 
 
-def test_two_shares_of_one_claim_with_one_address_are_refused_though_they_were_prepared(context: fake_context.FakeContext) -> None:
+def test_prepared_shares_of_one_claim_with_one_address_are_refused(context: fake_context.FakeContext) -> None:
     """When they are planned they are refused by both names (see test_nic_claim_conflicts)."""
     first, second = (context.put(grant(1, STATIC, request)) for request in ("uplink", "storage"))
     leases(context).acquire(first, STATIC, sandbox_id(7))
@@ -158,7 +158,7 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
     assert costs[0] == costs[1] <= 3
 
 
-def test_a_pool_that_is_used_up_costs_one_reading_of_all_notes_and_one_look_at_the_kernel(tmp_path: pathlib.Path) -> None:
+def test_an_exhausted_pool_costs_one_read_of_all_records_and_one_of_the_kernel(tmp_path: pathlib.Path) -> None:
     context, looks, asked = CountingContext(tmp_path), [0], list[int]()
 
     def survey() -> address_leases.IsAlive:
@@ -198,7 +198,7 @@ def test_what_another_process_took_back_is_free(context: fake_context.FakeContex
     assert old.acquire(second, STATIC, sandbox_id(8)) == ("10.1.2.3/24",)
 
 
-def test_addresses_of_an_unprepared_claim_are_known_to_be_free_and_those_nobody_told_of_are_found(
+def test_addresses_of_unprepared_claims_are_free_even_if_their_end_was_not_reported(
     context: fake_context.FakeContext,
 ) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))

@@ -110,7 +110,7 @@ def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, ob
     assert survey(nic(), take_over=("eth0",)).nics, "an interface that the host does not use needs no reserve"
 
 
-def test_an_addressed_interface_that_is_offered_without_a_reserve_comes_with_a_caution() -> None:
+def test_an_addressed_interface_offered_without_a_reserve_comes_with_a_warning() -> None:
     (offered,) = survey(nic(addressed=True), offer_addressed=True).nics
     assert offered.caution == eligibility.Caution(
         reason="has an address of the host and no reserve: while it has shares, the host's own traffic by it is held to 1M bit/s",

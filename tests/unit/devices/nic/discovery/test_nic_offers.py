@@ -112,7 +112,7 @@ def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
         (10 * GIGA, "veth", "25G", 25 * GIGA),
     ],
 )
-def test_the_admin_s_figure_caps_what_is_reported_and_stands_in_for_what_is_not_believed(
+def test_the_admins_speed_caps_the_reported_one_and_replaces_an_implausible_one(
     reported: int | None, kind: str, given: str, speed: int
 ) -> None:
     (found,) = survey(nic(speed=reported, kind=kind), interfaces=(nic_settings.InterfaceRule(match="eth*", speed=BITS(given)),)).nics

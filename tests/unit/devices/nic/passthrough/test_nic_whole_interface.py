@@ -164,7 +164,7 @@ def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone
     assert whole.locate(asked, placement, child) is pod_interfaces.Location.HOST
 
 
-def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_anything_changes(node: Node) -> None:
+def test_an_interface_with_more_routes_than_fit_the_journal_is_refused_unchanged(node: Node) -> None:
     here = node.machine.host_state("eth1")
     assert here is not None
     hop = host_routes.Hop(interface="eth1", gateway="10.7.0.2")

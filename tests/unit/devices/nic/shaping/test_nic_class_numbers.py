@@ -40,7 +40,7 @@ class Node:
         return next((item for item in self.installed if item.minor == minor), None)
 
 
-def test_shares_planned_one_after_the_other_get_numbers_of_their_own_before_the_journal_knows_any() -> None:
+def test_shares_planned_in_sequence_get_distinct_numbers_before_any_is_journaled() -> None:
     node = Node()
     assert [node.choose(name) for name in ("a", "b", "c")] == list(htb.SHARES[:3])
 
@@ -80,7 +80,7 @@ def test_a_number_that_another_process_gave_meanwhile_is_passed_over() -> None:
     assert node.choose("b") == third
 
 
-def test_a_promise_of_another_process_whose_share_was_lost_is_passed_over_once_it_was_read() -> None:
+def test_a_number_reserved_by_another_process_for_a_lost_share_is_skipped_once_read() -> None:
     node, (first, second) = Node(), htb.SHARES[:2]
     node.numbers.learn([], [{"id": "promised elsewhere", "minor": first}])
     assert node.choose("a") == second

@@ -77,7 +77,7 @@ def test_the_host_has_its_reserve_and_at_least_a_little() -> None:
 
 
 @pytest.mark.parametrize("members", [1, 2, 5])
-def test_members_have_next_to_nothing_of_their_own_and_borrow_equally_up_to_the_share(members: int) -> None:
+def test_members_have_a_minimal_rate_and_borrow_equally_up_to_the_share(members: int) -> None:
     specs = htb.classes_for(UPLINK, [share(bandwidth=GIGA)], [member(0x8000 + number) for number in range(members)])
     mine = [spec for spec in specs.values() if spec.parent == 0x100]
     assert len(mine) == members
@@ -123,7 +123,7 @@ def test_a_known_address_without_a_known_owner_leads_to_no_share() -> None:
     assert {found[7, htb.ANY], found[7, members[0].mac]} == {0x8000}
 
 
-def test_of_two_shares_of_one_namespace_each_address_is_its_own_and_all_others_the_first_s() -> None:
+def test_two_shares_of_one_namespace_split_by_address_and_the_first_gets_the_rest() -> None:
     members = [member(0x8001, cookie=7), member(0x8000, of=0x101, cookie=7)]
     found = htb.owners(port.Classifier.NETNS, host=1, mac=NIC, members=members)
     assert [found[7, item.mac] for item in members] == [0x8001, 0x8000]
