@@ -220,6 +220,10 @@ class Node:
         if error:
             raise RefusedError(error)
 
+    def signal_stop(self) -> None:
+        """Set ``context.stopping``, as the framework does before ``stop``: a ``watch`` that waits returns."""
+        self._station.context.stopping.set()
+
     def container(self, cdi_ids: Sequence[str]) -> ContainerView:
         """What a container with these CDI devices gets."""
         edits = [found for file in sorted((self.folder / "cdi").glob("*.json")) for found in _edits(file, cdi_ids)]

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
+import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,6 +20,8 @@ from drakit.core.slices import paging, resource_slice
 from drakit.testing import crashing, differences, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
+
+WATCH_SECONDS = 1.0
 
 
 class _TidyNode(nodes.Node):
@@ -291,6 +294,28 @@ def _tells_when_a_device_is_gone(bench: Bench) -> None:
         node.unprepare(ref)
 
 
+def _watch_returns(bench: Bench) -> None:
+    with bench.node() as node:
+        if not drivers.watches(node.driver):
+            raise reports.NotApplicableError("the driver has no watch()")
+        failures: list[Exception] = []
+
+        def watch() -> None:
+            try:
+                node.driver.watch(node.context)
+            except Exception as error:  # noqa: BLE001 - raised below, in the thread of the check
+                failures.append(error)
+
+        watching = threading.Thread(target=watch, name="watch", daemon=True)
+        watching.start()
+        watching.join(WATCH_SECONDS)  # One that waits for events goes on until the driver stops.
+        node.signal_stop()
+        watching.join(WATCH_SECONDS)
+        _require(not watching.is_alive(), f"watch() did not return within {WATCH_SECONDS:g} s after context.stopping was set")
+        if failures:
+            raise failures[0]
+
+
 def _stop_ends_what_start_began(bench: Bench) -> None:
     process = simulated_death.Process()
     with bench.node() as node:
@@ -326,6 +351,7 @@ ALL: Mapping[str, Callable[[Bench], None]] = {
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
     "a device that is not offered is refused": _tells_when_a_device_is_gone,
+    "watch() returns, at the latest when the driver stops": _watch_returns,
     "stop() ends every thread that start() began": _stop_ends_what_start_began,
     "a crash at every line, then a retry or the end, leaves nothing": _survives_a_crash_at_every_line,
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ def check(kind: type[author.FakeDriver] = author.FakeDriver, **options: Any) -> 
 TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
+WATCH = "watch() returns, at the latest when the driver stops"
 LOST = "claims are restored after a lost journal, and can be undone"
 
 
@@ -45,7 +47,7 @@ class Confused(author.FakeDriver):
 
 def test_a_good_driver_passes_every_check() -> None:
     report = check(Recalling, every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
-    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone"}
+    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone", WATCH}
     assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
 
@@ -57,6 +59,7 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
         "two shares in one container give each variable one value": "no device allows multiple allocations",
         "parameters are accepted": "no parameters were given to try",
         "a bound claim that is never prepared is undone": "no device has binding conditions that bind() makes true",
+        WATCH: "the driver has no watch()",
         LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost",
     }
 
@@ -233,3 +236,35 @@ def test_a_failed_check_does_not_make_others_fail() -> None:
         check(Picky, device_names=["pipe"], every=9)
     assert str(raised.value).count("FAIL") == 1
     assert "FAIL  two shares of one device do not touch each other: only one" in str(raised.value)
+
+
+class Waiting(author.FakeDriver):
+    """Waits in its watch for events, until it has to stop."""
+
+    def watch(self, context: drakit.DriverContext) -> None:
+        context.report_health(drakit.HealthReport(device="chip-0", health=drakit.Health.HEALTHY))
+        context.stopping.wait()
+
+
+class Stuck(author.FakeDriver):
+    def watch(self, context: drakit.DriverContext) -> None:
+        while not context.stopping.is_set():
+            time.sleep(0.01)
+        time.sleep(3)
+
+
+class Broken(author.FakeDriver):
+    def watch(self, context: drakit.DriverContext) -> None:
+        raise KeyError("fan")
+
+
+@pytest.mark.parametrize(
+    "kind, said", [(Stuck, "watch() did not return within 1 s after context.stopping was set"), (Broken, "KeyError: 'fan'"), (Waiting, "")]
+)
+def test_a_watch_that_fails_or_does_not_return_is_found(kind: type[author.FakeDriver], said: str) -> None:
+    try:
+        report = check(kind, device_names=["chip-0-left"], every=50)
+    except testing.CheckError as error:
+        report = error.report
+    assert next(item.message for item in report.checks if item.name == WATCH) == said
+    assert report.count(testing.Verdict.FAIL) == bool(said)
