@@ -28,6 +28,7 @@ app = typer.Typer(
     name="python -m drakit.testing",
     help="Judge a driver by what it owes drakit or the kubelet.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
