@@ -3,8 +3,12 @@
 These are the names a driver's author needs; the contract is in ``drakit.core.driver``. Everything else in the package is drakit's own.
 """
 
+import types as _types
 from collections.abc import Callable as _Callable
+from collections.abc import Mapping as _Mapping
 from typing import Any as _Any
+from typing import TypeVar as _TypeVar
+from typing import overload as _overload
 
 from drakit.core.advanced import (
     Binder,
@@ -12,6 +16,7 @@ from drakit.core.advanced import (
     ConfigDefaults,
     ConfigFilter,
     ConfigMerger,
+    Diagnosable,
     IntentRecovery,
     Metric,
     MetricsProvider,
@@ -35,18 +40,42 @@ from drakit.core.errors import (
     QuantityError,
     RetryError,
 )
+from drakit.core.findings import Finding, Verdict
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.names import ClaimUid, ShareId
 from drakit.core.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
 from drakit.core.quantity import Format, Quantity
 from drakit.core.records import Json, Record
 
+_Settings = _TypeVar("_Settings")
 
-def run(make: _Callable[[], Driver[_Any]]) -> None:
-    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal (see ``--help``). Ends the process."""
+
+@_overload
+def run(make: _Callable[[], Driver[_Any]], *, commands: _Mapping[str, _Callable[..., None]] = ...) -> None: ...
+@_overload
+def run(
+    make: _Callable[[_Settings], Driver[_Any]],
+    *,
+    settings: type[_Settings],
+    group: str = "",
+    commands: _Mapping[str, _Callable[..., None]] = ...,
+) -> None: ...
+def run(
+    make: _Callable[..., Driver[_Any]],
+    *,
+    settings: type[_Any] | None = None,
+    group: str = "",
+    commands: _Mapping[str, _Callable[..., None]] = _types.MappingProxyType({}),
+) -> None:
+    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal, doctor. Ends the process.
+
+    ``settings`` is a frozen dataclass of the driver's own settings; ``make`` then receives them. They are the group ``group`` of the settings
+    file, by default the driver name's first label: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands``
+    are more sub-commands, by name: functions for typer, whose first parameter is the settings where there are any.
+    """
     from drakit.cli import driver_program  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
 
-    driver_program.serve(make)
+    driver_program.serve(make, extras=driver_program.Extras(settings=settings, group=group, commands=commands))
 
 
 __all__ = [
@@ -76,12 +105,14 @@ __all__ = [
     "DeviceNode",
     "DeviceNodes",
     "DeviceStatus",
+    "Diagnosable",
     "DrakitError",
     "Driver",
     "DriverContext",
     "Edits",
     "Event",
     "EventType",
+    "Finding",
     "Format",
     "Grant",
     "HardwareError",
@@ -119,6 +150,7 @@ __all__ = [
     "Taint",
     "TaintEffect",
     "ValidRange",
+    "Verdict",
     "Version",
     "run",
 ]

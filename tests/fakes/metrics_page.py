@@ -34,6 +34,8 @@ class Shown:
     def device_health(self) -> dict[context.Health, int]:
         return {}
 
+    metrics_prefix = "drakit"
+
     def driver_metrics(self) -> Sequence[advanced.Metric]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gpu_metrics.of_gpu(

@@ -13,14 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, process, terminal
+from drakit.cli import composition, options, process, terminal
 from drakit.cli.commands import journal, prepare, run, show, slices, uninstall
+from drakit.cli.doctor import command as doctor
 from drakit.core import driver as drivers
-from drakit.core import errors
 from drakit.node import local_node
+from drakit.settings import schema
 from drakit.telemetry import logs
 
-Make = Callable[[], drivers.Driver[Any]]
+Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
 FAMILY = "driver"
 
@@ -86,6 +87,13 @@ _COMMANDS: Mapping[str, _Offered] = {
         meaning="Give back the devices of claims, also of claims that were never prepared.",
         example=f"unprepare {_UID} --node $(hostname)",
     ),
+    "doctor": _Offered(
+        command=doctor.doctor,
+        meaning="""Check everything the driver needs on this node and in this cluster, and say how to fix what is missing.
+
+        Changes nothing. The status is 0 when the driver would work (warnings or not), 1 when it would not.""",
+        example="doctor --node $(hostname)",
+    ),
     "uninstall-node": _Offered(
         command=uninstall.uninstall_node,
         meaning="""List what the driver left on this node, and with --yes remove it.
@@ -129,16 +137,32 @@ _JOURNAL: Mapping[str, _Offered] = {
 }
 
 
-def serve(make: Make, arguments: Sequence[str] | None = None) -> None:
-    """Be the command line of the driver that ``make`` makes, with these arguments or the process's own; ends the process."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What an author's program has beside drakit's commands: a class of settings, the group that they are in, and commands by name."""
+
+    settings: type | None = None
+    group: str = ""
+    commands: Mapping[str, Command] = dataclasses.field(default_factory=dict)
+
+
+def serve(make: Make, arguments: Sequence[str] | None = None, extras: Extras | None = None) -> None:
+    """Be the command line of the driver that ``make`` makes, with these arguments or the process's own; ends the process.
+
+    ``make`` receives the settings where ``extras`` has a class for them.
+    """
     _follow_loggers(make)
-    driver = make()
+    extras = extras or Extras()
+    driver = make() if extras.settings is None else make(extras.settings())
     _follow_loggers(type(driver))
     program = pathlib.Path(sys.argv[0]).name
     if program == "__main__.py":
         program = f"python -m {pathlib.Path(sys.argv[0]).parent.name}"
-    with _served(driver, make):
-        command = functools.partial(_app(driver.name, program), args=None if arguments is None else list(arguments), prog_name=program)
+    own = schema.of_driver(extras.group or schema.group_of(driver.name), extras.settings)
+    with _served(driver.name, make, own):
+        command = functools.partial(
+            _app(driver.name, program, extras), args=None if arguments is None else list(arguments), prog_name=program
+        )
         process.guarded(command, program)
 
 
@@ -148,10 +172,24 @@ def _follow_loggers(author: object) -> None:
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
-def _app(name: str, program: str) -> typer.Typer:
+def _app(name: str, program: str, extras: Extras) -> typer.Typer:
     app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", _COMMANDS, program)
     app.add_typer(_group(_JOURNAL_MEANING, _JOURNAL, program), name="journal")
+    for word, command in extras.commands.items():
+        if word in _COMMANDS or word == "journal":
+            raise TypeError(f"commands has {word!r}, which every driver's program has; choose another name")
+        app.command(word)(command if extras.settings is None else _for_any_driver(_with_settings(command)))
     return app
+
+
+def _with_settings(command: Command) -> Command:
+    """An author's command, whose first parameter is the author's settings, with the options that say where settings come from."""
+
+    def call(settings: values.Settings, /, **given: object) -> None:
+        command(schema.own_of(settings), **given)
+
+    functools.update_wrapper(call, command)
+    return options.on_a_node(call)
 
 
 def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> typer.Typer:
@@ -185,19 +223,20 @@ def _for_any_driver(command: Command) -> Command:
 
 
 @contextmanager
-def _served(driver: drivers.Driver[Any], make: Make) -> Iterator[None]:
+def _served(name: str, make: Make, own: schema.Schema) -> Iterator[None]:
     """Meanwhile every command is about this driver and no other."""
 
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
-        if settings.mock.machine is not None:
-            raise errors.SettingsError(f"mock machines are for drakit's own drivers, not for {driver.name}", key="mock.machine")
         identity = composition.identity(settings)
-        folders = local_node.Folders(home=settings.node.plugins_dir / driver.name, cdi=settings.node.cdi_dir)
-        spec = local_node.DriverSpec(driver_name=driver.name, build=lambda _: make(), identity=identity)
+        folders = local_node.Folders(home=settings.node.plugins_dir / name, cdi=settings.node.cdi_dir)
+        spec = local_node.DriverSpec(
+            driver_name=name, build=lambda _: make(schema.own_of(settings)) if own.own else make(), identity=identity
+        )
         return (composition.Family(name=FAMILY, spec=spec, folders=folders),)
 
-    token: contextvars.Token[Any] = composition.AUTHORED.set(families)
+    tokens: tuple[contextvars.Token[Any], ...] = (composition.AUTHORED.set(families), schema.CURRENT.set(own))
     try:
         yield
     finally:
-        composition.AUTHORED.reset(token)
+        composition.AUTHORED.reset(tokens[0])
+        schema.CURRENT.reset(tokens[1])

@@ -19,6 +19,7 @@ import typer
 from drakit import settings as values
 from drakit.core import errors
 from drakit.inputs import documents
+from drakit.settings import schema
 from drakit.telemetry import logs
 
 Mock = Annotated[
@@ -83,7 +84,7 @@ def read(
     given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
     if folder is not None:
         check_own(folder)
-        given |= places(folder)
+        given |= {key: value for key, value in places(folder).items() if key.partition(".")[0] in schema.CURRENT.get().groups}
     for text in assignments or ():
         key, equals, value = text.partition("=")
         if not (key and equals):

@@ -10,17 +10,18 @@ then checks the signatures, and reports a class that lacks a method.
 ``ConfigDefaults``        choose the configuration of a grant without parameters
 ``ClusterDevices``        prepare this node's part of devices of a pool that belongs to no single node
 ``MetricsProvider``       add numbers to the metrics
+``Diagnosable``           add checks to ``doctor``
 ``Removable``             list and remove what the driver made on the node beside prepared claims
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import records
+from drakit.core import findings, records
 
 Config = TypeVar("Config")
 
@@ -101,7 +102,7 @@ class ClusterDevices(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number of a driver's metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` marks a counter.
+    """One number of a driver's metrics: ``<metrics_prefix>_<name>`` with these labels beside ``driver``. ``total`` marks a counter.
 
     With ``buckets`` it is a histogram whose sum is ``value``: pairs of an upper bound and the number of observations up to it; the last bound is
     infinity.
@@ -121,6 +122,14 @@ class MetricsProvider(Protocol):
 
     def metrics(self) -> Sequence[Metric]:
         """Return the driver's numbers; called at every scrape, from any thread. An error leaves them out."""
+
+
+@runtime_checkable
+class Diagnosable(Protocol):
+    """A driver with checks of its own for ``doctor``."""
+
+    def diagnose(self) -> Iterable[findings.Finding]:
+        """Return what a check of the hardware and its software found, with a fix for what fails. Changes nothing; the driver is not started."""
 
 
 @runtime_checkable

@@ -119,7 +119,8 @@ class Driver(abc.ABC, Generic[Config]):
     attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is configured. With ``device_metadata`` programs
     in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that nothing the driver makes outlives the node's
     kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a switch keeps
-    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``.
+    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``. The names
+    of the driver's own metrics begin with ``metrics_prefix``.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Driver(abc.ABC, Generic[Config]):
     device_metadata: ClassVar[bool] = False
     volatile: ClassVar[bool] = False
     watch_interval: ClassVar[float] = 10.0
+    metrics_prefix: ClassVar[str] = "drakit"
     _planned: Callable[[devices.Device], Sequence[records.Record]] | None = None
 
     @abc.abstractmethod

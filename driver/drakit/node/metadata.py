@@ -92,6 +92,9 @@ class MetadataDriver(drivers.Driver[Any]):
         own = tuple(mount for mount in grant.found.mounts if not self._files.shows(mount))
         return self.drakit_author.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
 
+    def watch(self, context: contexts.DriverContext) -> None:
+        self.drakit_author.watch(context)
+
     def start(self, context: contexts.DriverContext) -> None:
         self.drakit_author.start(context)
 

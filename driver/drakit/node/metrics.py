@@ -21,6 +21,7 @@ from prometheus_client import registry as collectors
 from drakit.core import advanced, context, inventory, lifecycle
 from drakit.serving import checks
 
+PREFIX = "drakit"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 
@@ -76,13 +77,13 @@ class Metrics:
                 self._registry.register(self._mirrors[name])
             self._mirrors[name].reads.append(read)
 
-    def readings(self, driver: str, read: Callable[[], Sequence[advanced.Metric]]) -> None:
-        """Ask a driver for readings of its own whenever metrics are asked for."""
+    def readings(self, driver: str, read: Callable[[], Sequence[advanced.Metric]], prefix: str) -> None:
+        """Ask a driver for readings of its own whenever metrics are asked for; their names begin with ``prefix``."""
         with self._guard:
             if self._authors is None:
                 self._authors = _Authors()
                 self._registry.register(self._authors)
-            self._authors.reads.append((driver, read))
+            self._authors.reads.append((driver, prefix, read))
 
     def _counts(self, name: str, documentation: str) -> prometheus_client.Counter:
         return prometheus_client.Counter(name, documentation, ["driver"], registry=self._registry)
@@ -174,16 +175,16 @@ class _Authors(collectors.Collector):
     """What drivers tell of themselves; names and labels are theirs, so families are made anew at each request."""
 
     def __init__(self) -> None:
-        self.reads: list[tuple[str, Callable[[], Sequence[advanced.Metric]]]] = []
+        self.reads: list[tuple[str, str, Callable[[], Sequence[advanced.Metric]]]] = []
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return []
 
     def collect(self) -> Iterable[prometheus_core.Metric]:
         families: dict[str, prometheus_core.Metric] = {}
-        for driver, read in tuple(self.reads):
+        for driver, prefix, read in tuple(self.reads):
             for one in _readings(read):
-                name = f"drakit_{one.name}"
+                name = f"{prefix}_{one.name}"
                 if name not in families:
                     families[name] = prometheus_core.Metric(name, one.documentation, _kind(one))
                 for suffix, labels, value in _samples(one):
@@ -259,9 +260,9 @@ class DriverMetrics:
 
         self._metrics.gauge(f"drakit_{name}", documentation, ("driver", *labels), with_driver)
 
-    def measure(self, read: Callable[[], Sequence[advanced.Metric]]) -> None:
+    def measure(self, read: Callable[[], Sequence[advanced.Metric]], prefix: str = PREFIX) -> None:
         """Ask an author's driver for its own readings whenever metrics are asked for."""
-        self._metrics.readings(self._driver, read)
+        self._metrics.readings(self._driver, read, prefix)
 
 
 class ObservedNode(Protocol):
@@ -284,6 +285,10 @@ class ObservedNode(Protocol):
     def device_health(self) -> dict[context.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
 
+    @property
+    def metrics_prefix(self) -> str:
+        """What the names of the author's own metrics begin with."""
+
     def driver_metrics(self) -> Sequence[advanced.Metric]:
         """The author's own readings."""
 
@@ -294,7 +299,7 @@ class GaugeRegistry(Protocol):
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """A gauge, read when asked for."""
 
-    def measure(self, read: Callable[[], Sequence[advanced.Metric]]) -> None:
+    def measure(self, read: Callable[[], Sequence[advanced.Metric]], prefix: str) -> None:
         """The author's own readings."""
 
 
@@ -305,7 +310,7 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     meter.gauge("device_health", "Devices by the health that the kubelet is told.", ("health",), lambda: _by_health(node))
     meter.gauge("registered", "Whether the kubelet knows the driver.", (), lambda: [({}, float(not node.registration()))])
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
-    meter.measure(node.driver_metrics)
+    meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
 def add_liveness(driver: str, node: ObservedNode, into: checks.Checks) -> None:

@@ -154,6 +154,11 @@ class Node:
         """How many devices are in each state of health, as the kubelet is told."""
         return dict(self.health.counts())
 
+    @property
+    def metrics_prefix(self) -> str:
+        """What the names of the driver's own metrics begin with."""
+        return self.local.made.metrics_prefix
+
     def driver_metrics(self) -> Sequence[advanced.Metric]:
         """Return the driver's own metrics."""
         return advanced.metrics_of(self.local.made)

@@ -1,7 +1,7 @@
 """Settings from four sources: defaults, then a YAML file, then environment, then flags; later ones win.
 
-Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. A key or a ``DRAKIT_`` variable nobody
-knows is an error, because a misspelt setting that is ignored is worse than a driver that does not start.
+Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. An unknown key or ``DRAKIT_`` variable is an
+error, because a misspelt setting that is ignored is worse than a driver that does not start. ``schema.CURRENT`` says which settings the program has.
 """
 
 import difflib
@@ -15,6 +15,7 @@ import pydantic_core
 
 from drakit.core import errors
 from drakit.inputs import documents, files, validation
+from drakit.settings import schema
 from drakit.settings.groups import Api, Election, Gpu, Log, Mock, Nic, NicRule, Node, Publish, Report, Serve, Settings, Tpu, Webhook
 
 __all__ = [
@@ -36,8 +37,7 @@ __all__ = [
     "load",
 ]
 
-ENV_PREFIX = "DRAKIT_"
-ENV_NESTING = "__"
+ENV_PREFIX, ENV_NESTING = schema.ENV_PREFIX, schema.ENV_NESTING
 SIZE_MAX = 1 << 20
 """Bytes of a settings file."""
 
@@ -49,14 +49,20 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
     key, what is wrong with it, and, for an unknown one, what was probably meant.
     """
     environ = os.environ if environ is None else environ
+    program = schema.CURRENT.get()
     _check_environment(environ)
     merged = _read(file)
     _overlay(merged, _from_environment(environ))
     for key, value in flags.items():
         if value is not None:
             _overlay(merged, _nested(key.split("."), value))
+    for group in merged:
+        if group not in program.groups:
+            raise errors.SettingsError(
+                f"is not a setting{_suggest(str(group), {key for key, _, _ in program.known_keys()})}", key=str(group)
+            )
     try:
-        return Settings.model_validate(merged)
+        return program.model.model_validate(merged)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
@@ -64,11 +70,8 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
 
 
 def known_keys() -> Iterator[tuple[str, str, object]]:
-    """Every key with its documentation and default, for the reference and for --help."""
-    for group, field in Settings.model_fields.items():
-        model = field.annotation
-        if isinstance(model, type) and issubclass(model, pydantic.BaseModel):
-            yield from ((f"{group}.{name}", inner.description or "", inner.default) for name, inner in model.model_fields.items())
+    """Every key of this program with its documentation and default."""
+    return schema.CURRENT.get().known_keys()
 
 
 def _read(file: pathlib.Path | None) -> dict[str, Any]:
@@ -90,22 +93,20 @@ def _yaml(text: str, key: str) -> Any:
         raise errors.SettingsError(f"is not YAML: {error}", key=key) from error
 
 
-def _variable(key: str) -> str:
-    return ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
-
-
 def _check_environment(environ: Mapping[str, str]) -> None:
-    known = {_variable(key) for key, _, _ in known_keys()}
-    for name in sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known):
+    program = schema.CURRENT.get()
+    known = {program.variable(key) for key, _, _ in program.known_keys()}
+    for name in sorted(name for name in environ if program.is_variable(name) and name not in known):
         raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, _, default in known_keys():
-        text = environ.get(_variable(key))
+    program, found = schema.CURRENT.get(), dict[str, Any]()
+    for key, _, default in program.known_keys():
+        name = program.variable(key)
+        text = environ.get(name)
         if text is not None:
-            _overlay(found, _nested(key.split("."), _yaml(text, _variable(key)) if isinstance(default, tuple) else text))
+            _overlay(found, _nested(key.split("."), _yaml(text, name) if isinstance(default, tuple) else text))
     return found
 
 
@@ -122,7 +123,7 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
-    if error["type"] in ("extra_forbidden", "invalid_key"):
+    if error["type"] in ("extra_forbidden", "invalid_key", "unexpected_keyword_argument"):
         return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
     return validation.reason(error)
 

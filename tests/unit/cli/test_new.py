@@ -90,7 +90,7 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
     assert "python -m two_words_driver [OPTIONS] COMMAND" in shown
     refused = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "--set", "mock.machine=dgx-h100", **variables)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("python -m two_words_driver: mock.machine: mock machines are for drakit's own drivers")
+    assert refused.stderr.startswith("python -m two_words_driver: mock: is not a setting; known are api.kubeconfig")
 
 
 @pytest.mark.parametrize("name", ["", "fpga", "FPGA.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])

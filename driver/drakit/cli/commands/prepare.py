@@ -157,7 +157,7 @@ def look(family: composition.Family) -> View:
         opened.offered.refresh()
         entries = tuple(opened.journal.entries())
         return View(
-            offered=opened.offered.inventory,
+            offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
             trouble=_told(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,

@@ -8,7 +8,8 @@ from drakit.core import advanced, inventory, lifecycle, quantity
 from drakit.core import device as devices
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
-"""What the table shows of a device's capacity."""
+"""The capacities that the table shows of devices that have them; where no device has one of these, it shows the first of all."""
+_CAPACITIES_MAX = 3
 
 TRAFFIC_COLUMNS = ("SHARE", "NIC", "DIRECTION", "RATE", "BYTES", "PACKETS", "DROPS", "BACKLOG")
 _FIGURES: Mapping[str, str] = {
@@ -68,12 +69,22 @@ def _print(family: composition.Family, seen: prepare.View) -> None:
     for bar in bars(offered, entries):
         out.print(bar.device, markup=False)
         out.print(drawing.indent(drawing.draw_bar(bar)), markup=False, soft_wrap=True)
+    shown, used = offered.flat().devices, consumed(entries)
+    capacities = _capacities(shown)
     rows = [
-        (item.name, _kind(item), *_amounts(item), "yes" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
-        for item in offered.flat().devices
+        (
+            item.name,
+            _kind(item),
+            *(_amount(item, name, used) for name in capacities),
+            "yes" if item.allow_multiple_allocations else "",
+            ", ".join(f"{taint.key}:{taint.effect.value}" for taint in item.taints),
+            taken.get(item.name, ""),
+        )
+        for item in shown
     ]
     if rows:
-        output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
+        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "CLAIM"]
+        output.put(out, output.table("", columns, rows))
     else:
         out.print("No device was found.")
     if kept := not_offered.rows(seen.told):
@@ -126,13 +137,13 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
 
 def _document(family: composition.Family, seen: prepare.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
-    taken, held = taken_by(entries), holders(entries)
+    taken, held, used = taken_by(entries), holders(entries), consumed(entries)
     best = drawing.at_best(offered, held)
     fitting = drawing.fragmentation(offered, held)
     return {
         "driver": family.spec.driver_name,
         "pool": family.spec.identity.pool,
-        "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
+        "devices": [_device(item, taken.get(item.name), used) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.told),
         "gpusNotOffered": not_offered.gpu_documents(seen.told),
@@ -141,12 +152,14 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     }
 
 
-def _device(item: devices.Device, claim: str | None) -> dict[str, object]:
+def _device(item: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity]) -> dict[str, object]:
     return {
         "name": item.name,
         "attributes": {name: value if isinstance(value, str | int) else str(value) for name, value in item.attributes.items()},
         "capacity": {name: str(capacity.value) for name, capacity in item.capacity.items()},
+        "consumed": {name: str(used[item.name, name]) for name in item.capacity if (item.name, name) in used},
         "shared": item.allow_multiple_allocations,
+        "taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect.value} for taint in item.taints],
         "claim": claim,
     }
 
@@ -176,8 +189,26 @@ def _kind(item: devices.Device) -> str:
     return ""
 
 
-def _amounts(item: devices.Device) -> tuple[str, ...]:
-    return tuple(str(item.capacity[name].value) if name in item.capacity else "" for name in _CAPACITIES)
+def consumed(entries: Sequence[lifecycle.Entry]) -> Mapping[tuple[str, str], quantity.Quantity]:
+    """What claims consume of shared devices, by device and capacity."""
+    totals: dict[tuple[str, str], quantity.Quantity] = {}
+    for grant in (grant for entry in entries for grant in entry.grants if grant.share_id is not None):
+        for name, amount in grant.consumed_capacity.items():
+            key = (grant.device.name, name)
+            totals[key] = totals[key] + amount if key in totals else amount
+    return totals
+
+
+def _capacities(shown: Sequence[devices.Device]) -> tuple[str, ...]:
+    names = dict.fromkeys(name for item in shown for name in item.capacity)
+    return tuple(name for name in _CAPACITIES if name in names) or tuple(names)[:_CAPACITIES_MAX]
+
+
+def _amount(item: devices.Device, name: str, used: Mapping[tuple[str, str], quantity.Quantity]) -> str:
+    if name not in item.capacity:
+        return ""
+    total, taken = item.capacity[name].value, used.get((item.name, name))
+    return f"{taken} of {total}" if taken is not None else str(total)
 
 
 def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | int]]:

@@ -50,7 +50,10 @@ def doctor(
         config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
     )
     settings = composition.narrowed(settings, families or ())
-    found = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name != "api" or not without_api)))
+    left_out = {"api"} if without_api else set[str]()
+    if composition.AUTHORED.get() is not None:
+        left_out |= {"nvml", "nics"}
+    found = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name not in left_out)))
     if style is options.Format.TABLE:
         _print(found)
     else:

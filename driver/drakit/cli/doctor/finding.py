@@ -1,31 +1,11 @@
-"""What the doctor found: one line for each thing that was looked at."""
+"""The findings of the doctor's checks, by verdict."""
 
-import dataclasses
-import enum
 from collections.abc import Callable, Iterable
 
 from drakit import settings as values
+from drakit.core.findings import Finding, Verdict
 
-
-class Verdict(enum.StrEnum):
-    """How it is. ``UNKNOWN``: it could not be looked at from here."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The result of one check, with a fix unless the check passed."""
-
-    topic: str
-    subject: str
-    verdict: Verdict
-    message: str
-    fix: str = ""
-
+__all__ = ["Examination", "Finding", "Verdict", "failed", "ok", "unknown", "warning"]
 
 Examination = Callable[[values.Settings], Iterable[Finding]]
 

@@ -7,7 +7,8 @@ from drakit.cli import composition, not_offered, output
 from drakit.cli.commands import prepare
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
-from drakit.core import errors, lifecycle
+from drakit.core import advanced, errors, lifecycle
+from drakit.devices import registry
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -26,6 +27,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def _family(family: composition.Family) -> Iterator[Finding]:
     name = family.spec.driver_name
+    yield from _own(family)
     try:
         seen = prepare.look(family)
     except errors.DrakitError as error:
@@ -58,6 +60,13 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         )
     else:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
+
+
+def _own(family: composition.Family) -> Iterator[Finding]:
+    """The checks of the driver itself."""
+    driver = family.spec.build(registry.no_intents)
+    if isinstance(driver, advanced.Diagnosable):
+        yield from driver.diagnose()
 
 
 def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:

@@ -96,15 +96,8 @@ class TimeSlice(enum.Enum):
 # another GPU answers gets a NoSchedule taint, and its pods keep running.
 SESSION_ERRORS = frozenset(
     {
-        Code.UNINITIALIZED,
-        Code.NO_PERMISSION,
-        Code.DRIVER_NOT_LOADED,
-        Code.LIBRARY_NOT_FOUND,
-        Code.FUNCTION_NOT_FOUND,
-        Code.OPERATING_SYSTEM,
-        Code.LIB_RM_VERSION_MISMATCH,
-        Code.MEMORY,
-        Code.ARGUMENT_VERSION_MISMATCH,
+        *(Code.UNINITIALIZED, Code.NO_PERMISSION, Code.DRIVER_NOT_LOADED, Code.LIBRARY_NOT_FOUND),
+        *(Code.FUNCTION_NOT_FOUND, Code.OPERATING_SYSTEM, Code.LIB_RM_VERSION_MISMATCH, Code.MEMORY, Code.ARGUMENT_VERSION_MISMATCH),
     }
 )
 
@@ -289,10 +282,7 @@ class ComputeInstance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceMajors:
-    """Major numbers of the character devices; those but the first are assigned when the modules are loaded (/proc/devices).
-
-    ``caps`` is None where the kernel driver knows no MIG.
-    """
+    """Major numbers of the character devices (/proc/devices). ``caps`` is None where the kernel driver has no MIG."""
 
     nvidia: int
     uvm: int
