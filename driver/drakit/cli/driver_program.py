@@ -151,19 +151,19 @@ def serve(make: Make, arguments: Sequence[str] | None = None, extras: Extras | N
 
     ``make`` receives the settings where ``extras`` has a class for them.
     """
-    _follow_loggers(make)
-    extras = extras or Extras()
-    driver = make() if extras.settings is None else make(extras.settings())
-    _follow_loggers(type(driver))
     program = pathlib.Path(sys.argv[0]).name
     if program == "__main__.py":
         program = f"python -m {pathlib.Path(sys.argv[0]).parent.name}"
+    process.guarded(lambda: _serve(make, program, arguments, extras or Extras()), program)
+
+
+def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Extras) -> None:
+    _follow_loggers(make)
+    driver = drivers.made_by(make, *(() if extras.settings is None else (extras.settings(),)))
+    _follow_loggers(type(driver))
     own = schema.of_driver(extras.group or schema.group_of(driver.name), extras.settings)
     with _served(driver.name, make, own):
-        command = functools.partial(
-            _app(driver.name, program, extras), args=None if arguments is None else list(arguments), prog_name=program
-        )
-        process.guarded(command, program)
+        _app(driver.name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
 
 
 def _follow_loggers(author: object) -> None:

@@ -41,7 +41,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import decoding, inventory, names, quantity, records
+from drakit.core import decoding, errors, inventory, names, quantity, records
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
 
@@ -176,6 +176,22 @@ class Driver(abc.ABC, Generic[Config]):
 def watches(author: Driver[Any]) -> bool:
     """Return whether a driver has a ``watch`` of its own."""
     return type(author).watch is not Driver.watch
+
+
+def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
+    """Return the driver that ``make`` makes of its settings; raises DrakitError that names the fix where it is no driver or has no valid name."""
+    author = make(*settings)
+    if not isinstance(author, Driver):
+        given = f"the class {author.__name__}" if isinstance(author, type) else type(author).__name__
+        raise errors.DrakitError(
+            f"{getattr(make, '__name__', 'make')}() returns {given}; return an object whose class extends drakit.Driver"
+        )
+    field, name = f"{type(author).__name__}.name", getattr(author, "name", None)
+    if not isinstance(name, str):
+        described = "is missing" if name is None else f"is {type(name).__name__}"
+        raise errors.DrakitError(f'{field} {described}; write name = "fpga.example.com", a DNS subdomain of yours, in the class')
+    names.check_driver(name, field)
+    return author
 
 
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:

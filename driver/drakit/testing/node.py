@@ -275,7 +275,7 @@ class Node:
         stop: Callable[[], object] = bool  # Until there is a driver, nothing has to be stopped.
         with contextlib.ExitStack() as closing:
             try:
-                made = self._make()
+                made = drivers.made_by(self._make)
                 stop = made.stop
                 opened = closing.enter_context(self._local(made))
                 stop = functools.partial(_stop, opened)

@@ -5,10 +5,13 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from drakit import testing
 from drakit.cli import driver_program as authors
+from drakit.core import errors
 from fakes import author
 from fakes import desk as desks
 
@@ -92,3 +95,36 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
     verified = on_node("journal", "verify")
     assert (verified.status, verified.err) == (1, "boards: something is wrong; see above\n")
     assert f"{file} is missing or altered" in verified.out
+
+
+class Nameless(author.FakeDriver):
+    name = None  # type: ignore[assignment]  # what an author's mistake is
+
+
+class Misnamed(author.FakeDriver):
+    name = "Boards of mine"
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (
+            lambda: Nameless(author.Hardware()),
+            'Nameless.name is missing; write name = "fpga.example.com", a DNS subdomain of yours, in the class',
+        ),
+        (
+            lambda: Misnamed(author.Hardware()),
+            "Misnamed.name: 'Boards of mine' is not a driver name (a DNS subdomain of at most 63 characters)",
+        ),
+        (lambda: None, "<lambda>() returns NoneType; return an object whose class extends drakit.Driver"),
+        (lambda: Misnamed, "<lambda>() returns the class Misnamed; return an object whose class extends drakit.Driver"),
+    ],
+)
+def test_what_is_no_driver_is_named_in_one_line(capsys: pytest.CaptureFixture[str], make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        authors.serve(make, ["slices"])
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f": {said}")
+    with pytest.raises(errors.DrakitError, match=re.escape(said)):
+        testing.check_driver(make)
