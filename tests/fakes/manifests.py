@@ -20,7 +20,7 @@ OVERLAYS = {
 }
 """Every overlay with its DaemonSets."""
 
-EXAMPLES = ("cpu", "fpga", "hello")
+EXAMPLES = ("cpu", "everything", "fpga", "hello")
 """Every example with a driver; hello is what `drakit new` writes."""
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")

@@ -137,7 +137,12 @@ def used_by_a_node(api: Recorded, server: apiserver.ApiServer) -> Used:
     return api.used | {("resource.k8s.io", "resourceclaims/driver", "associated-node:patch")}
 
 
-MANIFESTS = ["daemonset/base/rbac.yaml", "examples/hello/deploy/rbac.yaml", "examples/cpu/deploy/rbac.yaml"]
+MANIFESTS = [
+    "daemonset/base/rbac.yaml",
+    "examples/hello/deploy/rbac.yaml",
+    "examples/cpu/deploy/rbac.yaml",
+    "examples/everything/deploy/rbac.yaml",
+]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)

@@ -1,0 +1,1 @@
+"""everything.example.com, a Kubernetes DRA driver."""
