@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from drakit.cli.commands import new
-from fakes import manifests, wheels
+from fakes import forked_cli, manifests, wheels
 
 EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/pyproject.toml"))
 
@@ -61,8 +61,9 @@ def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathl
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_its_manifests_are_what_the_api_server_takes(folder: pathlib.Path, clean: wheels.CleanEnvironment) -> None:
-    clean.run(folder, "-m", "drakit", "lint", "-f", "deploy/deviceclass.yaml", "-f", "deploy/sample.yaml")
+def test_its_manifests_are_what_the_api_server_takes(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    linted = commands.run("lint", "-f", "deploy/deviceclass.yaml", "-f", "deploy/sample.yaml", folder=folder)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
 def test_only_binding_conditions_need_to_watch_claims() -> None:
