@@ -261,7 +261,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
             locks_of_claims=locks.FileLocks(life.folder / "data", "claims", disposable=True),
         )
         drivers.open_driver(author, served.planner.planned)
-        recovery.recover(served, journaled, files, sweep_orphans=True)
+        recovery.recover(served, journaled, files)
         home = driver_context.NodeDriverContext(
             author,
             data_dir=life.folder / "data",

@@ -19,6 +19,23 @@ class MemoryJournal:
         self._lock = threading.Lock()
         self._notes: dict[tuple[names.ClaimUid, GrantKey], dict[str, records.Record]] = {}
         self._taints: dict[str, dict[tuple[str, str], devices.Taint]] = {}
+        self._lost: frozenset[names.ClaimUid] | None = None
+
+    def lose(self, *named: names.ClaimUid) -> None:
+        """Drop all entries, as when the file is unreadable but names these claims."""
+        self._entries.clear()
+        self._notes.clear()
+        self._lost = frozenset(named)
+
+    def lost_claims(self) -> Collection[names.ClaimUid] | None:
+        return self._lost
+
+    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
+        if self._lost is not None:
+            self._lost = self._lost.difference(uids)
+
+    def rebuilt(self) -> None:
+        self._lost = None
 
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         return self._entries.get(uid)

@@ -6,11 +6,12 @@
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from drakit.core import claim as claims
+from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, ports, quantity
-from drakit.node import engine, inventory_cache, recovery, timing
+from drakit.node import engine, inventory_cache, recovery, restore, timing
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -72,6 +73,16 @@ class SteppingJournal(journal.MemoryJournal):
         super().refresh(uid, grants)
         self._step("after refresh")
 
+    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
+        self._step("before given_back")
+        super().given_back(uids)
+        self._step("after given_back")
+
+    def rebuilt(self) -> None:
+        self._step("before rebuilt")
+        super().rebuilt()
+        self._step("after rebuilt")
+
     def begin_unprepare(self, uid: names.ClaimUid) -> None:
         self._step("before begin_unprepare")
         super().begin_unprepare(uid)
@@ -115,7 +126,7 @@ class World:
         self.caller = Waiting()
         self.clock: ports.Clock = timing.SystemClock()
         self.driver_type: type[author.FakeDriver] = author.FakeDriver
-        self.device_locks, self.claim_locks = ThreadLocks(), ThreadLocks()
+        self.device_locks, self.claim_locks, self.restore_locks = ThreadLocks(), ThreadLocks(), ThreadLocks()
         self.driver = author.FakeDriver(self.hardware)
 
     def _tell(self, what: str) -> None:
@@ -126,7 +137,7 @@ class World:
         self.driver = self.driver_type(self.hardware)
         self.offered = offered = inventory_cache.InventoryCache(self.driver)
         offered.refresh()
-        started = engine.Engine(
+        self.engine = started = engine.Engine(
             self.driver,
             identity=engine.NodeIdentity(pool=POOL, boot_id=self.boot_id),
             offered=offered,
@@ -137,9 +148,31 @@ class World:
             locks_of_claims=self.claim_locks,
             clock=self.clock,
         )
+        drivers.open_driver(self.driver, started.planner.planned)
         if recover:
-            recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)
+            self.recover()
         return started
+
+    def recover(self) -> recovery.Report:
+        """Recovery by the present process."""
+        return recovery.recover(self.engine, self.journal, self.cdi)
+
+    def restorer(self) -> restore.Restorer:
+        """The restorer of the present process."""
+        return restore.Restorer(
+            restore.Parts(
+                author=self.driver,
+                pool=POOL,
+                boot_id=self.boot_id,
+                offered=self.offered,
+                journal=self.journal,
+                cdi=self.cdi,
+                planner=self.engine.planner,
+                device_locks=self.device_locks,
+                own_lock=lambda: self.restore_locks,
+                clock=self.clock,
+            )
+        )
 
     def claim(
         self,

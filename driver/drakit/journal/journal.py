@@ -153,8 +153,17 @@ class Journal:
         """
         self._writer.relax()
 
+    def lost_claims(self) -> Collection[names.ClaimUid] | None:
+        """Return the claims that an unreadable file named and that nobody restored or released since; None where no journal is lost.
+
+        Reads the file: another process may have restored the claims since this one opened the journal. Raises JournalError.
+        """
+        with self._reading() as database:
+            self.quarantine = opening.note(database)
+        return None if self.quarantine is None else self.quarantine.lost
+
     def rebuilt(self) -> None:
-        """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""
+        """Say that the claims of a lost journal are restored: the quarantine is not reported again. Raises JournalError."""
         self._commit(opening.clear_note)
         self.quarantine = None
 

@@ -5,7 +5,6 @@ and the reports last, so that what the author says in ``stop`` is still told.
 """
 
 import dataclasses
-import functools
 import pathlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +15,6 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint
 from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans, watching
-from drakit.node.restore import rebuild
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -98,8 +96,6 @@ class BackgroundServices:
         if drivers.watches(self._local.made):
             loop = watching.WatchLoop(self._local.made, self._local.context, self._clock)
             self._working.append(self._spawn("watch", loop.run, self._stop))
-        if self._api is not None and self._local.engine.memory_lost:
-            self._working.append(self._spawn("rebuild", self._rebuilding(self._api.claim_list).run, self._stop))
 
     def stop(self, *, idle: bool = True) -> None:
         """End all of it. Without ``idle`` a verb is still running and the author, who may not be stopped then, is left to the end of the process.
@@ -183,20 +179,6 @@ class BackgroundServices:
             tracked=self._tracked,
             is_registered=self._kubelet.is_registered,
             clock=self._clock,
-        )
-
-    def _rebuilding(self, listing: ports.ClaimList) -> rebuild.Rebuilding:
-        local, quarantine = self._local, self._local.journal.quarantine
-        lost = rebuild.Lost(
-            driver=local.author.name,
-            pool=local.identity.pool,
-            named=() if quarantine is None else quarantine.lost,
-            tracked=self._tracked,
-            cluster_device=functools.partial(advanced.cluster_device, local.made),
-            is_nobodys=orphans.GracePeriod(self._tracked, self._clock).is_long,
-        )
-        return rebuild.Rebuilding(
-            lambda: rebuild.rebuild(local.engine, lost, local.journal, local.cdi, listing), local.memory_rebuilt, self._clock
         )
 
     def _tracked(self) -> Collection[names.ClaimUid] | None:

@@ -12,8 +12,7 @@ Invariants:
    was begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose
    driver raises RetryError; the journal holds what the finished devices returned for the next call. Any other error undoes the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
-6. While the journal is lost (``memory_lost``) a claim that it does not hold is restored from the API server and its CDI files before anything
-   else (``restore``). Nobody else gets what those files name, and a partially restored claim is not undone.
+6. The journal is complete: a lost one is restored before the driver serves (``restore``).
 7. A claim with binding conditions is begun when it is bound, and continued when it is prepared: its half state is undone only once the claim is
    not allocated as it was (``abandon``). Every prepare binds again what ``bind`` made ready, and a RetryError of one leaves the claim begun.
 """
@@ -27,7 +26,6 @@ from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import device_preparer, device_status, inventory_cache, occupancy, resolution, timing
-from drakit.node.restore import evidence, recall
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -50,7 +48,6 @@ class Recovered(enum.Enum):
     EARLIER_BOOT = "earlier boot"
     BOUND = "bound"
     HALF = "half"
-    IN_USE = "in use"
     ORPHAN = "orphan"
 
 
@@ -86,14 +83,9 @@ class Engine:
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter = device_status.NullReporter()
-        self.memory_lost = False
-        self._given_back: set[names.ClaimUid] = set()
-        self.forgotten = recall.Forgotten(author, journal, cdi, offered, identity.pool)
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock)
-        self._occupancy = occupancy.Occupancy(journal, offered, identity.pool, self.forgotten)
-        self.planner = resolution.Planner(
-            author, journal, identity.pool, lambda device: self.forgotten.planned(device) if self.memory_lost else ()
-        )
+        self._occupancy = occupancy.Occupancy(journal, offered, identity.pool)
+        self.planner = resolution.Planner(author, journal, identity.pool)
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
@@ -124,8 +116,6 @@ class Engine:
                 return Recovered.ORPHAN
             if self._is_bound(entry):
                 return Recovered.BOUND
-            if self._is_forgotten(uid, entry):
-                return Recovered.IN_USE
             if entry.state is not lifecycle.State.PREPARED:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                     self._undo(entry)
@@ -161,8 +151,6 @@ class Engine:
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
-            if self._is_forgotten(ref.uid, entry) and (entry is None or resolution.is_same(entry, claim, self._author)):
-                entry = self._adopt(claim, entry, caller)
             if entry is not None:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
@@ -190,9 +178,9 @@ class Engine:
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._occupancy.check(grants, memory_lost=self.memory_lost)
+        self._occupancy.check(grants)
         planned = self.planner.plan(grants)
-        entry = self._preparing(ref, planned)
+        entry = resolution.begun(ref, planned, self._identity.boot_id)
         self._journal_begin(entry)
         return entry, planned
 
@@ -211,16 +199,9 @@ class Engine:
         return device_preparer.outcome_of(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
-        forgotten = self.forgotten.of(ref, self._claims) if self.memory_lost else ()
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
-            if entry is None and forgotten:
-                entry = self._begin_undoing(ref, forgotten, caller)
-            if self.memory_lost:
-                self._given_back.add(ref.uid)
             if entry is None:
-                if self.memory_lost:
-                    _log.warning("removing the CDI files of an unknown claim", claim=str(ref), claim_uid=ref.uid)
                 self._cdi.remove(ref.uid)
                 return
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
@@ -244,8 +225,6 @@ class Engine:
                     self._undo(entry)
                 entry = None
             grants = self._grants_of(entry, claim)
-            if entry is None and self.memory_lost:
-                self._undo_earlier(ref, grants, self._cdi.of(ref.uid), caller)
             with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
                 if entry is None:
                     entry, grants = self._begin(ref, grants, caller)
@@ -293,84 +272,7 @@ class Engine:
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
         """The claim's grants as it is now, with the intents that were chosen when it was begun."""
         grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
-        begun = {} if entry is None else {kept.key: kept.intent for kept in entry.grants}
-        return [dataclasses.replace(one, intent=begun.get(resolution.to_entry(one).key, one.intent)) for one in grants]
-
-    def adopt(self, claim: claims.Claim, caller: ports.Caller, *, without_files: bool = False) -> bool:
-        """Remember a claim in use whose memory was lost, by preparing it once more; whether it was forgotten. Raises what ``prepare`` may.
-
-        One without CDI files is nobody's, because it was unprepared meanwhile, unless somebody knows that it is in use.
-        """
-        uid = claim.ref.uid
-        with self._claim_locks.hold([uid], caller.is_waiting):
-            entry = self._journal.entry(uid)
-            if not (self._is_forgotten(uid, entry) or (entry is None and without_files and uid not in self._given_back)):
-                return False
-            if entry is None or resolution.is_same(entry, claim, self._author):
-                self._adopt(claim, entry, caller)
-            else:
-                self._prepare_again(entry, claim, caller)
-            self._preparer.drop_answers([uid])
-            return True
-
-    def adopt_gone(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
-        """Remember that the devices of a claim which the API server no longer has are still to be unprepared; whether any are known."""
-        with self._claim_locks.hold([uid], caller.is_waiting):
-            entry = self._journal.entry(uid)
-            if entry is None:
-                grants = self.forgotten.by_files(uid, self._cdi.of(uid))
-                entry = self._begin_undoing(grants[0].claim, grants, caller) if grants else None
-            if entry is not None and entry.state is lifecycle.State.PREPARING:
-                self._journal.begin_unprepare(uid)
-            return entry is not None
-
-    def _adopt(self, claim: claims.Claim, entry: lifecycle.Entry | None, caller: ports.Caller) -> lifecycle.Entry | None:
-        """The entry of a claim that is in use, gone on with where it was begun; the caller holds its lock.
-
-        A failure leaves hardware as it is and the entry begun: whoever comes next, also after a death, goes on with it. None: it was in
-        use as it is not allocated any more, and nothing of that is left.
-        """
-        grants = self._grants_of(entry, claim)
-        files = self._cdi.of(claim.ref.uid) if entry is None else {}
-        if self._undo_earlier(claim.ref, grants, files, caller):
-            return None
-        with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
-            if entry is None:
-                self._occupancy.check(grants)
-                # What has no file of its own may be what another's names: then it is that one's until it is given back.
-                self._occupancy.check(evidence.without_files(grants, files, self._author.name), memory_lost=True)
-                grants = evidence.with_intents(grants, files, self._author, self.planner)
-                entry = self._preparing(claim.ref, grants)
-                self._journal_begin(entry)
-            self._carry_out(entry, grants, caller)
-            return self._journal.entry(claim.ref.uid)
-
-    def _is_forgotten(self, uid: names.ClaimUid, entry: lifecycle.Entry | None) -> bool:
-        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi, self._identity.boot_id)
-
-    def _undo_earlier(self, ref: claims.ClaimRef, grants: Sequence[Grant], files: recall.Files, caller: ports.Caller) -> bool:
-        """Undo what CDI files say that a claim had before it was allocated as it is now; whether there was anything."""
-        earlier = evidence.earlier(grants, files, self.forgotten, self._occupancy.check)
-        if not earlier or (entry := self._begin_undoing(ref, earlier, caller)) is None:
-            return False
-        with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
-            self._undo(entry)
-        return True
-
-    def _begin_undoing(self, ref: claims.ClaimRef, forgotten: Sequence[Grant], caller: ports.Caller) -> lifecycle.Entry | None:
-        with self._device_locks.hold(resolution.lock_names(forgotten), caller.is_waiting):
-            _check_waiting(caller)
-            files = self._cdi.of(ref.uid)
-            if not (left := evidence.left_of(forgotten, files, self._author.name, self._occupancy.check)):
-                return None
-            entry = self._preparing(ref, recall.to_undo(left, files, self._author))
-            self._journal_begin(entry)
-            return entry
-
-    def _preparing(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
-        return lifecycle.Entry(
-            claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(resolution.to_entry, grants)), boot_id=self._identity.boot_id
-        )
+        return grants if entry is None else resolution.with_begun_intents(grants, entry)
 
     def _journal_begin(self, entry: lifecycle.Entry) -> None:
         # What is kept belongs to an entry that another process has undone since.

@@ -7,15 +7,15 @@ import contextlib
 import dataclasses
 import pathlib
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from drakit.cdi import directory
+from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import names, ports, records
+from drakit.core import errors, names, ports, records
 from drakit.journal import journal, locks
-from drakit.node import driver_context, engine, inventory_cache, metadata, recovery, timing
-from drakit.node.restore import rebuild
+from drakit.node import driver_context, engine, inventory_cache, metadata, recovery, restore, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -77,7 +77,20 @@ class LocalNode:
             device_locks=device_locks,
             locks_of_claims=claim_locks,
         )
-        self.engine.memory_lost = self.journal.quarantine is not None
+        self.restorer = restore.Restorer(
+            restore.Parts(
+                author=self.author,
+                pool=spec.identity.pool,
+                boot_id=spec.identity.boot_id,
+                offered=self.offered,
+                journal=self.journal,
+                cdi=self.cdi,
+                planner=self.engine.planner,
+                device_locks=device_locks,
+                own_lock=lambda: locks.FileLocks(folders.home, "restore"),
+                clock=timing.SystemClock(),
+            )
+        )
         drivers.open_driver(made, self.engine.planner.planned)
         self.context = driver_context.NodeDriverContext(
             self.author,
@@ -91,33 +104,63 @@ class LocalNode:
 
     @classmethod
     def open(cls, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:
-        """Open the journal and the CDI directory and recover from whatever happened before; raises JournalError, CdiError, SettingsError."""
+        """Open the journal and the CDI directory and, unless the journal is lost, recover. Raises JournalError, CdiError, SettingsError.
+
+        While ``is_lost``, the engine must not be called: ``restorer`` restores the claims, and ``recover`` comes after it.
+        """
         local = cls(spec, folders, claim_source, meter)
         try:
-            local.recover()
+            if local.is_lost:
+                _log.error("journal lost: its claims are to be restored", quarantine=str(local.journal.quarantine))
+            else:
+                local.recover()
         except BaseException:
             local.close()
             raise
         return local
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the journal is lost and its claims are not restored yet."""
+        return self.journal.quarantine is not None
+
     def recover(self) -> None:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
-        lost = self.journal.quarantine
-        if lost is not None:
-            _log.error("journal lost: keeping CDI files", quarantine=str(lost))
-        self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
+        self.report = recovery.recover(self.engine, self.journal, self.cdi)
 
-    def missing(self) -> Sequence[names.ClaimUid]:
-        """What a rebuild would look for: claims that have CDI files, or that a lost journal named, and that are not known, or known by half."""
-        lost = self.journal.quarantine
-        return sorted(self.cdi.claims().union(() if lost is None else lost.lost) - rebuild.known(self.journal))
+    def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
+        """Restore the claims of a lost journal now, without devices that are gone, and recover; return those that failed, with the reason.
 
-    def memory_rebuilt(self) -> None:
-        """What a quarantine lost is known again: it is not reported any more, and what nobody knows is nobody's again."""
-        self.journal.rebuilt()
-        self.engine.memory_lost = False
-        self.cdi.forget_readings()
-        _log.info("all that the lost journal knew is known again")
+        Raises ApiError when the list fails, JournalError.
+        """
+        with self.restorer.alone():
+            failed = self.restorer.restore(listing, without_devices=True)
+        if not failed:
+            self.recover()
+        return failed
+
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims by hand, as the engine does, also while the journal is lost; an error text for each, empty for success.
+
+        When no claim is missing afterwards, the journal is no longer lost.
+        """
+        if not self.is_lost:
+            return self.engine.unprepare(refs, caller)
+        with self.restorer.alone(caller.is_waiting):
+            answers = {ref.uid: self._release(ref, caller) for ref in refs}
+            self.journal.given_back([uid for uid, error in answers.items() if not error])
+            if self.restorer.missing():
+                return answers
+            self.journal.rebuilt()
+        self.recover()
+        return answers
+
+    def _release(self, ref: claims.ClaimRef, caller: ports.Caller) -> str:
+        try:
+            self.restorer.release(ref.uid)
+        except errors.DrakitError as error:
+            return str(error)
+        return self.engine.unprepare([ref], caller)[ref.uid]
 
     def close(self) -> None:
         """Close the journal; twice is fine."""

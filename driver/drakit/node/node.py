@@ -21,7 +21,7 @@ from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, timing
+from drakit.node import background, local_node, metrics, restore, timing
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 
@@ -34,6 +34,7 @@ RENEW_GRACE = 45.0
 REGISTRATION_GRACE = 30.0
 GUARD_SECONDS = 2.0
 JOIN_SECONDS = 5.0
+RESTORE = "restore"
 
 
 def _tell_nobody() -> None:
@@ -86,7 +87,10 @@ class Node:
         self._service = server.SocketServer(path, dra.register(self.calls, self.health), threads=SERVICE_THREADS)
         plugin = registration.Plugin(name=spec.driver_name, endpoint=path, services=dra.ADVERTISED, instance=dependencies.instance)
         self.registrar = registration.Registrar(plugin, dependencies.registry, dependencies.clock)
-        self._offering = threading.Lock()
+        self._offering, self._starting = threading.Lock(), threading.Lock()
+        self._is_serving = False
+        listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
+        self._restoring = restore.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
         known = background.KubeletPorts(
@@ -99,27 +103,31 @@ class Node:
         )
 
     def start(self) -> None:
-        """Serve and publish; returns once the sockets listen. Raises SettingsError when a socket cannot be made, and what the author's start does."""
+        """Serve and publish; returns once the sockets listen, and at once where a lost journal is to be restored before.
+
+        Raises SettingsError when a socket cannot be made, and what the author's start raises.
+        """
         try:
             self.background.start()
             if self.registrar.has_another():
                 self._look_first()
-            sockets.clear_services(self._service.path.parent)
-            self._service.start()
-            self.registrar.start()
+            if not self.local.is_lost:
+                self._serve()
         except BaseException:
             self.stop()
             raise
         if self._dependencies.meter is not None:
             metrics.add_gauges(self, self._dependencies.meter)
+        if not self._is_serving:
+            self._spawn(RESTORE, self._restore)
         self._spawn("discovery", self._discover)
-        self._spawn("guard", self._guard)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
         self._spawn("slice-watch", lambda: self.publisher.follow(self._stop))
 
     def stop(self) -> None:
         """Stop serving, finish calls in flight, close the journal. Safe to call twice and after a failed start."""
-        self._stop.set()
+        with self._starting:
+            self._stop.set()
         self.publisher.wake()
         self.calls.wait_idle(DRAIN_SECONDS)
         self.registrar.stop()
@@ -128,11 +136,14 @@ class Node:
         self.background.wake()
         for thread in self._threads:
             thread.join(JOIN_SECONDS)
-        self.background.stop(idle=self.calls.wait_idle(JOIN_SECONDS))
+        is_restored = not any(thread.is_alive() and thread.name == RESTORE for thread in self._threads)
+        self.background.stop(idle=self.calls.wait_idle(JOIN_SECONDS) and is_restored)
         self.local.close()
 
     def registration(self) -> str:
-        """Empty when the kubelet knows the driver, else what it said or that it has not come."""
+        """Empty when the kubelet knows the driver, else why it does not."""
+        if not self._is_serving:
+            return self._restoring.status
         told = self.registrar.status
         if told.state is registration.State.REGISTERED:
             return ""
@@ -163,6 +174,24 @@ class Node:
         """Return the driver's own metrics."""
         return advanced.metrics_of(self.local.made)
 
+    def _serve(self) -> None:
+        """Listen for the kubelet, and let it see the driver; nothing after ``stop``."""
+        with self._starting:
+            if self._stop.is_set():
+                return
+            sockets.clear_services(self._service.path.parent)
+            self._service.start()
+            self.registrar.start()
+            self._is_serving = True
+        self._spawn("guard", self._guard)
+
+    def _restore(self) -> None:
+        """Restore the claims of a lost journal, then serve."""
+        if self._restoring.run(self._stop):
+            self.local.recover()
+            self._serve()
+            self.background.wake()
+
     def _discover(self) -> None:
         """Look at the hardware now and at intervals; offer what changed, whoever found out."""
         while not self._stop.is_set():
@@ -189,7 +218,8 @@ class Node:
         try:
             self.local.offered.refresh()
             self.health.discovered([device.name for device in self.local.offered.flat.devices])
-            self.background.discovered()
+            if self._is_serving:
+                self.background.discovered()
         except errors.InventoryError as error:
             _log.error("inventory rejected: previous inventory kept", error=str(error))
         except errors.DrakitError as error:
@@ -238,6 +268,15 @@ class Node:
     def _fail(self) -> None:
         self.failed.set()
         self._dependencies.failed()
+
+
+class NoApiServer:
+    """A ``ports.ClaimList`` of a node that has no API server to ask."""
+
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        """Raise ApiError."""
+        del driver, serves
+        raise errors.ApiError("there is no API server to ask", status=503)
 
 
 class InFlightCalls:

@@ -12,7 +12,6 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, ports
 from drakit.node import inventory_cache
-from drakit.node.restore import recall
 
 Grants = Sequence["drivers.Grant[object]"]
 
@@ -72,24 +71,17 @@ def _whose(item: lifecycle.Holding) -> str:
 
 
 class Occupancy:
-    """Of one driver on one node; ``pool`` is the node's own."""
+    """What is in use of one driver's devices on one node; ``pool`` is the node's own."""
 
-    def __init__(self, journal: ports.Journal, offered: inventory_cache.InventoryCache, pool: str, forgotten: recall.Forgotten) -> None:
+    def __init__(self, journal: ports.Journal, offered: inventory_cache.InventoryCache, pool: str) -> None:
         self._journal = journal
         self._offered = offered
         self._pool = pool
-        self._forgotten = forgotten
 
-    def check(self, grants: Grants, *, memory_lost: bool = False) -> None:
-        """Raise DeviceBusyError unless all is free by the journal, and where ``memory_lost`` by the CDI files of claims that it does not know.
-
-        Of a pool that is not this node's own, only the devices are known.
-        """
+    def check(self, grants: Grants) -> None:
+        """Raise DeviceBusyError unless the devices of all grants are free by the journal. Counters are checked in the node's own pool only."""
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.pool for grant in grants}):
-            is_own = pool == self._pool
-            offered, drawn = (self._offered.flat, self._offered.drawing) if is_own else (inventory.Inventory(), {})
+            offered, drawn = (self._offered.flat, self._offered.drawing) if pool == self._pool else (inventory.Inventory(), {})
             wanted = [grant for grant in grants if grant.pool == pool]
-            near = neighbours(wanted, drawn)
-            beside = self._forgotten.held(near, shares) if memory_lost and is_own else ()
-            check(wanted, [*beside, *self._journal.holdings(pool, near, shares)], offered)
+            check(wanted, self._journal.holdings(pool, neighbours(wanted, drawn), shares), offered)

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Collection
 
 from drakit.core import claim as claims
-from drakit.core import errors, lifecycle, names, ports
-from drakit.node import recovery
-from drakit.node.restore import recall
+from drakit.core import errors, names, ports
+from drakit.node import recovery, resolution
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -93,7 +92,7 @@ class OrphanCollector:
 
     def look(self, stop: threading.Event) -> int:
         """Look at every claim once; how many were unprepared."""
-        refs = [entry.claim for entry in self._journal.entries() if self._is_candidate(entry)]
+        refs = [entry.claim for entry in self._journal.entries()]
         self._silence.only({ref.uid for ref in refs})
         unprepared = 0
         for ref in refs:
@@ -103,16 +102,13 @@ class OrphanCollector:
                 break
         return unprepared
 
-    def _is_candidate(self, entry: lifecycle.Entry) -> bool:
-        """What a lost journal left to be unprepared has no name to ask for: the list of all claims said that it is gone."""
-        return entry.state is lifecycle.State.UNPREPARING or entry.claim.name != recall.UNKNOWN
-
     def _has_vanished(self, ref: claims.ClaimRef) -> bool:
         """Whether the claim has been gone for so long, and the kubelet so silent, that nobody needs it."""
         return self._silence.is_long(ref.uid, lambda: self._is_registered() and self._is_gone(ref))
 
     def _is_gone(self, ref: claims.ClaimRef) -> bool:
-        if ref.name == recall.UNKNOWN:
+        if ref.name == resolution.UNKNOWN:
+            # A restoration knew only its CDI files: the list of all claims did not have it.
             return True
         try:
             self._claims.fetch(ref)

@@ -38,14 +38,13 @@ class Deadline:
         return time.monotonic() < self._end
 
 
-def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory, *, sweep_orphans: bool) -> Report:
-    """Bring journal, hardware and CDI directory into agreement.
+def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory) -> Report:
+    """Bring journal, hardware and CDI directory into agreement; not before a lost journal is restored.
 
-    CDI files are listed before the journal is read, and looked at again under the claim's lock: a file whose claim the journal does not know then is
-    nobody's, because a claim is journaled before its first file is written. ``sweep_orphans`` is False when the journal was lost: then such files
-    may serve running pods and stay.
+    CDI files are listed before the journal is read, and read again under the claim's lock. A file whose claim the journal does not have then is
+    an orphan, because a claim is journaled before its first file is written.
     """
-    with_files = cdi.claims() if sweep_orphans else frozenset()
+    with_files = cdi.claims()
     known = [entry.claim.uid for entry in journal.entries()]
     found: dict[engine.Recovered, list[names.ClaimUid]] = {kind: [] for kind in engine.Recovered}
     failed: list[names.ClaimUid] = []

@@ -2,18 +2,26 @@
 
 Resolving is a pure check that a claim means what it says: others write claims, so every name is looked up and none is trusted. Planning
 runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan know all that is promised of a
-device; while a journal is lost (``forgotten``), the CDI files of unknown claims are asked too.
+device.
 """
 
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from drakit.core import advanced, config, edits, errors, lifecycle, ports, records
+from drakit.core import advanced, config, edits, errors, lifecycle, names, ports, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache
+
+UNKNOWN = "unknown"
+"""The namespace, name and request of what is known by the names of CDI files alone."""
+
+
+def unknown_ref(uid: names.ClaimUid) -> claims.ClaimRef:
+    """Return the reference of a claim of which only the UID is known."""
+    return claims.ClaimRef(uid=uid, namespace=UNKNOWN, name=UNKNOWN)
 
 
 def resolve(
@@ -116,6 +124,17 @@ def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
     )
 
 
+def begun(ref: claims.ClaimRef, grants: Sequence[drivers.Grant[object]], boot_id: str) -> lifecycle.Entry:
+    """Return the entry that the journal gets of a claim before its devices are prepared."""
+    return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(to_entry, grants)), boot_id=boot_id)
+
+
+def with_begun_intents(grants: Sequence[drivers.Grant[object]], entry: lifecycle.Entry) -> Sequence[drivers.Grant[object]]:
+    """Return the grants with the intents that the journal has of them."""
+    begun = {kept.key: kept.intent for kept in entry.grants}
+    return [dataclasses.replace(grant, intent=begun.get(to_entry(grant).key, grant.intent)) for grant in grants]
+
+
 def in_order(
     grants: Sequence[drivers.Grant[object]], begun: Sequence[lifecycle.GrantEntry]
 ) -> dict[tuple[str, str, str, str], drivers.Grant[object]]:
@@ -193,17 +212,15 @@ def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[drivers.Grant[o
 
 
 Grant = drivers.Grant[object]
-Promised = Callable[[devices.Device], Sequence[records.Record]]
 
 
 class Planner:
-    """Plans for one author; ``pool`` is the node's own. ``forgotten`` says what the journal should know and does not. Safe between threads."""
+    """Plans for one author; ``pool`` is the node's own. Safe between threads."""
 
-    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, pool: str, forgotten: Promised = lambda _: ()) -> None:
+    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, pool: str) -> None:
         self._author = author
         self._journal = journal
         self._pool = pool
-        self._forgotten = forgotten
         self._local = _Local()
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
@@ -218,18 +235,10 @@ class Planner:
         return tuple(planned)
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """The intents of a device's grants: those that are begun and not undone, and those planned for this claim a moment ago."""
+        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for the claim at hand."""
+        planned = self._local.planned or ()
         begun = self._journal.intents_of(self._pool, device.name)
-        planned = self._local.planned
-        if planned is None:
-            return begun
-        # Whoever is asked what was forgotten may ask what is promised; then nobody is planning, and it is told what is known.
-        self._local.planned = None
-        try:
-            forgotten = self._forgotten(device)
-        finally:
-            self._local.planned = planned
-        return [*begun, *forgotten, *(grant.intent for grant in planned if grant.device.name == device.name)]
+        return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
 
 
 def _intent(planned: object) -> records.Record:

@@ -21,14 +21,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from drakit.core import advanced, claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import claim as claims
+from drakit.core import claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.node import driver_context, engine, local_node
-from drakit.node.restore import rebuild
 from drakit.testing import crashing, simulated_death
 
 DriverFactory = Callable[[], drivers.Driver[Any]]
@@ -151,20 +150,12 @@ class Node:
         self._shut()
         self._station = self._open()
 
-    def lose_journal(self, *, remember: bool = True) -> None:
-        """The journal's file cannot be read any more: a new process sets it aside, and remembers its claims from claims, CDI files and ``recall``.
-
-        Without ``remember`` it has not come to that yet.
-        """
+    def lose_journal(self) -> None:
+        """Make the journal unreadable: a new process restores its claims from ``claims``, CDI files and ``recall`` before it serves."""
         self._shut()
         (self.folder / "home" / inspection.DATABASE).write_bytes(b"not a journal any more")
         self._station = self._open()
-        if not remember:
-            return
-        lost = rebuild.Lost(driver=self.driver.name, pool=POOL, cluster_device=functools.partial(advanced.cluster_device, self.driver))
-        report = rebuild.rebuild(self._station.engine, lost, self._station.journal, self._station.cdi, self.claims)
-        if not report.failed:
-            self._station.memory_rebuilt()
+        self._station.restore(self.claims)
 
     def claim(
         self,

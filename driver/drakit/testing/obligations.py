@@ -116,7 +116,8 @@ def _unprepares_without_an_intent(bench: Bench) -> None:
     with bench.node() as node:
         for name in bench.names:
             ref = bench.claim(node, name)
-            node.lose_journal(remember=False)
+            node.claims.remove(ref)
+            node.lose_journal()
             node.unprepare(ref)
             _require(node.is_clean, f"{name}: unprepare of a claim that was never prepared left something after the journal was lost")
 

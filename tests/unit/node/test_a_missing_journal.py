@@ -9,7 +9,6 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, names, records
 from drakit.node import engine, local_node
-from drakit.node.restore import rebuild
 from fakes import author, claim_source, claim_statuses, world
 
 UID = names.ClaimUid("11111111-2222-4333-8444-555555555555")
@@ -64,13 +63,11 @@ def test_a_deleted_data_directory_takes_nothing_from_running_pods(machine: Machi
             assert (machine.read(), set(machine.hardware.made)) == (machine.files, {"chip-0"})
 
 
-def test_what_a_deleted_data_directory_knew_is_rebuilt(machine: Machine) -> None:
+def test_claims_of_a_deleted_data_directory_are_restored(machine: Machine) -> None:
     shutil.rmtree(machine.home)
-    lost = rebuild.Lost(driver=author.FakeDriver.name, pool=world.POOL)
     with machine.open() as opened:
-        listing = claim_statuses.FakeClaimList(machine.claim)
-        assert rebuild.rebuild(opened.engine, lost, opened.journal, opened.cdi, listing).restored == (UID,)
-        opened.memory_rebuilt()
+        assert opened.restore(claim_statuses.FakeClaimList(machine.claim)) == {}
+        assert not opened.is_lost
     with machine.open() as opened:
         assert opened.journal.quarantine is None
         assert [(entry.claim, entry.state) for entry in opened.journal.entries()] == [(REF, lifecycle.State.PREPARED)]

@@ -1,4 +1,4 @@
-"""What a serving node runs beside the kubelet's calls: the author's start and stop in their order, taints in slices, health, statuses, rebuilding."""
+"""What a serving node runs beside the kubelet's calls: the author's start and stop in their order, taints in slices, health, statuses."""
 
 import pathlib
 import threading
@@ -198,20 +198,71 @@ def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(town
     assert eventually(lambda: town.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
 
 
-def test_a_lost_journal_is_rebuilt_in_the_background_and_said_to_be(town: Running) -> None:
+def lose_journal(town: Running) -> None:
+    """A claim was prepared and is in use; the next process finds an unreadable journal."""
     town.node.start()
     assert town.prepare().error == ""
     town.node.stop()
     (town.folder / "d" / "journal.db").write_bytes(b"nonsense" * 100)
     town.listing.known = [town.claims.fetch(REF)]
     town.node = town.new_node()
-    assert town.node.local.journal.quarantine is not None
+    assert town.node.local.is_lost
+
+
+def sockets(town: Running) -> list[str]:
+    return [path.name for folder in ("d", "r") for path in (town.folder / folder).glob("*.sock")]
+
+
+def test_a_lost_journal_is_restored_and_then_the_driver_serves(town: Running) -> None:
+    lose_journal(town)
     town.node.start()
-    assert eventually(lambda: town.node.local.journal.quarantine is None)
+    assert eventually(lambda: len(sockets(town)) == 2)
+    assert not town.node.local.is_lost
     entry = town.node.local.journal.entry(UID)
     assert entry is not None
     assert [grant.device.name for grant in entry.grants] == ["chip-0"]
-    assert not town.node.local.engine.memory_lost
+    assert town.prepare().error == ""
+
+
+def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregistered(town: Running) -> None:
+    lose_journal(town)
+    town.listing.failures = [errors.ApiError("away", status=503)] * 2
+    town.node.start()
+    assert eventually(lambda: "cannot be restored" in town.node.registration())
+    assert "away" in town.node.registration()
+    assert sockets(town) == []
+    assert eventually(lambda: len(sockets(town)) == 2)
+    assert "journal lost" not in town.node.registration()
+    assert town.prepare().error == ""
+
+
+def test_a_driver_stops_while_its_journal_is_lost(town: Running) -> None:
+    lose_journal(town)
+    town.listing.failures = [errors.ApiError("away", status=503)] * 1000
+    town.node.start()
+    assert eventually(lambda: "cannot be restored" in town.node.registration())
+    town.node.stop()
+    assert (town.driver.calls[-1], sockets(town)) == ("stop", [])
+    assert {thread.name for thread in threading.enumerate()}.isdisjoint({"restore", "guard"})
+
+
+def test_a_process_that_waits_for_another_s_restoration_serves_after_it(town: Running) -> None:
+    lose_journal(town)
+    with town.node.local.restorer.alone():
+        other = town.new_node()
+        try:
+            other.start()
+            threading.Event().wait(0.3)
+            assert sockets(town) == []
+            assert town.node.local.restorer.restore(town.listing) == {}
+        except BaseException:
+            other.stop()
+            raise
+    try:
+        assert eventually(lambda: len(sockets(town)) == 2)
+        assert not other.local.is_lost
+    finally:
+        other.stop()
 
 
 class Watching(Busy):

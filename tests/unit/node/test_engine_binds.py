@@ -238,18 +238,3 @@ def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):
         node.boot().bind(ref, node.caller)
-
-
-def test_old_devices_of_an_unknown_reallocated_claim_are_released_before_binding(node: world.World) -> None:
-    ref = node.claim("chip-0")
-    assert prepare(node, node.boot(), ref) == ""
-    node.journal.begin_unprepare(ref.uid)
-    node.journal.finish_unprepare(ref.uid)
-    node.claims.put(claims.Claim(ref=ref, results=node.claims.fetch(node.claim("chip-1")).results))
-    started = node.boot(recover=False)
-    started.memory_lost = True
-    started.bind(ref, node.caller)
-    assert node.hardware.made == {"chip-1": 1}
-    assert prepare(node, started, ref) == ""
-    assert started.unprepare([ref], node.caller) == {ref.uid: ""}
-    assert node.is_clean

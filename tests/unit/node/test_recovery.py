@@ -35,17 +35,6 @@ def test_a_file_without_a_claim_is_removed() -> None:
     assert len(node.cdi.files) == 1
 
 
-def test_after_the_journal_was_lost_files_of_running_pods_stay() -> None:
-    node = world.World()
-    uid = prepared(node, "chip-0")
-    files = dict(node.cdi.files)
-    started = node.boot(recover=False)
-    node.journal.begin_unprepare(uid)
-    node.journal.finish_unprepare(uid)
-    recovery.recover(started, node.journal, node.cdi, sweep_orphans=False)
-    assert node.cdi.files == files
-
-
 def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
     node = world.World()
     prepared(node, "chip-0")
@@ -95,7 +84,7 @@ def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:
         node.journal.begin_unprepare(ref.uid)
     node.hardware.step = break_on("chip-0")
     again = node.boot(recover=False)
-    report = recovery.recover(again, node.journal, node.cdi, sweep_orphans=True)
+    report = recovery.recover(again, node.journal, node.cdi)
     assert report.failed == (stuck.uid,)
     assert report.undone == (other.uid,)
     entry = node.journal.entry(stuck.uid)

@@ -73,7 +73,10 @@ def prepare(
     for family in composition.families(settings):
         own = [ref for ref in source.refs if family.spec.driver_name in wanted.get(ref.uid, ())]
         served.update(ref.uid for ref in own)
-        with _station(family, source) as opened:
+        with _opened(family, source) as opened:
+            if not_restored := _restored(opened, source):
+                failed.append(not_restored)
+                continue
             for ref in own:
                 if wrong := _not_as_scheduled(source.fetch(ref), family.spec.driver_name, opened.offered.device):
                     failed.append(f"{ref}: {wrong}")
@@ -81,7 +84,6 @@ def prepare(
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
                 rows += _rows(ref, family, answer)
                 failed += [f"{ref}: {answer.error}"] if answer.error else []
-            _tell_of_lost_memory(opened)
     failed += [f"{ref}: {_foreign(wanted[ref.uid])}" for ref in source.refs if ref.uid not in served]
     _show(rows, form)
     if failed:
@@ -97,7 +99,9 @@ def unprepare(
     ] = None,
     files: Claims = None,
 ) -> None:
-    """Give back the devices of claims, also of claims that were never prepared.
+    """Release the devices of claims, also of claims that were never prepared.
+
+    Over a lost journal it ends the restoration of a claim: its devices are released as far as its CDI files name them.
 
     [bold]Examples[/bold]
 
@@ -111,11 +115,12 @@ def unprepare(
     failed: list[str] = []
     known: set[names.ClaimUid] = set()
     for family in composition.families(settings):
-        with _station(family, Nowhere()) as opened:
+        with _opened(family, Nowhere()) as opened:
             known.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
-            errors_of = {uid: error for uid, error in opened.engine.unprepare(refs, Present()).items() if error}
-            failed += [f"{uid}: {error}" for uid, error in errors_of.items()]
-            _tell_of_lost_memory(opened, {ref.uid for ref in refs}.difference(errors_of))
+            was_lost = opened.is_lost
+            failed += [f"{uid}: {error}" for uid, error in opened.unprepare(refs, Present()).items() if error]
+            if was_lost:
+                output.note(_not_restored(opened, opened.restorer.missing()) or _all_restored(opened))
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
@@ -183,32 +188,53 @@ def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
 
 
 @contextlib.contextmanager
-def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[local_node.LocalNode]:
+def _opened(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[local_node.LocalNode]:
     with local_node.LocalNode.open(family.spec, family.folders, source) as opened:
         yield opened
 
 
-def _tell_of_lost_memory(opened: local_node.LocalNode, given_back: Collection[names.ClaimUid] = ()) -> None:
-    """Say what is to be done about a journal that was lost: where no driver runs, nobody else makes it good. Once nothing is missing, all is well."""
+class GivenClaims:
+    """The claims of files as a ``ports.ClaimList``; a missing claim that is in no file may be in use, and counts as unreadable."""
+
+    def __init__(self, source: file_claims.FileClaims, missing: Collection[names.ClaimUid]) -> None:
+        self._source = source
+        self._missing = missing
+
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        """Return the claims with a device of this driver that ``serves(pool, device)``, and the missing claims that are in no file."""
+        given = [self._source.fetch(ref) for ref in self._source.refs if ref.uid in self._missing]
+        served = [claim for claim in given if any(serves(result.pool, result.device) for result in claim.results_of(driver))]
+        return claims.Listed(claims=tuple(served), unreadable=frozenset(self._missing).difference(claim.ref.uid for claim in served))
+
+
+def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> str:
+    """Restore a lost journal from the claims that were given; say which claims are not restored, and what to do."""
+    if not opened.is_lost:
+        return ""
+    lost = _not_restored(opened, opened.restore(GivenClaims(source, opened.restorer.missing())))
+    if not lost:
+        output.note(_all_restored(opened))
+    return lost
+
+
+def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimUid]) -> str:
+    """Name the claims that are not restored, and what to do where no driver runs that restores them from the API server."""
     lost = opened.journal.quarantine
-    if lost is None:
-        return
-    if given_back:
-        opened.journal.given_back(given_back)
-    missing = opened.missing()
-    if not missing:
-        opened.memory_rebuilt()
-        output.note(f"all that the lost journal of {opened.author.name} knew is known again")
-        return
-    output.note(
-        f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not known again: {', '.join(missing)}. "
-        "What they have goes to no other claim. A driver that runs here looks them up in the cluster; where none does, call prepare with "
-        f"the claims that are still in use, and for the others unprepare {' '.join(missing)}"
+    if lost is None or not missing:
+        return ""
+    return (
+        f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not restored: {', '.join(missing)}. "
+        "A driver that runs here restores them from the API server. Without one, give drakit prepare the files of all claims that are in use, "
+        f"and call drakit unprepare for the others: drakit unprepare {' '.join(missing)}"
     )
 
 
+def _all_restored(opened: local_node.LocalNode) -> str:
+    return f"all claims of the lost journal of {opened.author.name} are restored"
+
+
 def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:
-    """Whether there is something to give back: by the journal or, where one was lost, by the CDI files that it knew."""
+    """Whether there is something to release, by the journal or, where it is lost, by CDI files."""
     return opened.journal.entry(uid) is not None or bool(opened.cdi.of(uid))
 
 

@@ -19,14 +19,12 @@ from drakit.cdi import spec
 from drakit.cli import composition, options, output
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names
-from drakit.core import claim as claims
 from drakit.devices import machines, registry
 from drakit.journal import inspection
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
 from drakit.kubelet import sockets
-from drakit.node import local_node, timing
-from drakit.node.restore import recall
+from drakit.node import local_node, resolution, timing
 from drakit.serving import unix_sockets
 
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
@@ -174,7 +172,7 @@ def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Clu
         return ""
     if cluster.api is None:
         return f"prepared, and {cluster.reason}"
-    if entry.claim.name == recall.UNKNOWN:
+    if entry.claim.name == resolution.UNKNOWN:
         return "prepared, and its name is not known"
     try:
         api_claims.ApiClaims(cluster.api).fetch(entry.claim)
@@ -251,9 +249,9 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
 
 
 def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
-    lost = [claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN) for uid in opened.missing()]
-    refs = [*(entry.claim for entry in opened.journal.entries()), *lost]
-    answers = opened.engine.unprepare(refs, prepare.Present())
+    refs = [*(entry.claim for entry in opened.journal.entries()), *map(resolution.unknown_ref, opened.restorer.missing())]
+    refs = list({ref.uid: ref for ref in refs}.values())
+    answers = opened.unprepare(refs, prepare.Present())
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
     if not any(answers.values()) and isinstance(opened.made, advanced.Removable):
         opened.made.remove_leftovers()

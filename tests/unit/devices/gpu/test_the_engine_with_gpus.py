@@ -63,7 +63,7 @@ class GpuWorld:
             locks_of_claims=world.ThreadLocks(),
         )
         drivers.open_driver(author, started.planner.planned)
-        recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)
+        recovery.recover(started, self.journal, self.cdi)
         self.steps = gpu_node.Steps(crash_at)
         return started
 
