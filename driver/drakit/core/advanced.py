@@ -52,8 +52,9 @@ class IntentRecovery(Protocol[Config]):
         ``prepare`` (for a claim in use) or ``unprepare`` follows with the result. May read hardware, never change it; ``planned`` has what is known
         already. Where ``plan`` is a function of the grant alone, return ``self.plan(grant)``. Where only the container was given the identity,
         ``grant.found`` has it: what ``prepare`` returned as edits, None where the file cannot be trusted. Somebody may have edited it by hand, so
-        check it. ConfigError, DeviceGoneError and DeviceBusyError mean that the intent cannot be known: a claim in use then stays unknown, and its
-        hardware unchanged, until it can; one that has ended is unprepared with an empty intent. Without this protocol: an empty intent.
+        check it. ConfigError, DeviceGoneError and DeviceBusyError mean that the intent cannot be known: a claim in use is then
+        retried, and the driver does not serve meanwhile; one that has ended is unprepared with an empty intent. Without this protocol: an empty
+        intent.
         """
 
 

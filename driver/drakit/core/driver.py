@@ -153,7 +153,7 @@ class Driver(abc.ABC, Generic[Config]):
         """Return what ``plan`` chose for the device's other grants that are not undone yet, also those of the same claim; for use in ``plan``.
 
         The framework holds the device's locks then, so no other ``plan`` runs for it. Cost grows with the device's grants, not with the node's.
-        While a lost journal is rebuilt, it also has what ``recall`` returned for claims that are not restored yet. Empty without a node.
+        Empty without a node.
         """
         return () if self._planned is None else self._planned(device)
 

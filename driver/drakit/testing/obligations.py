@@ -12,7 +12,8 @@ import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-from drakit.core import advanced, quantity, records
+from drakit.cdi import spec
+from drakit.core import advanced, edits, quantity, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -116,10 +117,19 @@ def _unprepares_without_an_intent(bench: Bench) -> None:
     with bench.node() as node:
         for name in bench.names:
             ref = bench.claim(node, name)
+            _leave_damaged_files(node, ref)
             node.claims.remove(ref)
             node.lose_journal()
             node.unprepare(ref)
-            _require(node.is_clean, f"{name}: unprepare of a claim that was never prepared left something after the journal was lost")
+            _require(node.is_clean, f"{name}: unprepare of a claim without an intent left something after the journal was lost")
+
+
+def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
+    """Write CDI files as if the claim was prepared and they were edited by hand, so that nobody believes their content."""
+    for result in node.claims.fetch(ref).results:
+        name = edits.CdiName(driver=result.driver, claim_uid=ref.uid, device=result.device, share_id=result.share_id)
+        file, content = spec.file(name, edits.Edits(env={"DRAKIT": "1"}))
+        (node.folder / "cdi" / file).write_bytes(content.replace(b'"env"', b'"edited"'))
 
 
 def _remembers_after_a_lost_journal(bench: Bench) -> None:
@@ -344,7 +354,7 @@ ALL: Mapping[str, Callable[[Bench], None]] = {
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
-    "unprepare succeeds without an intent, before a lost journal is restored": _unprepares_without_an_intent,
+    "unprepare succeeds without an intent, after a lost journal": _unprepares_without_an_intent,
     "claims are restored after a lost journal, and can be undone": _remembers_after_a_lost_journal,
     "two shares of one device do not touch each other": _shares_one_device,
     "two shares in one container give each variable one value": _shares_meet_in_a_container,

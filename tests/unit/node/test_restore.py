@@ -244,7 +244,7 @@ def test_a_bug_of_the_author_fails_that_claim_only() -> None:
 
 
 @pytest.mark.parametrize("refusal", [errors.DeviceBusyError("taken"), errors.ConfigError("no")])
-def test_a_file_that_the_author_refuses_fails_a_claim_in_use_and_not_one_that_is_gone(refusal: Exception) -> None:
+def test_a_file_the_author_refuses_fails_a_claim_in_use_but_not_a_gone_one(refusal: Exception) -> None:
     lost = Lost()
     lost.delete(lost.refs[1])
     Recalling.refusal = refusal
