@@ -20,7 +20,7 @@ from typing import Self
 import grpc
 import urllib3
 
-from bench import bench_driver, table, town
+from bench import bench_driver, processes, table
 
 FLIGHT = 16
 LATENCY_AIM = 2.0
@@ -46,7 +46,7 @@ class Size:
 class Server:
     """The API server itself, asked for claims with nothing of drakit in between."""
 
-    def __init__(self, api: town.Api) -> None:
+    def __init__(self, api: processes.Api) -> None:
         self._pool = urllib3.PoolManager(maxsize=FLIGHT, ca_certs=str(api.ca))
         self._url, self._headers = api.url, {"Authorization": f"Bearer {api.token}", "Accept": "application/json"}
 
@@ -59,7 +59,7 @@ class Server:
 class Floor:
     """An empty call of the driver, a GET and a durable append, one after the other."""
 
-    def __init__(self, file: io.FileIO, caller: town.Caller, server: Server) -> None:
+    def __init__(self, file: io.FileIO, caller: processes.Caller, server: Server) -> None:
         def append() -> None:
             file.write(bytes(4096))
             os.fsync(file.fileno())
@@ -100,7 +100,7 @@ class Pairs:
         return table.at(self.prepare, 0.5) / self.base
 
     @classmethod
-    def of(cls, caller: town.Caller, floor: Floor, number: int, rounds: int) -> Self:
+    def of(cls, caller: processes.Caller, floor: Floor, number: int, rounds: int) -> Self:
         """Measure one claim."""
         taken = [
             (sum(floor.sample()), table.timed(lambda: caller.prepare(number)), table.timed(lambda: caller.unprepare(number)))
@@ -116,7 +116,7 @@ class Pairs:
         table.line(f"unprepare {title}", table.spread(self.unprepare), table.at(self.unprepare, 0.5) / self.base)
 
 
-def one_by_one(caller: town.Caller, floor: Floor, size: Size) -> None:
+def one_by_one(caller: processes.Caller, floor: Floor, size: Size) -> None:
     """Print prepare and unprepare, one call at a time, beside more and more live claims; all are unprepared in the end."""
     first: float | None = None
     there = 0
@@ -138,7 +138,7 @@ def _many(work: Callable[[int], object], numbers: Sequence[int]) -> tuple[float,
     return 1000 * len(numbers) / max(whole, 1e-9), each
 
 
-def in_flight(caller: town.Caller, server: Server, base: float, size: Size) -> None:
+def in_flight(caller: processes.Caller, server: Server, base: float, size: Size) -> None:
     """Print claims a second with 16 calls in flight, on different devices and on one that is shared."""
     kinds = {
         "16 devices": range(size.shares, size.shares + min(size.rounds, bench_driver.UNITS)),
@@ -157,7 +157,7 @@ def in_flight(caller: town.Caller, server: Server, base: float, size: Size) -> N
             table.line("  claims a second, beside the rate of GETs", f"{rate:.0f}/s", rate / gets, want, met=rate >= aim if want else None)
 
 
-def together(caller: town.Caller, size: Size) -> None:
+def together(caller: processes.Caller, size: Size) -> None:
     """Print how long 16 devices take whose hardware takes 50 ms each, asked for at once."""
     first = size.shares + bench_driver.UNITS
     numbers = range(first, first + bench_driver.SLOW)
@@ -172,24 +172,24 @@ def together(caller: town.Caller, size: Size) -> None:
 
 
 @contextlib.contextmanager
-def _asked(folder: pathlib.Path, api: town.Api, **environment: str) -> Iterator[tuple[town.Served, town.Caller]]:
+def _asked(folder: pathlib.Path, api: processes.Api, **environment: str) -> Iterator[tuple[processes.DriverProcess, processes.Caller]]:
     """A driver of its own process that is up and warm, and its caller. CDI files lie in memory, as /var/run does on a node; all else on the disk."""
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else folder.parent) as cdi,
-        town.Served(
+        processes.DriverProcess(
             [sys.executable, bench_driver.__file__], bench_driver.DRIVER, folder, api, "--set", f"node.cdi_dir={cdi}", **environment
         ) as served,
     ):
         served.until(served.is_listening)
         served.register()
         with grpc.insecure_channel(f"unix:{served.socket}") as channel:
-            caller = town.Caller(channel, api.uids)
+            caller = processes.Caller(channel, api.uids)
             caller.prepare(0)
             caller.unprepare(0)
             yield served, caller
 
 
-def volatile(caller: town.Caller, floor: Floor, size: Size) -> None:
+def volatile(caller: processes.Caller, floor: Floor, size: Size) -> None:
     """Print prepare and unprepare of a driver that says its hardware forgets with the kernel."""
     Pairs.of(caller, floor, 0, size.rounds).report("beside 0 claims, volatile driver")
     numbers = range(max(size.live), max(size.live) + size.rounds)
@@ -200,7 +200,7 @@ def volatile(caller: town.Caller, floor: Floor, size: Size) -> None:
 
 def report(folder: pathlib.Path, size: Size) -> float:
     """Print the lines; the floor in milliseconds."""
-    with town.api_server(folder, shares=size.shares) as api, (folder / "floor").open("wb", buffering=0) as file:
+    with processes.api_server(folder, shares=size.shares) as api, (folder / "floor").open("wb", buffering=0) as file:
         server = Server(api)
         with _asked(folder / "n", api) as (served, caller):
             floor = Floor(file, caller, server)

@@ -16,7 +16,7 @@ from typing import cast
 from bench import table
 from drakit.core import claim as claims
 from drakit.devices.gpu import port
-from fakes import gpu_crowd, nvml_calls
+from fakes import concurrent_gpu_claims, nvml_calls
 
 STEP_MS = 50
 _STEPS_TO_MAKE, _STEPS_TO_REMOVE = 2, 2
@@ -52,7 +52,7 @@ class _Counted:
 
     def __getattr__(self, call: str) -> object:
         method = getattr(self._hardware, call)
-        if call not in gpu_crowd.STEPS:
+        if call not in concurrent_gpu_claims.STEPS:
             return method
         return lambda gpu, *args, **named: self._busy(gpu, lambda: method(gpu, *args, **named))
 
@@ -81,16 +81,18 @@ def say(what: str, times: list[float], together: float, floor: float) -> None:
 def run(folder: pathlib.Path, milliseconds: int) -> None:
     """Prepare all, then unprepare all."""
     busy = Busy()
-    with gpu_crowd.crowd(folder, milliseconds=milliseconds, around=busy.around) as crowd:
-        for what, act, steps in (("prepare", crowd.prepare, _STEPS_TO_MAKE), ("unprepare", crowd.unprepare, _STEPS_TO_REMOVE)):
-            times, together = at_once(crowd.claims, act)
-            say(f"{what} {len(times)}, steps of {milliseconds} ms", times, together, gpu_crowd.PARTITIONS * steps * milliseconds)
-    sys.stdout.write(f"gpu: {busy.most} of {gpu_crowd.GPUS} GPUs at work at the same time\n")
+    with concurrent_gpu_claims.claimed_node(folder, milliseconds=milliseconds, around=busy.around) as claimed:
+        for what, act, steps in (("prepare", claimed.prepare, _STEPS_TO_MAKE), ("unprepare", claimed.unprepare, _STEPS_TO_REMOVE)):
+            times, together = at_once(claimed.claims, act)
+            say(
+                f"{what} {len(times)}, steps of {milliseconds} ms", times, together, concurrent_gpu_claims.PARTITIONS * steps * milliseconds
+            )
+    sys.stdout.write(f"gpu: {busy.most} of {concurrent_gpu_claims.GPUS} GPUs at work at the same time\n")
 
 
 def main(folder: pathlib.Path) -> None:
     """Print the floor, then both runs."""
-    floor = gpu_crowd.PARTITIONS * _STEPS_TO_MAKE * STEP_MS
+    floor = concurrent_gpu_claims.PARTITIONS * _STEPS_TO_MAKE * STEP_MS
     sys.stdout.write(f"gpu: {'floor: 14 steps of one GPU':34} {floor:20d} ms {'':27} 1.00\n")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         *_, calls = nvml_calls.of_claims(pathlib.Path(scratch), "server-h100-pcie", *(f"gpu-2-mig-2g20gb-14-{start}" for start in (0, 2)))

@@ -23,14 +23,14 @@ from collections.abc import Iterator, Sequence
 
 from bench import bench_nic_churn, bench_nic_turnover, machine, table
 from drakit.devices.nic import port
-from fakes import flood, netns, nic_rates, nic_town
+from fakes import frame_flood, netns, nic_network, nic_rates
 
 QUICK = bool(os.environ.get("BENCH_QUICK"))
 SECONDS, RUNS = (2, 1) if QUICK else (5, 3)
 MEGA = 10**6
 GOODPUT = 0.956
 ENOUGH = 1.5
-FLOOD = str(pathlib.Path(flood.__file__))
+FLOOD = str(pathlib.Path(frame_flood.__file__))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Row:
     def tolerance(self) -> float:
         return 0.02 if self.rate <= 1000 else 0.05
 
-    def flows(self, pods: Sequence[nic_town.Pod]) -> list[nic_town.Flow]:
+    def flows(self, pods: Sequence[nic_network.Pod]) -> list[nic_network.Flow]:
         reverses = {"out": [False], "in": [True], "both": [False, True]}[self.ways]
-        return [nic_town.Flow(pod.space, reverse=reverse) for reverse in reverses for pod in pods]
+        return [nic_network.Flow(pod.space, reverse=reverse) for reverse in reverses for pod in pods]
 
 
 ROWS = [
@@ -67,15 +67,15 @@ def say(title: str, text: str) -> None:
     sys.stdout.flush()
 
 
-def measured(town: nic_town.Town, flows: Sequence[nic_town.Flow]) -> list[float]:
+def measured(network: nic_network.NicNetwork, flows: Sequence[nic_network.Flow]) -> list[float]:
     """Median goodput of each flow in Mbit/s."""
-    runs = [[seen.goodput / MEGA for seen in town.measure(flows, SECONDS)] for _ in range(RUNS)]
+    runs = [[seen.goodput / MEGA for seen in network.measure(flows, SECONDS)] for _ in range(RUNS)]
     return [statistics.median(figures) for figures in zip(*runs, strict=True)]
 
 
-def unshaped(town: nic_town.Town, flows: Sequence[nic_town.Flow]) -> float:
+def unshaped(network: nic_network.NicNetwork, flows: Sequence[nic_network.Flow]) -> float:
     """Goodput of all flows together in Mbit/s, while no share is installed."""
-    return sum(seen.goodput for seen in town.measure(flows, 2)) / MEGA
+    return sum(seen.goodput for seen in network.measure(flows, 2)) / MEGA
 
 
 def against(figures: Sequence[float], ideals: Sequence[float], tolerance: float) -> str:
@@ -85,32 +85,32 @@ def against(figures: Sequence[float], ideals: Sequence[float], tolerance: float)
     return f"{' '.join(f'{figure:.1f}' for figure in figures)}  worst {worst:+.1%} {verdict}"
 
 
-def admitted(town: nic_town.Town, pods: Sequence[nic_town.Pod], asked: Sequence[port.Share], uplink: port.Uplink) -> None:
+def admitted(network: nic_network.NicNetwork, pods: Sequence[nic_network.Pod], asked: Sequence[port.Share], uplink: port.Uplink) -> None:
     for pod, share in zip(pods, asked, strict=True):
-        town.port.install(uplink, share)
-        town.port.admit(share, cookie=pod.cookie, mac=pod.mac)
+        network.port.install(uplink, share)
+        network.port.admit(share, cookie=pod.cookie, mac=pod.mac)
 
 
 def accuracy(row: Row) -> None:
-    with nic_town.town() as town:
-        pods = [town.pod(number) for number in range(1, row.shares + 1)]
+    with nic_network.network() as network:
+        pods = [network.pod(number) for number in range(1, row.shares + 1)]
         flows = row.flows(pods)
-        total = unshaped(town, flows)
+        total = unshaped(network, flows)
         if total < ENOUGH * row.rate * len(flows):
             say(f"accuracy {row.title}", f"machine too slow: {total:.0f} unshaped for {row.rate * len(flows)}")
             return
-        admitted(town, pods, [town.share(number, row.rate * MEGA) for number in range(1, row.shares + 1)], town.uplink(4 * 10**10))
+        admitted(network, pods, [network.share(number, row.rate * MEGA) for number in range(1, row.shares + 1)], network.uplink(4 * 10**10))
         with machine.watched() as usage:
-            figures = measured(town, flows)
-        text = f"{against(figures, [row.rate * GOODPUT] * len(flows), row.tolerance)}  {by_classes(town, row, flows)}"
+            figures = measured(network, flows)
+        text = f"{against(figures, [row.rate * GOODPUT] * len(flows), row.tolerance)}  {by_classes(network, row, flows)}"
         say(f"accuracy {row.title}", f"{text}  unshaped {total:.0f} {usage.text}")
 
 
-def by_classes(town: nic_town.Town, row: Row, flows: Sequence[nic_town.Flow]) -> str:
+def by_classes(network: nic_network.NicNetwork, row: Row, flows: Sequence[nic_network.Flow]) -> str:
     """What the classes themselves gave while frames waited in them, in one more run: how exact they are where the processor is what lacks."""
     ways = {"out": [nic_rates.OUT], "in": [nic_rates.IN], "both": [nic_rates.OUT, nic_rates.IN]}[row.ways]
-    with nic_rates.running(town, flows, 3):
-        found = nic_rates.counted(town, 2)
+    with nic_rates.running(network, flows, 3):
+        found = nic_rates.counted(network, 2)
     rates = [found[way, 0x100 + number] for way in ways for number in range(1, row.shares + 1)]
     held = [rate.held / row.rate - 1 for rate in rates if rate.held is not None]
     return f"classes {max(held, key=abs):+.1%}" if len(held) == len(rates) else "classes never full"
@@ -118,19 +118,19 @@ def by_classes(town: nic_town.Town, row: Row, flows: Sequence[nic_town.Flow]) ->
 
 def guarantee() -> None:
     rates = [100, 200, 300, 400]
-    with nic_town.town() as town:
-        pods = [town.pod(number) for number in range(1, 5)]
-        flows = [nic_town.Flow(pod.space) for pod in pods]
-        total = unshaped(town, flows)
+    with nic_network.network() as network:
+        pods = [network.pod(number) for number in range(1, 5)]
+        flows = [nic_network.Flow(pod.space) for pod in pods]
+        total = unshaped(network, flows)
         if total < ENOUGH * sum(rates):
             say("guarantee", f"machine too slow: {total:.0f} unshaped for {sum(rates)}")
             return
-        asked = [town.share(number, rate * MEGA, ceil=10**9) for number, rate in enumerate(rates, start=1)]
-        admitted(town, pods, asked, town.uplink(10**9))
-        say("guarantee 100/200/300/400 of 1G", against(measured(town, flows), [rate * GOODPUT for rate in rates], 0.02))
+        asked = [network.share(number, rate * MEGA, ceil=10**9) for number, rate in enumerate(rates, start=1)]
+        admitted(network, pods, asked, network.uplink(10**9))
+        say("guarantee 100/200/300/400 of 1G", against(measured(network, flows), [rate * GOODPUT for rate in rates], 0.02))
         back = [dataclasses.replace(flow, reverse=True) for flow in flows]
-        say("guarantee, inwards", against(measured(town, back), [rate * GOODPUT for rate in rates], 0.02))
-        say("the 100M share alone", against(measured(town, flows[:1]), [1000 * GOODPUT], 0.02))
+        say("guarantee, inwards", against(measured(network, back), [rate * GOODPUT for rate in rates], 0.02))
+        say("the 100M share alone", against(measured(network, flows[:1]), [1000 * GOODPUT], 0.02))
 
 
 @contextlib.contextmanager
@@ -143,26 +143,26 @@ def flooding(space: netns.Namespace, kind: str, *words: str) -> Iterator[None]:
         process.wait(30)
 
 
-def arriving(town: nic_town.Town) -> float:
+def arriving(network: nic_network.NicNetwork) -> float:
     """What the network receives now in Mbit/s, counted as HTB counts; the median of the runs."""
     time.sleep(0.3)
-    return statistics.median(town.arriving(SECONDS) for _ in range(RUNS))
+    return statistics.median(network.arriving(SECONDS) for _ in range(RUNS))
 
 
 @dataclasses.dataclass(frozen=True)
 class Victim:
     """A sibling of 100M, and its goodput while nobody attacks: ``own``, in Mbit/s."""
 
-    town: nic_town.Town
-    pod: nic_town.Pod
+    network: nic_network.NicNetwork
+    pod: nic_network.Pod
     own: float
 
     def keeps(self, title: str, most: float = 100) -> None:
         """Say what it keeps while an attack runs, and what the attack brings onto the wire beside at most ``most``."""
-        (kept,) = measured(self.town, [nic_town.Flow(self.pod.space)])
-        sent = arriving(self.town)
-        with nic_rates.running(self.town, [nic_town.Flow(self.pod.space)], 3):
-            held = nic_rates.counted(self.town, 2)[nic_rates.OUT, 0x102].held or 0
+        (kept,) = measured(self.network, [nic_network.Flow(self.pod.space)])
+        sent = arriving(self.network)
+        with nic_rates.running(self.network, [nic_network.Flow(self.pod.space)], 3):
+            held = nic_rates.counted(self.network, 2)[nic_rates.OUT, 0x102].held or 0
         if sent > 1.02 * most or max(kept / self.own, held / 100) < 0.98:
             verdict = "NOT HELD"
         else:
@@ -172,28 +172,28 @@ class Victim:
 
 
 def cheating() -> None:
-    with nic_town.town() as town:
-        attacker, sibling = town.sharing(town.share(1, 100 * MEGA), town.share(2, 100 * MEGA))
-        victim = Victim(town, sibling, measured(town, [nic_town.Flow(sibling.space)])[0])
+    with nic_network.network() as network:
+        attacker, sibling = network.sharing(network.share(1, 100 * MEGA), network.share(2, 100 * MEGA))
+        victim = Victim(network, sibling, measured(network, [nic_network.Flow(sibling.space)])[0])
         with contextlib.suppress(subprocess.CalledProcessError):
             attacker.space.run("tc", "qdisc", "del", "dev", "net1", "root")
         attacker.space.ip("link", "set", "net1", "type", "macvlan", "mode", "bridge")
-        with flooding(attacker.space, "datagrams", nic_town.SERVER, "0"):
+        with flooding(attacker.space, "datagrams", nic_network.SERVER, "0"):
             victim.keeps("qdisc deleted, bridge mode")
         with flooding(attacker.space, "frames", "net1", sibling.mac):
             victim.keeps("sibling's address, raw frames")
         for priority in ("0xda0000", "0xda8001"):
-            with flooding(attacker.space, "datagrams", nic_town.SERVER, priority):
+            with flooding(attacker.space, "datagrams", nic_network.SERVER, priority):
                 victim.keeps(f"socket priority {priority}")
         with netns.namespace() as nested:
             forward(attacker.space, nested)
-            for title, forged in (("sibling's", sibling.mac), ("the NIC's", nic_town.NIC_MAC)):
+            for title, forged in (("sibling's", sibling.mac), ("the NIC's", nic_network.NIC_MAC)):
                 with flooding(nested, "frames", "out0", forged):
                     victim.keeps(f"forwarded, {title} address")
         attacker.space.ip("link", "set", "net1", "address", "02:de:ad:00:00:01")
-        wire = str(town.network.links()["wire"]["address"])
-        attacker.space.ip("neighbour", "replace", nic_town.SERVER, "lladdr", wire, "dev", "net1")
-        with flooding(attacker.space, "datagrams", nic_town.SERVER, "0"):
+        wire = str(network.network.links()["wire"]["address"])
+        attacker.space.ip("neighbour", "replace", nic_network.SERVER, "lladdr", wire, "dev", "net1")
+        with flooding(attacker.space, "datagrams", nic_network.SERVER, "0"):
             victim.keeps("another address")
 
 
@@ -208,32 +208,32 @@ def forward(pod: netns.Namespace, nested: netns.Namespace) -> None:
 
 
 def reserve() -> None:
-    with nic_town.town() as town:
-        pods = town.sharing(*(town.share(number, 100 * MEGA, ceil=10**9) for number in (1, 2)), speed=300 * MEGA, reserve=100 * MEGA)
-        flows = [nic_town.Flow(town.node), *(nic_town.Flow(pod.space, streams=4) for pod in pods)]
-        say("host's reserve of 100M, NIC busy", against(measured(town, flows)[:1], [100 * GOODPUT], 0.02))
+    with nic_network.network() as network:
+        pods = network.sharing(*(network.share(number, 100 * MEGA, ceil=10**9) for number in (1, 2)), speed=300 * MEGA, reserve=100 * MEGA)
+        flows = [nic_network.Flow(network.node), *(nic_network.Flow(pod.space, streams=4) for pod in pods)]
+        say("host's reserve of 100M, NIC busy", against(measured(network, flows)[:1], [100 * GOODPUT], 0.02))
 
 
 def latency() -> None:
-    with nic_town.town() as town:
-        (pod,) = town.sharing(town.share(1, 100 * MEGA))
-        flow = nic_town.Flow(pod.space, streams=8)
-        trips = [town.measure([flow], SECONDS)[0].round_trip for _ in range(RUNS)]
+    with nic_network.network() as network:
+        (pod,) = network.sharing(network.share(1, 100 * MEGA))
+        flow = nic_network.Flow(pod.space, streams=8)
+        trips = [network.measure([flow], SECONDS)[0].round_trip for _ in range(RUNS)]
         trip = statistics.median(trips)
         say("latency at 100M with 8 flows", f"{trip:.1f} ms  {'ok' if trip < 25 else 'NOT BELOW 25 ms'}")
 
 
 def bridged() -> None:
     """Siblings that chose bridge mode talk inside the host: what holds, with the limiter in the pod and when its root has deleted it."""
-    with nic_town.town() as town:
-        shares = [town.share(1, 100 * MEGA), town.share(2, 50 * MEGA), town.share(3, 100 * MEGA)]
-        fast, slow, other = town.bridged(*shares)
-        across = [nic_town.Flow(fast.space, target=slow), nic_town.Flow(slow.space, target=fast)]
+    with nic_network.network() as network:
+        shares = [network.share(1, 100 * MEGA), network.share(2, 50 * MEGA), network.share(3, 100 * MEGA)]
+        fast, slow, other = network.bridged(*shares)
+        across = [nic_network.Flow(fast.space, target=slow), nic_network.Flow(slow.space, target=fast)]
         for title, flow in zip(("100M to 50M sibling", "50M to 100M sibling"), across, strict=True):
-            (seen,) = measured(town, [flow])
+            (seen,) = measured(network, [flow])
             say(f"bridge: {title}", against([seen], [50 * GOODPUT], 0.02))
         slow.space.run("tc", "qdisc", "del", "dev", "net1", "root")
-        (seen, kept) = measured(town, [across[1], nic_town.Flow(other.space)])
+        (seen, kept) = measured(network, [across[1], nic_network.Flow(other.space)])
         fine = seen <= 1.02 * 100 * GOODPUT and kept >= 0.98 * 100 * GOODPUT
         text = f"50M sends {seen:.1f} into the 100M sibling's own 95.6, a third keeps {kept:.1f} of 95.6"
         say("bridge: limiter deleted by root", f"{text}  {'ok' if fine else 'NOT HELD'}")
@@ -241,12 +241,12 @@ def bridged() -> None:
 
 def together() -> None:
     """Two pods of one claim: within the share's rate together, in equal parts whatever number of flows each has."""
-    with nic_town.town() as town:
-        share = town.share(1, 100 * MEGA)
-        (first,) = town.sharing(share)
-        flows = [nic_town.Flow(first.space, streams=8), nic_town.Flow(town.pod(2, share).space)]
+    with nic_network.network() as network:
+        share = network.share(1, 100 * MEGA)
+        (first,) = network.sharing(share)
+        flows = [nic_network.Flow(first.space, streams=8), nic_network.Flow(network.pod(2, share).space)]
         for title, back in (("outwards", False), ("inwards", True)):
-            seen = measured(town, [dataclasses.replace(flow, reverse=back) for flow in flows])
+            seen = measured(network, [dataclasses.replace(flow, reverse=back) for flow in flows])
             say(
                 f"two pods of one 100M claim, {title}",
                 f"{against([sum(seen)], [100 * GOODPUT], 0.02)}  8 flows {seen[0]:.1f}, 1 flow {seen[1]:.1f}",
@@ -262,11 +262,11 @@ def turnover() -> None:
 def main(folder: pathlib.Path) -> None:
     """Print the tables; where traffic cannot be measured, why."""
     del folder
-    reason = nic_town.why_not()
+    reason = nic_network.why_not()
     if reason:
         say("not measured", reason)
         return
-    say("machine", f"{os.cpu_count()} processors, {table.load()}, TCP congestion control {nic_town.congestion()}")
+    say("machine", f"{os.cpu_count()} processors, {table.load()}, TCP congestion control {nic_network.congestion()}")
     for row in ROWS:
         accuracy(row)
     for part in (guarantee, cheating, bridged, together, reserve, latency):

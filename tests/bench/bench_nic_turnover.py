@@ -20,7 +20,7 @@ from bench import machine, table
 from drakit.core import claim as claims
 from drakit.devices.nic.attach import server
 from drakit.devices.nic.netlink import rtnetlink
-from fakes import netns, nic_attach, nic_town
+from fakes import netns, nic_attach, nic_network
 
 SHARES, PODS, FLOOR_RUNS = 100, 20, 20
 MEDIAN_MS, ALL_SECONDS, REMOVED_SECONDS = 15.0, 3.0, 1.0
@@ -33,7 +33,7 @@ def lines(count: int = SHARES) -> Iterator[tuple[str, str]]:
         pods = [stack.enter_context(nic_attach.pod(f"5a{number}")) for number in range(min(PODS, count))]
         bare = _bare(world.node, pods, count)
         world.namespace = None
-        yield from nic_town.inside(world.node, lambda: _lived(world, pods, count, bare))
+        yield from nic_network.inside(world.node, lambda: _lived(world, pods, count, bare))
     yield "machine during turnover", usage.text
 
 

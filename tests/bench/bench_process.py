@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from bench import table, town
+from bench import processes, table
 from drakit.kube import client
 
 MACHINE, DRIVER = "dgx-a100-40gb-2gpu", "gpu.drakit.dev"
@@ -26,11 +26,11 @@ def _command(*more: str) -> list[str]:
     return [sys.executable, "-m", "drakit", *more]
 
 
-def _drakit(folder: pathlib.Path, api: town.Api) -> town.Served:
-    return town.Served(_command(), DRIVER, folder, api, "--mock", MACHINE)
+def _drakit(folder: pathlib.Path, api: processes.Api) -> processes.DriverProcess:
+    return processes.DriverProcess(_command(), DRIVER, folder, api, "--mock", MACHINE)
 
 
-def start(folder: pathlib.Path, api: town.Api, repeats: int) -> None:
+def start(folder: pathlib.Path, api: processes.Api, repeats: int) -> None:
     """Print how long a driver takes to listen, and to have its first slice accepted, from the start of its process."""
     bare = statistics.median(table.timed(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) for _ in range(repeats))
     asking = client.connect_to(api.url, token=api.token, ca_file=api.ca)
@@ -55,10 +55,10 @@ def _slices(asking: client.Client) -> list[str]:
     """Names of the slices of the node's own pool; a probe slice is in another."""
     found = asking.request("GET", SLICES)["items"]
     assert isinstance(found, list)
-    return [one["metadata"]["name"] for one in found if one["spec"]["pool"]["name"] == town.NODE]
+    return [one["metadata"]["name"] for one in found if one["spec"]["pool"]["name"] == processes.NODE]
 
 
-def idle(folder: pathlib.Path, api: town.Api, seconds: float) -> None:
+def idle(folder: pathlib.Path, api: processes.Api, seconds: float) -> None:
     """Print the memory of a driver that has published, and its processor time over a while in which nothing happens."""
     asking = client.connect_to(api.url, token=api.token, ca_file=api.ca)
     with _drakit(folder / "idle", api) as served:
@@ -75,7 +75,7 @@ def idle(folder: pathlib.Path, api: town.Api, seconds: float) -> None:
     asking.close()
 
 
-def _busy(served: town.Served, seconds: float) -> float:
+def _busy(served: processes.DriverProcess, seconds: float) -> float:
     """The part of a processor that a process takes over some seconds."""
     before = served.scheduled_seconds()
     time.sleep(seconds)
@@ -103,7 +103,7 @@ def imports() -> None:
 
 def report(folder: pathlib.Path, *, repeats: int, idle_seconds: float) -> None:
     """Print the lines."""
-    with town.api_server(folder, shares=1) as api:
+    with processes.api_server(folder, shares=1) as api:
         start(folder, api, repeats)
         idle(folder, api, idle_seconds)
     imports()

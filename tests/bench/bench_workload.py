@@ -19,16 +19,16 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 COUNTS = (256, 1000, 4000)
 JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
 
 
 @contextlib.contextmanager
-def _town() -> Iterator[Town]:
+def _town() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk", dir="/tmp"))
-    running = Town(folder)
+    running = QuickCluster(folder)
     try:
         running.start()
         running.plugin()
@@ -41,25 +41,25 @@ def _town() -> Iterator[Town]:
 
 def _run(count: int, *, listed: bool) -> None:
     """Let ``count`` pods run with one claim, then say what that took."""
-    with _town() as town:
+    with _town() as cluster:
         claim = objects.claim("c")
         if not listed:
             json_types.child(claim, "spec")["reservedFor"] = JOB
-        town.create(CLAIM, claim)
-        writes = town.api.watch(CLAIM, since=town.api.list(CLAIM).resource_version)
+        cluster.create(CLAIM, claim)
+        writes = cluster.api.watch(CLAIM, since=cluster.api.list(CLAIM).resource_version)
         began = time.perf_counter()
         for number in range(count):
-            town.create(POD, objects.pod(f"p{number}", claim="c"))
+            cluster.create(POD, objects.pod(f"p{number}", claim="c"))
         running: set[str] = set()
-        with contextlib.closing(town.api.watch(POD, since="")) as pods:
+        with contextlib.closing(cluster.api.watch(POD, since="")) as pods:
             for event in pods:
                 if json_types.text(event.object, "status", "phase") == "Running":
                     running.add(json_types.text(event.object, "metadata", "name"))
                 if len(running) == count:
                     break
         seconds = time.perf_counter() - began
-        size = len(json.dumps(town.claim("c"), separators=(",", ":")))
-        last = town.claim("c")["metadata"]
+        size = len(json.dumps(cluster.claim("c"), separators=(",", ":")))
+        last = cluster.claim("c")["metadata"]
         changes = 0
         for event in writes:
             changes += 1

@@ -90,7 +90,7 @@ def family(folder: pathlib.Path) -> Any:
 def prepare(folder: pathlib.Path, crossed: Crossed) -> None:
     """Prepare one MIG partition."""
     claims, sources = importlib.import_module("drakit.core.claim"), importlib.import_module("fakes.claim_source")
-    world = importlib.import_module("fakes.world")
+    world = importlib.import_module("fakes.crash_node")
     nodes = first("drakit.node.local_node", "drakit.node.station")
     gpu = family(folder)
     spec = gpu.spec if hasattr(gpu, "spec") else gpu.post

@@ -16,7 +16,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
-from fakes import byte_comparing, claim_statuses, real_clock
+from fakes import byte_comparing_transport, claim_statuses, real_clock
 from unit.cluster import samples
 
 DRIVER, NODE = "gpu.drakit.dev", "n1"
@@ -141,11 +141,13 @@ def real(guarded: apiserver.ApiServer, connect: Connect) -> RealWorld:
     return RealWorld(guarded.registry, connect())
 
 
-def refusing(real: RealWorld, refused: str = byte_comparing.ALLOCATION, *, always: str = "") -> byte_comparing.ByteComparing:
+def refusing(
+    real: RealWorld, refused: str = byte_comparing_transport.ALLOCATION, *, always: str = ""
+) -> byte_comparing_transport.ByteComparingTransport:
     """Make the world's connection refuse applies of statuses, or every write. Somebody's apply makes the local server keep managedFields."""
     applied: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"labels": {"a": "b"}}}
     real.memory.patch(resources.CLAIM, "c1", applied, namespace="default", kind=PatchKind.APPLY, manager="somebody")
-    api = byte_comparing.ByteComparing(real.store._api, refused, refused_always=always)
+    api = byte_comparing_transport.ByteComparingTransport(real.store._api, refused, refused_always=always)
     real.store = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
     return api
 
@@ -337,7 +339,7 @@ def test_a_claim_that_was_seen_without_a_status_is_blank_until_one_is_written(re
     assert not real.store.is_blank(real.ref.uid)
 
 
-REFUSALS = [byte_comparing.ALLOCATION, byte_comparing.ALLOCATION_TO_ADMIN, byte_comparing.OTHER_DRIVER]
+REFUSALS = [byte_comparing_transport.ALLOCATION, byte_comparing_transport.ALLOCATION_TO_ADMIN, byte_comparing_transport.OTHER_DRIVER]
 
 
 @pytest.mark.parametrize("refused", REFUSALS)
@@ -377,7 +379,7 @@ def test_a_patch_that_was_overtaken_is_made_again_of_what_stands_now(real: RealW
     other, api = connect(driver="nic.drakit.dev"), refusing(real)
 
     def overtake() -> None:
-        api.before_patch = byte_comparing.nothing
+        api.before_patch = byte_comparing_transport.nothing
         other.write(real.ref, said("nic-0", LINK))
 
     api.before_patch = overtake
@@ -401,8 +403,8 @@ def test_a_patch_that_is_always_overtaken_is_left_for_later(real: RealWorld) -> 
 @pytest.mark.parametrize(
     "refused, fix",
     [
-        (byte_comparing.ALLOCATION, "stored with white space .* create the claim with kubectl or with compact JSON"),
-        (byte_comparing.OTHER_DRIVER, "another driver .* that driver must write compact JSON"),
+        (byte_comparing_transport.ALLOCATION, "stored with white space .* create the claim with kubectl or with compact JSON"),
+        (byte_comparing_transport.OTHER_DRIVER, "another driver .* that driver must write compact JSON"),
     ],
 )
 def test_a_claim_whose_status_nobody_can_write_is_told_with_the_fix_after_two_tries(real: RealWorld, refused: str, fix: str) -> None:

@@ -15,7 +15,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
-from fakes import byte_comparing, real_clock
+from fakes import byte_comparing_transport, real_clock
 
 ROOT = pathlib.Path(__file__).parents[2]
 DRIVER, POOL, DEVICE = "tpu.drakit.dev", "tpus", "tpu-4x4-1"
@@ -44,7 +44,7 @@ def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path, request: pytest
         token = server.issue_token(ACCOUNT, extra={users.NODE_NAME: (node,)})
         api: transport.Transport = client.connect_to(server.url, token=token, ca_file=tmp_path / "ca.pem")
         if request.param == "patch":
-            api = byte_comparing.ByteComparing(api)
+            api = byte_comparing_transport.ByteComparingTransport(api)
         return status.ApiStatuses(api, status.Writer(driver=DRIVER, node=node, pool=node), real_clock.RealClock())
 
     return open_

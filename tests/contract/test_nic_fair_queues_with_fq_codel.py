@@ -3,7 +3,7 @@
 import pytest
 
 from drakit.devices.nic import kernel_port
-from fakes import netns, nic_town
+from fakes import netns, nic_network
 from fakes.nic_samples import share, uplink
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -39,14 +39,14 @@ def test_a_fifo_of_an_older_driver_becomes_a_fair_queue(own: netns.Namespace, ni
 
 @pytest.mark.parametrize("way", ["outwards", "inwards"])
 def test_two_flows_of_one_pod_get_equal_parts(way: str) -> None:
-    if nic_town.why_not():
-        pytest.skip(nic_town.why_not())
-    with nic_town.town() as town:
-        (pod,) = town.sharing(town.share(1, 50 * 10**6))
-        flows = [nic_town.Flow(pod.space, reverse=way == "inwards")] * 2
+    if nic_network.why_not():
+        pytest.skip(nic_network.why_not())
+    with nic_network.network() as network:
+        (pod,) = network.sharing(network.share(1, 50 * 10**6))
+        flows = [nic_network.Flow(pod.space, reverse=way == "inwards")] * 2
         parts = []
         for _ in range(3):
-            one, other = (seen.goodput for seen in town.measure(flows, 5))
+            one, other = (seen.goodput for seen in network.measure(flows, 5))
             parts.append(min(one, other) / (one + other))
             if parts[-1] > 0.4:
                 return

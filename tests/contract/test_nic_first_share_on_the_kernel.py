@@ -11,7 +11,7 @@ import pytest
 from drakit.core import errors
 from drakit.devices.nic import kernel_port
 from drakit.devices.nic.shaping import ifb_links
-from fakes import netns, turns
+from fakes import netns, paused_calls
 from fakes.nic_samples import MAC, index, share, uplink
 
 pytestmark = pytest.mark.root
@@ -92,9 +92,9 @@ def test_exactly_one_of_two_drivers_adopts_an_unmarked_ifb_of_an_older_version(o
         other.shaping()
         for number in range(0, 24, 2):
             own.ip("link", "add", f"drb{index(own)}", "type", "ifb")
-            turn: turns.Turn[object] = turns.Turn(lambda: owner.install(uplink(own), share(own)))
-            turn.run_to(number)
-            told = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(turn.finish)
+            paused: paused_calls.PausedCall[object] = paused_calls.PausedCall(lambda: owner.install(uplink(own), share(own)))
+            paused.run_to(number)
+            told = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(paused.finish)
             winner, kept = (owner, share(own)) if told[0] else (other, share(own, 2))
             assert sorted(map(bool, told)) == [False, True]
             assert f"is shared out by the driver {OWNER if winner is owner else OTHER};" in "".join(told)
@@ -120,10 +120,10 @@ def test_a_driver_does_not_adopt_parts_that_another_creates_during_its_read(own:
         other.shaping()
         calls: list[Callable[[], object]] = [lambda: other.install(uplink(own), rival), lambda: other.repair(uplink(own), [])]
         for call, number in itertools.product(calls, range(1, 9)):
-            turn = turns.Turn(call)
-            turn.run_to(number)
+            paused = paused_calls.PausedCall(call)
+            paused.run_to(number)
             owner.install(uplink(own), share(own))
-            told = refusal(turn.finish)
+            told = refusal(paused.finish)
             assert not told or "is shared out by the driver nic.drakit.dev" in told
             assert owner.check(uplink(own), [share(own)]) == ()
             owner.remove("share-1", share(own))
@@ -150,15 +150,15 @@ def taken_within(verb: str, number: int) -> bool:
                 "install": lambda: owner.install(uplink(space), own),
                 "remove": lambda: owner.remove(own.id, own),
             }
-            turn = turns.Turn(calls[verb])
-            turn.run_to(number)
+            paused = paused_calls.PausedCall(calls[verb])
+            paused.run_to(number)
             if f"drb{index(space)}" not in space.links():
-                refusal(turn.finish)
+                refusal(paused.finish)
                 return False
             space.ip("link", "delete", f"drb{index(space)}")
             other.install(uplink(space), later)
             made = space.links()[f"drb{index(space)}"]["ifindex"]
-            refusal(turn.finish)
+            refusal(paused.finish)
             assert str(alias(space)).startswith(f"drakit ingress of {index(space)} by {OTHER},")
             assert space.links()[f"drb{index(space)}"]["ifindex"] == made
             return True
@@ -181,9 +181,9 @@ def test_what_is_known_of_a_nic_costs_as_many_requests_at_every_later_share(own:
         owner.shaping()
         sent = []
         for number in (1, 2, 3):
-            turn = turns.Turn(functools.partial(owner.install, uplink(own), share(own, number)))
-            turn.finish()
-            sent.append(turn.sent)
+            paused = paused_calls.PausedCall(functools.partial(owner.install, uplink(own), share(own, number)))
+            paused.finish()
+            sent.append(paused.sent)
         for number in (1, 2, 3):
             owner.remove(f"share-{number}", share(own, number))
     first, *later = sent

@@ -13,7 +13,7 @@ from drakit.kube import slices as kube_slices
 from drakit.node.publishing import publisher
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import features, resources
-from fakes import real_clock, ticking
+from fakes import manual_clock, real_clock
 
 NODE, DRIVER = "node-1", "lists.example.com"
 LISTED = device.Device(name="a", attributes={"model": "x", "links": ("left", "right"), "lanes": (1, 2)})
@@ -43,7 +43,9 @@ def published(
 ) -> publisher.Publisher:
     server.write_kubeconfig(folder / "config")
     store = kube_slices.ApiSlices(client.connect(folder / "config"), driver=DRIVER, node=NODE, clock=real_clock.RealClock())
-    made = publisher.Publisher(publisher.Target(driver=DRIVER, node=NODE, pool=NODE), store=store, clock=ticking.Ticking(), form=form)
+    made = publisher.Publisher(
+        publisher.Target(driver=DRIVER, node=NODE, pool=NODE), store=store, clock=manual_clock.ManualClock(), form=form
+    )
     made.offer(offered)
     made.reconcile()
     return made

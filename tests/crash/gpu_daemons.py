@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-from crash import gpu_stories, gpu_victims
+from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu.sharing.mps import processes
 from fakes import mps_daemon
 
@@ -28,29 +28,29 @@ def parameters(kind: str) -> str:
     return json.dumps({"apiVersion": "gpu.drakit.dev/v1", "kind": kind, "sharing": mps})
 
 
-def cast_of(story: str) -> gpu_stories.Cast:
+def cast_of(story: str) -> gpu_scenarios.ScenarioClaims:
     """A whole GPU for itself, a share of one beside another claim's, or a partition."""
     if story == GPU:
-        return gpu_stories.Cast(mine=gpu_victims.Wants(device="gpu-0", parameters=parameters("GpuConfig")))
+        return gpu_scenarios.ScenarioClaims(mine=killable_gpu_driver.Wants(device="gpu-0", parameters=parameters("GpuConfig")))
     if story == PARTITION:
-        device = gpu_stories.named(gpu_stories.partitions(MODEL)[0])
-        return gpu_stories.Cast(mine=gpu_victims.Wants(device=device, parameters=parameters("MigConfig")))
-    share = functools.partial(gpu_victims.Wants, device="gpu-0-shared", memory="1Gi", parameters=parameters("GpuConfig"))
-    other = share(share=gpu_stories.OTHER_SHARE, uid=gpu_stories.OTHER)
-    return gpu_stories.Cast(mine=share(share=gpu_stories.SHARE), other=other)
+        device = gpu_scenarios.named(gpu_scenarios.partitions(MODEL)[0])
+        return gpu_scenarios.ScenarioClaims(mine=killable_gpu_driver.Wants(device=device, parameters=parameters("MigConfig")))
+    share = functools.partial(killable_gpu_driver.Wants, device="gpu-0-shared", memory="1Gi", parameters=parameters("GpuConfig"))
+    other = share(share=gpu_scenarios.OTHER_SHARE, uid=gpu_scenarios.OTHER)
+    return gpu_scenarios.ScenarioClaims(mine=share(share=gpu_scenarios.SHARE), other=other)
 
 
 def _settings(told: list[str]) -> list[str]:
     return [line for at, line in enumerate(told) if not line.startswith("get_") and not (line.startswith("set_") and line in told[:at])]
 
 
-def look(node: gpu_stories.Node) -> Looks:
+def look(node: gpu_scenarios.Node) -> Looks:
     """All of the node, what each daemon was told, and how many processes each is.
 
     A limit that is set again to the same value counts once: a driver that died before it noted the limits makes the next one set them again.
     """
     told = {file.parents[1].name: _settings(file.read_text().splitlines()) for file in node.folder.glob("mps/*/pipe/told")}
-    running = {name: len(found) for name, found in gpu_victims.living(node.folder).items()}
+    running = {name: len(found) for name, found in killable_gpu_driver.living(node.folder).items()}
     folders = sorted(place.name for place in node.folder.glob("mps/*"))
     return {**node.look(), "told": told, "running": running, "folders": folders}
 
@@ -59,13 +59,13 @@ def look(node: gpu_stories.Node) -> Looks:
 class World:
     """One node, the claim that is hurt in it, and the looks of it without that claim and with it, never hurt."""
 
-    node: gpu_stories.Node
-    parent: gpu_stories.Parent
-    wants: gpu_victims.Wants
+    node: gpu_scenarios.Node
+    parent: gpu_scenarios.Parent
+    wants: killable_gpu_driver.Wants
     clean: Looks = dataclasses.field(default_factory=dict)
     prepared: Looks = dataclasses.field(default_factory=dict)
 
-    def life(self, act: str, *, by_line: bool = False, falls: str = "itself") -> gpu_victims.Life:
+    def life(self, act: str, *, by_line: bool = False, falls: str = "itself") -> killable_gpu_driver.Life:
         return dataclasses.replace(self.node.life(act, self.wants), by_line=by_line, falls=falls)
 
     def must(self, act: str) -> int:
@@ -75,14 +75,14 @@ class World:
         """How many there are in a life that nothing hurts."""
         return self.parent.finish(self.life(act, by_line=by_line))
 
-    def hurt(self, life: gpu_victims.Life, at: int) -> None:
+    def hurt(self, life: killable_gpu_driver.Life, at: int) -> None:
         """Kill the driver, or all daemons, at a step. Where daemons are waited for, a line may not be reached this time."""
         told = self.parent.ask(life, at)
         if life.falls == "itself":
             assert told == {"signal": signal.SIGKILL} or (life.by_line and told["error"] == ""), told
 
     def living(self) -> dict[str, list[processes.Process]]:
-        return gpu_victims.living(self.node.folder)
+        return killable_gpu_driver.living(self.node.folder)
 
     def kill_daemons(self) -> None:
         """Kill them all, and see them dead: one that is about to die is taken for one that runs."""
@@ -100,13 +100,13 @@ class World:
 
 
 @contextlib.contextmanager
-def a_world(parent: gpu_stories.Parent, story: str) -> Iterator[World]:
+def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
     """A world in a folder with a short path, because MPS has a socket in it; whatever still runs in the end is killed."""
     told = cast_of(story)
     with tempfile.TemporaryDirectory(prefix="dk") as folder:
         place = pathlib.Path(folder)
-        (place / "lab.yaml").write_text(gpu_stories.FILE.format(model=MODEL, mode="false"))
-        node = gpu_stories.Node(folder=place / "world", file=place / "lab.yaml", root=mps_daemon.install(place / "root").path)
+        (place / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=MODEL, mode="false"))
+        node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=mps_daemon.install(place / "root").path)
         world = World(node=node, parent=parent, wants=told.mine)
         try:
             if told.other is not None:

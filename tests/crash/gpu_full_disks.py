@@ -12,16 +12,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 
-from crash import gpu_daemons, gpu_stories, gpu_victims
+from crash import gpu_daemons, gpu_scenarios, killable_gpu_driver
 from fakes import mps_daemon
 
-HERE = gpu_stories.Here()
+HERE = gpu_scenarios.InThisProcess()
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST = 100
 DAEMONS = "daemons"
 
 
-class Filling(gpu_victims.Stepper):
+class Filling(killable_gpu_driver.Stepper):
     """Fills the disk but for some pages when the driver begins to serve."""
 
     def __init__(self, disk: pathlib.Path, room: int) -> None:
@@ -40,21 +40,21 @@ class Filling(gpu_victims.Stepper):
         self._ballast.unlink()
 
 
-def on_disk(disk: pathlib.Path, before: gpu_stories.Node, machine: pathlib.Path) -> gpu_stories.Node:
+def on_disk(disk: pathlib.Path, before: gpu_scenarios.Node, machine: pathlib.Path) -> gpu_scenarios.Node:
     """A copy of a world whose files are on the disk and whose machine, being hardware, is not."""
     shutil.copytree(before.folder, disk / "world", ignore=shutil.ignore_patterns("machine"))
     shutil.copytree(before.folder / "machine", machine)
     (disk / "world" / "machine").symlink_to(machine)
-    return gpu_stories.Node(folder=disk / "world", file=before.file)
+    return gpu_scenarios.Node(folder=disk / "world", file=before.file)
 
 
-def was_too_small(disk: pathlib.Path, told: gpu_stories.Story, act: str, room: int, machine: pathlib.Path) -> bool:
+def was_too_small(disk: pathlib.Path, told: gpu_scenarios.Scenario, act: str, room: int, machine: pathlib.Path) -> bool:
     """Call with so much room, make room, and judge what comes after; whether the call met a full disk."""
     node = on_disk(disk, told.before if act == "prepare" else told.prepared, machine)
     filling = Filling(disk, room)
     error = HERE.live(node, act, told.wants, filling)
     filling.empty()
-    gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} with room for {room} pages: {error}")
+    gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} with room for {room} pages: {error}")
     shutil.rmtree(machine)
     return bool(error)
 
@@ -64,14 +64,14 @@ class Daemons:
 
     def __init__(self, disk: pathlib.Path, work: pathlib.Path, model: str) -> None:
         work.mkdir()
-        (work / "lab.yaml").write_text(gpu_stories.FILE.format(model=model, mode="false"))
+        (work / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=model, mode="false"))
         (work / "machine").mkdir()
         (disk / "mps").mkdir()
         (disk / "mps/machine").symlink_to(work / "machine")
         self.name = f"{model}-{DAEMONS}"
         self._disk = disk
         self._wants = gpu_daemons.cast_of(gpu_daemons.GPU).mine
-        self._node = gpu_stories.Node(folder=disk / "mps", file=work / "lab.yaml", root=mps_daemon.install(work / "root").path)
+        self._node = gpu_scenarios.Node(folder=disk / "mps", file=work / "lab.yaml", root=mps_daemon.install(work / "root").path)
         self._must("prepare")
         self._prepared = gpu_daemons.look(self._node)
         self._must("unprepare")
@@ -109,7 +109,7 @@ def tries(disk: pathlib.Path, work: pathlib.Path, model: str, kind: str) -> tupl
     if kind == DAEMONS:
         node = Daemons(disk, work / kind, model)
         return node.name, node.was_too_small
-    told = gpu_stories.story(HERE, work / kind, model, kind)
+    told = gpu_scenarios.story(HERE, work / kind, model, kind)
     return told.name, lambda act, room: was_too_small(disk, told, act, room, work / "hardware")
 
 

@@ -1,4 +1,4 @@
-"""The process that forks NIC drivers which die at a step; see ``nic_victim``."""
+"""The process that forks NIC drivers which die at a step; see ``killable_nic_driver``."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-VICTIM = pathlib.Path(__file__).with_name("nic_victim.py")
+VICTIM = pathlib.Path(__file__).with_name("killable_nic_driver.py")
 
 
 class Parent:

@@ -14,7 +14,7 @@ from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
 from drakit.journal import files
 from drakit.node import engine, local_node
-from fakes import author, world
+from fakes import author, crash_node
 
 pytestmark = [
     pytest.mark.root,
@@ -42,11 +42,11 @@ def mounted(tmp_path: pathlib.Path) -> Iterator[Callable[[str], pathlib.Path]]:
 
 
 @contextlib.contextmanager
-def opened(node: world.World, home: pathlib.Path, cdi: pathlib.Path) -> Iterator[local_node.LocalNode]:
+def opened(node: crash_node.CrashNode, home: pathlib.Path, cdi: pathlib.Path) -> Iterator[local_node.LocalNode]:
     spec = local_node.DriverSpec(
         driver_name=author.FakeDriver.name,
         build=lambda _: author.FakeDriver(node.hardware),
-        identity=engine.NodeIdentity(pool=world.POOL, boot_id="boot-1"),
+        identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1"),
     )
     with local_node.LocalNode.open(spec, local_node.Folders(home=home, cdi=cdi), node.claims) as local:
         yield local
@@ -64,12 +64,12 @@ def fill(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def prepare(node: world.World, local: local_node.LocalNode, ref: claims.ClaimRef) -> str:
+def prepare(node: crash_node.CrashNode, local: local_node.LocalNode, ref: claims.ClaimRef) -> str:
     return local.engine.prepare([ref], node.caller)[ref.uid].error
 
 
 def test_a_full_disk_refuses_a_claim_and_forgets_none(mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> None:
-    node, home = world.World(), mounted("home")
+    node, home = crash_node.CrashNode(), mounted("home")
     first, second = node.claim("chip-0"), node.claim("chip-1")
     with opened(node, home, tmp_path / "cdi") as local:
         assert prepare(node, local, first) == ""
@@ -84,7 +84,7 @@ def test_a_full_disk_refuses_a_claim_and_forgets_none(mounted: Callable[[str], p
 
 
 def test_a_full_cdi_directory_refuses_a_claim_and_leaves_nothing(mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> None:
-    node, cdi = world.World(), mounted("cdi")
+    node, cdi = crash_node.CrashNode(), mounted("cdi")
     ref = node.claim("chip-0")
     with opened(node, tmp_path / "home", cdi) as local:
         filler = fill(cdi)
@@ -97,7 +97,7 @@ def test_a_full_cdi_directory_refuses_a_claim_and_leaves_nothing(mounted: Callab
 def test_a_read_only_cdi_directory_refuses_claims_until_it_can_be_written(
     mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
-    node, cdi = world.World(), mounted("cdi")
+    node, cdi = crash_node.CrashNode(), mounted("cdi")
     first, second = node.claim("chip-0"), node.claim("chip-1")
     with opened(node, tmp_path / "home", cdi) as local:
         assert prepare(node, local, first) == ""
@@ -113,7 +113,7 @@ def test_a_read_only_cdi_directory_refuses_claims_until_it_can_be_written(
 def test_an_unreadable_journal_stays_until_there_is_room_for_its_successor(
     mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
-    node, home = world.World(), mounted("home")
+    node, home = crash_node.CrashNode(), mounted("home")
     ref = node.claim("chip-0")
     with opened(node, home, tmp_path / "cdi") as local:
         assert prepare(node, local, ref) == ""

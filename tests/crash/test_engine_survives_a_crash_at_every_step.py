@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from fakes import world
+from fakes import crash_node
 
 
-def work(node: world.World, refs: list[claims.ClaimRef]) -> None:
+def work(node: crash_node.CrashNode, refs: list[claims.ClaimRef]) -> None:
     started = node.boot()
     for ref in refs:
         started.prepare([ref], node.caller)
@@ -17,8 +17,8 @@ def work(node: world.World, refs: list[claims.ClaimRef]) -> None:
         started.unprepare([ref], node.caller)
 
 
-def build(shared: bool) -> tuple[world.World, list[claims.ClaimRef]]:  # noqa: FBT001 - a parameter of the matrix
-    node = world.World()
+def build(shared: bool) -> tuple[crash_node.CrashNode, list[claims.ClaimRef]]:  # noqa: FBT001 - a parameter of the matrix
+    node = crash_node.CrashNode()
     if shared:
         return node, [node.claim("pipe", shared=True), node.claim("pipe", shared=True, name="other")]
     return node, [node.claim("chip-0-left", "chip-0-right", "chip-1")]
@@ -38,12 +38,12 @@ def crash_at(number: int) -> Callable[[str], None]:
     def step(what: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     return step
 
 
-def known_to(node: world.World) -> set[str]:
+def known_to(node: crash_node.CrashNode) -> set[str]:
     """The hardware that the journal says may exist."""
     return {str(grant.intent["identity"]) for entry in node.journal.entries() for grant in entry.grants}
 
@@ -55,7 +55,7 @@ MATRIX = [(shared, number) for shared in (False, True) for number in range(steps
 def test_a_crash_at_any_step_leaves_nothing_behind(shared: bool, number: int) -> None:  # noqa: FBT001
     node, refs = build(shared)
     node.step = crash_at(number)
-    with pytest.raises(world.Crash):
+    with pytest.raises(crash_node.Crash):
         work(node, refs)
     node.step = lambda _: None
     started = node.boot()
@@ -72,11 +72,11 @@ def test_a_crash_at_any_step_leaves_nothing_behind(shared: bool, number: int) ->
 def test_a_second_crash_during_recovery_changes_nothing(shared: bool, number: int) -> None:  # noqa: FBT001
     node, refs = build(shared)
     node.step = crash_at(number)
-    with pytest.raises(world.Crash):
+    with pytest.raises(crash_node.Crash):
         work(node, refs)
     for second in range(20):
         node.step = crash_at(second)
-        with contextlib.suppress(world.Crash):
+        with contextlib.suppress(crash_node.Crash):
             node.boot()
             break
     node.step = lambda _: None
@@ -93,7 +93,7 @@ def test_the_matrix_is_not_empty() -> None:
 def test_recovery_without_the_kubelet_leaves_only_what_was_answered() -> None:
     node, refs = build(shared=False)
     node.step = crash_at(6)
-    with pytest.raises(world.Crash):
+    with pytest.raises(crash_node.Crash):
         work(node, refs)
     node.step = lambda _: None
     node.boot()

@@ -12,7 +12,7 @@ import tempfile
 
 import pytest
 
-from crash import gpu_daemons, gpu_full_disks, gpu_stories
+from crash import gpu_daemons, gpu_full_disks, gpu_scenarios
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")]
 MOUNTED = 'mount -t tmpfs -o size=8m,mode=700 drakit-test "$1" && exec "$0" -m crash.gpu_full_disks "$@"'
@@ -45,22 +45,22 @@ def too_small(folder: pathlib.Path, model: str, kinds: str, rooms: str) -> int:
 
 
 def test_a_full_disk_at_sampled_writes_changes_nothing_in_the_end(tmp_path: pathlib.Path) -> None:
-    assert too_small(tmp_path, gpu_stories.TABLES[0], "beside", "0,1,2,4,7") >= 2, "nothing can be written down on a full disk"
+    assert too_small(tmp_path, gpu_scenarios.TABLES[0], "beside", "0,1,2,4,7") >= 2, "nothing can be written down on a full disk"
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
 def test_a_full_disk_at_any_write_changes_nothing_in_the_end(
-    tmp_path: pathlib.Path, model: str, record_property: gpu_stories.Record
+    tmp_path: pathlib.Path, model: str, record_property: gpu_scenarios.Record
 ) -> None:
-    total = too_small(tmp_path, model, ",".join(gpu_stories.KINDS), "every")
+    total = too_small(tmp_path, model, ",".join(gpu_scenarios.KINDS), "every")
     record_property("matrix", f"{model}: {total} full disks")
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_a_full_disk_at_any_write_leaves_no_daemon(record_property: gpu_stories.Record) -> None:
+def test_a_full_disk_at_any_write_leaves_no_daemon(record_property: gpu_scenarios.Record) -> None:
     """In a folder with a short path, because MPS has a socket in it."""
     with tempfile.TemporaryDirectory(prefix="dk") as folder:
         total = too_small(pathlib.Path(folder), gpu_daemons.MODEL, gpu_full_disks.DAEMONS, "every")

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from crash import gpu_stories, gpu_victims
+from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
 
-HERE = gpu_stories.Here()
+HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 6
 
 
@@ -46,37 +46,37 @@ class Admin:
 
 
 # What an admin wipes is not there afterwards, so only worlds in which nothing else lies can be compared.
-EMPTY = (gpu_stories.ALONE, gpu_stories.WHOLE, gpu_stories.SLICE, gpu_stories.FIRST_SHARE, gpu_stories.FIRST_SLICE)
-KINDS: Mapping[bool, tuple[str, ...]] = {False: gpu_stories.KINDS, True: EMPTY}
+EMPTY = (gpu_scenarios.ALONE, gpu_scenarios.WHOLE, gpu_scenarios.SLICE, gpu_scenarios.FIRST_SHARE, gpu_scenarios.FIRST_SLICE)
+KINDS: Mapping[bool, tuple[str, ...]] = {False: gpu_scenarios.KINDS, True: EMPTY}
 
 
-def check(told: gpu_stories.Story, act: str, step: int, folder: pathlib.Path, *, wipes: bool) -> None:
+def check(told: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path, *, wipes: bool) -> None:
     node = (told.before if act == "prepare" else told.prepared).copy(folder)
     admin = Admin(node.hardware, wipes=wipes)
-    HERE.live(node, act, told.wants, gpu_victims.Stepper(step, admin.meddle))
+    HERE.live(node, act, told.wants, killable_gpu_driver.Stepper(step, admin.meddle))
     admin.put_back()
-    gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} step {step} {'wipe' if wipes else 'flip'}")
+    gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} step {step} {'wipe' if wipes else 'flip'}")
 
 
 @pytest.mark.parametrize("wipes", [False, True], ids=["flip", "wipe"])
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
 def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: bool) -> None:  # noqa: FBT001 - a parameter of the test
     kinds = KINDS[wipes]
-    kind = kinds[gpu_stories.TABLES.index(model) % len(kinds)]
-    with gpu_stories.quick_folder() as folder:
-        told = gpu_stories.story(HERE, folder / kind, model, kind)
+    kind = kinds[gpu_scenarios.TABLES.index(model) % len(kinds)]
+    with gpu_scenarios.quick_folder() as folder:
+        told = gpu_scenarios.story(HERE, folder / kind, model, kind)
         for act, step in random.Random(f"{model}{wipes}").sample(told.points, SAMPLE):
             check(told, act, step, folder / f"{act}-{step}", wipes=wipes)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
-def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(model: str, record_property: gpu_stories.Record) -> None:
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
+def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(model: str, record_property: gpu_scenarios.Record) -> None:
     total = 0
-    for kind in gpu_stories.KINDS:
-        with gpu_stories.quick_folder() as folder:
-            told = gpu_stories.story(HERE, folder / kind, model, kind)
+    for kind in gpu_scenarios.KINDS:
+        with gpu_scenarios.quick_folder() as folder:
+            told = gpu_scenarios.story(HERE, folder / kind, model, kind)
             for wipes in (wipes for wipes, kinds in KINDS.items() if kind in kinds):
                 for act, step in told.points:
                     check(told, act, step, folder / f"{wipes}-{act}-{step}", wipes=wipes)

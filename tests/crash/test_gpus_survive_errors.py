@@ -14,16 +14,16 @@ import shutil
 
 import pytest
 
-from crash import gpu_stories, gpu_victims
+from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
 
-HERE = gpu_stories.Here()
+HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 8
 # A call may fail once before or after its effect, or again and again from a point on.
 Point = tuple[str, int, bool, port.Code]
 
 
-class Failing(gpu_victims.Stepper):
+class Failing(killable_gpu_driver.Stepper):
     """Makes a hardware call fail at a step; with ``lasts`` also every later one of the same name."""
 
     def __init__(self, at: int, code: port.Code, *, lasts: bool) -> None:
@@ -46,7 +46,7 @@ class Failing(gpu_victims.Stepper):
         raise port.CallError(port.CALLS.get(call, call), self._code, f"injected {name}")
 
 
-def points(told: gpu_stories.Story, folder: pathlib.Path) -> list[Point]:
+def points(told: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
     """Every hardware call of the story, before and after its effect, with every code, once and from then on."""
     found: list[Point] = []
     node = told.before.copy(folder)
@@ -60,11 +60,11 @@ def points(told: gpu_stories.Story, folder: pathlib.Path) -> list[Point]:
 class Judge:
     """Judges what errors leave of a story, each world once; ``worlds`` is how many there were."""
 
-    def __init__(self, told: gpu_stories.Story) -> None:
+    def __init__(self, told: gpu_scenarios.Scenario) -> None:
         self._told = told
         self._judged: set[tuple[str, str]] = set()
         self._worlds = {"prepare": told.before, "unprepare": told.prepared}
-        self._known = {act: gpu_victims.offered(world.life(act, told.wants)) for act, world in self._worlds.items()}
+        self._known = {act: killable_gpu_driver.offered(world.life(act, told.wants)) for act, world in self._worlds.items()}
 
     @property
     def worlds(self) -> int:
@@ -79,15 +79,15 @@ class Judge:
         if left in self._judged:
             shutil.rmtree(folder)
             return
-        gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} step {step} {code.name}{' lasting' if lasts else ''}")
+        gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} step {step} {code.name}{' lasting' if lasts else ''}")
         self._judged.add(left)
 
 
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
 def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
-    kind = gpu_stories.KINDS[gpu_stories.TABLES.index(model) % len(gpu_stories.KINDS)]
-    with gpu_stories.quick_folder() as folder:
-        told = gpu_stories.story(HERE, folder / kind, model, kind)
+    kind = gpu_scenarios.KINDS[gpu_scenarios.TABLES.index(model) % len(gpu_scenarios.KINDS)]
+    with gpu_scenarios.quick_folder() as folder:
+        told = gpu_scenarios.story(HERE, folder / kind, model, kind)
         found = points(told, folder / "names")
         assert len(found) > 400
         judge = Judge(told)
@@ -98,12 +98,12 @@ def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
-def test_an_error_at_any_call_changes_nothing_in_the_end(model: str, record_property: gpu_stories.Record) -> None:
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
+def test_an_error_at_any_call_changes_nothing_in_the_end(model: str, record_property: gpu_scenarios.Record) -> None:
     total = worlds = 0
-    for kind in gpu_stories.KINDS:
-        with gpu_stories.quick_folder() as folder:
-            told = gpu_stories.story(HERE, folder / kind, model, kind)
+    for kind in gpu_scenarios.KINDS:
+        with gpu_scenarios.quick_folder() as folder:
+            told = gpu_scenarios.story(HERE, folder / kind, model, kind)
             judge = Judge(told)
             for number, point in enumerate(points(told, folder / "names")):
                 judge.check(point, folder / str(number))

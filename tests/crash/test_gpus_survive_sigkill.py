@@ -11,62 +11,62 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crash import gpu_stories
+from crash import gpu_scenarios
 from drakit.devices.gpu import port
 
 SAMPLE = 4
-EVERY_TIME, *OTHERS = gpu_stories.TABLES
+EVERY_TIME, *OTHERS = gpu_scenarios.TABLES
 
 
 @pytest.fixture(scope="module")
-def parent() -> Iterator[gpu_stories.Parent]:
-    with gpu_stories.a_parent() as running:
+def parent() -> Iterator[gpu_scenarios.Parent]:
+    with gpu_scenarios.a_parent() as running:
         yield running
 
 
-def check(parent: gpu_stories.Parent, told: gpu_stories.Story, act: str, step: int, folder: pathlib.Path) -> None:
+def check(parent: gpu_scenarios.Parent, told: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path) -> None:
     """Kill at a point, start anew, let the kubelet retry, and compare with the node that never crashed."""
     node = (told.before if act == "prepare" else told.prepared).copy(folder)
     parent.kill(node, act, told.wants, step)
-    gpu_stories.judge(parent, told, act, node, f"{told.name} {act} {step}")
+    gpu_scenarios.judge(parent, told, act, node, f"{told.name} {act} {step}")
 
 
-def check_some(parent: gpu_stories.Parent, model: str, kind: str, count: Callable[[int], int]) -> int:
+def check_some(parent: gpu_scenarios.Parent, model: str, kind: str, count: Callable[[int], int]) -> int:
     """As many points of a story as ``count`` takes of all, drawn by a seed; how many there are."""
-    with gpu_stories.quick_folder() as folder:
-        told = gpu_stories.story(parent, folder / kind, model, kind)
+    with gpu_scenarios.quick_folder() as folder:
+        told = gpu_scenarios.story(parent, folder / kind, model, kind)
         for act, step in random.Random(model).sample(told.points, count(len(told.points))):
             check(parent, told, act, step, folder / f"{act}-{step}")
     return len(told.points)
 
 
-@pytest.mark.parametrize("kind", gpu_stories.KINDS)
-def test_a_kill_at_half_of_the_points_changes_nothing_in_the_end_on_one_table(parent: gpu_stories.Parent, kind: str) -> None:
+@pytest.mark.parametrize("kind", gpu_scenarios.KINDS)
+def test_a_kill_at_half_of_the_points_changes_nothing_in_the_end_on_one_table(parent: gpu_scenarios.Parent, kind: str) -> None:
     points = check_some(parent, EVERY_TIME, kind, lambda count: count // 2)
     assert points >= 24, "before and after every journal write, every file and every hardware call"
 
 
 @pytest.mark.parametrize("model", OTHERS)
-def test_a_kill_at_a_sampled_point_changes_nothing_in_the_end(parent: gpu_stories.Parent, model: str) -> None:
-    kind = gpu_stories.KINDS[OTHERS.index(model) % len(gpu_stories.KINDS)]
+def test_a_kill_at_a_sampled_point_changes_nothing_in_the_end(parent: gpu_scenarios.Parent, model: str) -> None:
+    kind = gpu_scenarios.KINDS[OTHERS.index(model) % len(gpu_scenarios.KINDS)]
     assert check_some(parent, model, kind, lambda _: SAMPLE) > SAMPLE
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("model", gpu_stories.TABLES)
+@pytest.mark.parametrize("model", gpu_scenarios.TABLES)
 def test_a_kill_at_any_point_changes_nothing_in_the_end(
-    parent: gpu_stories.Parent, model: str, record_property: gpu_stories.Record
+    parent: gpu_scenarios.Parent, model: str, record_property: gpu_scenarios.Record
 ) -> None:
-    points = sum(check_some(parent, model, kind, int) for kind in gpu_stories.KINDS)
+    points = sum(check_some(parent, model, kind, int) for kind in gpu_scenarios.KINDS)
     record_property("matrix", f"{model}: {points} kills")
     assert points > 300
 
 
-def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_stories.Parent) -> None:
+def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_scenarios.Parent) -> None:
     """A step beyond the last kills nobody: the points are all there are."""
-    with gpu_stories.quick_folder() as folder:
-        told = gpu_stories.story(parent, folder / "s", EVERY_TIME, gpu_stories.ALONE)
+    with gpu_scenarios.quick_folder() as folder:
+        told = gpu_scenarios.story(parent, folder / "s", EVERY_TIME, gpu_scenarios.ALONE)
         node = told.before.copy(folder / "beyond")
         answer = parent.ask(node.life("prepare", told.wants), told.prepare_steps)
         assert answer == {"error": "", "steps": told.prepare_steps}

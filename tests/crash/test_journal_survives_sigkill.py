@@ -72,7 +72,7 @@ class Expected:
 
 @contextlib.contextmanager
 def victim(directory: pathlib.Path, seed: int, first: int) -> Iterator[subprocess.Popen[str]]:
-    script = pathlib.Path(__file__).with_name("journal_victim.py")
+    script = pathlib.Path(__file__).with_name("killable_journal_writer.py")
     command = [sys.executable, str(script), str(directory), str(seed), str(first), str(CLAIMS)]
     environment = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:

@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver, edits, lifecycle
-from fakes import author, world
+from fakes import author, crash_node
 
 
 class Upgraded(author.FakeDriver):
@@ -22,9 +22,9 @@ class Upgraded(author.FakeDriver):
 STEPS = ("before refresh", "after refresh", "before write", "after write")
 
 
-def running() -> tuple[world.World, claims.ClaimRef]:
+def running() -> tuple[crash_node.CrashNode, claims.ClaimRef]:
     """A world where a claim is prepared, and the driver was upgraded since."""
-    node = world.World()
+    node = crash_node.CrashNode()
     ref = node.claim("chip-0-left", "chip-1")
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
     node.driver_type = Upgraded
@@ -36,7 +36,7 @@ def dying_at(number: int, steps: list[str]) -> Callable[[str], None]:
         assert "make" not in what, "the hardware of a running pod was touched"
         steps.append(what)
         if len(steps) > number:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     return step
 
@@ -50,7 +50,7 @@ def steps_of_an_upgrade() -> list[str]:
     return steps
 
 
-def is_upgraded(node: world.World, ref: claims.ClaimRef) -> bool:
+def is_upgraded(node: crash_node.CrashNode, ref: claims.ClaimRef) -> bool:
     entry = node.journal.entry(ref.uid)
     assert entry is not None
     assert entry.state is lifecycle.State.PREPARED
@@ -69,7 +69,7 @@ def test_a_crash_at_any_step_costs_the_running_pod_nothing(number: int) -> None:
     node, ref = running()
     started = node.boot()
     node.step = dying_at(number, [])
-    with contextlib.suppress(world.Crash):
+    with contextlib.suppress(crash_node.Crash):
         started.prepare([ref], node.caller)
     node.step = dying_at(1 << 30, [])
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from crash import nic_parent, nic_victim
+from crash import killable_nic_driver, nic_parent
 from drakit.core import claim as claims
 from drakit.core import lifecycle
 from fakes import netns, nic_attach
@@ -64,7 +64,7 @@ class Stage:
 
     def __init__(self, parent: nic_parent.Parent, setting: Setting, world: nic_attach.World, pod: nic_attach.Pod) -> None:
         self.world, self.pod, self.setting = world, pod, setting
-        self.wanted = nic_victim.claim_of(setting.form)
+        self.wanted = killable_nic_driver.claim_of(setting.form)
         self._parent = parent
         self._place = {"form": setting.form, "node": world.node.name, "folder": str(world.home.parent)}
         self._others: tuple[object, ...] = ()
@@ -157,7 +157,7 @@ def stage(parent: nic_parent.Parent, setting: Setting) -> Iterator[Stage]:
     with nic_attach.world() as made, nic_attach.pod() as pod, nic_attach.pod("0the") as neighbour:
         made.node.ip("address", "add", ADDRESS, "dev", "nic0")
         made.node.ip("link", "set", "nic0", "alias", "of the admin")
-        world = nic_victim.world_of(made.node.name, made.home.parent)
+        world = killable_nic_driver.world_of(made.node.name, made.home.parent)
         ready = Stage(parent, setting, world, pod)
         other = nic_attach.claim(9, parameters={"interfaceName": "other0", "addresses": ["10.99.9.9/16"]})
         if setting.beside:
@@ -267,16 +267,16 @@ def asked(driver: nic_attach.Running, wanted: claims.Claim) -> str:
 def test_a_virtual_function_is_held_or_as_it_was_after_a_death_at_any_step(
     parent: nic_parent.Parent, tmp_path: pathlib.Path, act: str
 ) -> None:
-    wanted = nic_victim.claim_of("function")
+    wanted = killable_nic_driver.claim_of("function")
 
     def live(do: str) -> None:
-        with nic_victim.function_driver(tmp_path) as local:
-            assert nic_victim.call(local, do, wanted) == ""
+        with killable_nic_driver.function_driver(tmp_path) as local:
+            assert killable_nic_driver.call(local, do, wanted) == ""
 
     def held() -> object:
-        return nic_victim.machine_of(tmp_path).function(nic_victim.FUNCTION)
+        return killable_nic_driver.machine_of(tmp_path).function(killable_nic_driver.FUNCTION)
 
-    assert held() == nic_victim.FRESH
+    assert held() == killable_nic_driver.FRESH
     command = {"act": act, "form": "function", "folder": str(tmp_path)}
     if act == "unprepare":
         live("prepare")
@@ -289,9 +289,9 @@ def test_a_virtual_function_is_held_or_as_it_was_after_a_death_at_any_step(
                 live("prepare")
             parent.kill(step, **command)
             live(last)
-            assert held() == (nic_victim.HELD if last == "prepare" else nic_victim.FRESH)
+            assert held() == (killable_nic_driver.HELD if last == "prepare" else killable_nic_driver.FRESH)
             live("unprepare")
-            assert held() == nic_victim.FRESH
-            with nic_victim.function_driver(tmp_path) as local:
+            assert held() == killable_nic_driver.FRESH
+            with killable_nic_driver.function_driver(tmp_path) as local:
                 assert not local.journal.entries()
             assert not list((tmp_path / "cdi").glob("*.json"))

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crash import nic_secluded, nic_victim
+from crash import contained_nic_driver, killable_nic_driver
 from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
-REF = nic_victim.claim_of("whole").ref
+REF = killable_nic_driver.claim_of("whole").ref
 SAMPLE = 2
 HOST_ROUTE = "10.50.0.0/16"
 
 
 @pytest.fixture(scope="module")
-def forker() -> Iterator[nic_secluded.Forker]:
+def forker() -> Iterator[contained_nic_driver.Forker]:
     if netns.why_not():
         pytest.skip(netns.why_not())
-    with nic_secluded.forker() as made:
+    with contained_nic_driver.forker() as made:
         yield made
 
 
@@ -33,10 +33,10 @@ class Node:
     """A node with the whole NIC of one claim, and what the NIC was before."""
 
     world: nic_attach.World
-    forker: nic_secluded.Forker
+    forker: contained_nic_driver.Forker
     before: tuple[object, ...]
 
-    def life(self) -> contextlib.AbstractContextManager[nic_secluded.Secluded]:
+    def life(self) -> contextlib.AbstractContextManager[contained_nic_driver.ContainedDriver]:
         return self.forker.life(self.world)
 
     def has_it(self) -> bool:
@@ -55,7 +55,7 @@ class Node:
         assert self.world.node.links()["nic0"]["ifalias"] == "of the admin"
         self.is_back()
 
-    def fails(self, driver: nic_secluded.Secluded, pod: nic_attach.Pod, step: int) -> None:
+    def fails(self, driver: contained_nic_driver.ContainedDriver, pod: nic_attach.Pod, step: int) -> None:
         """A try that fails at a step, after which the host has the interface."""
         driver.arm(fail=step)
         said = self.world.call(REF, pod)
@@ -71,7 +71,7 @@ class Node:
             driver.arm(kill=step, fail=fail)
             assert self.world.call(REF, pod).code
 
-    def works(self, driver: nic_secluded.Secluded, pod: nic_attach.Pod) -> None:
+    def works(self, driver: contained_nic_driver.ContainedDriver, pod: nic_attach.Pod) -> None:
         """A try that attaches."""
         driver.arm()
         assert self.world.call(REF, pod) == nic_attach.Said(0, "")
@@ -92,10 +92,10 @@ def linked(node: Node) -> None:
 
 
 @contextlib.contextmanager
-def prepared(forker: nic_secluded.Forker) -> Iterator[Node]:
+def prepared(forker: contained_nic_driver.Forker) -> Iterator[Node]:
     """A node whose claim is prepared, and that has no driver."""
     with nic_attach.world() as made:
-        world = nic_victim.world_of(made.node.name, made.home.parent)
+        world = killable_nic_driver.world_of(made.node.name, made.home.parent)
         world.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         world.node.ip("link", "set", "nic0", "alias", "of the admin")
         world.node.ip("route", "add", HOST_ROUTE, "via", "10.7.0.254")
@@ -106,7 +106,7 @@ def prepared(forker: nic_secluded.Forker) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="module")
-def all_steps(forker: nic_secluded.Forker) -> range:
+def all_steps(forker: contained_nic_driver.Forker) -> range:
     with prepared(forker) as node, nic_attach.pod() as pod, node.life() as driver:
         node.works(driver, pod)
         return range(1, driver.passed() + 1)
@@ -214,7 +214,9 @@ def test_an_attach_has_a_step_for_each_note_and_request(all_steps: range) -> Non
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_whole_nic_survives_some_faults(forker: nic_secluded.Forker, all_steps: range, story: Callable[[Node, int], None]) -> None:
+def test_a_whole_nic_survives_some_faults(
+    forker: contained_nic_driver.Forker, all_steps: range, story: Callable[[Node, int], None]
+) -> None:
     first = STORIES.index(story) % 3
     for step in [*all_steps[first :: len(all_steps) // SAMPLE]][:SAMPLE]:
         with prepared(forker) as node:
@@ -224,7 +226,7 @@ def test_a_whole_nic_survives_some_faults(forker: nic_secluded.Forker, all_steps
 @pytest.mark.full
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_a_whole_nic_survives_every_fault(
-    forker: nic_secluded.Forker,
+    forker: contained_nic_driver.Forker,
     all_steps: range,
     story: Callable[[Node, int], None],
     record_property: Callable[[str, object], None],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit_cluster.objects.features import FeatureGates
-from fakes.storm import place, storm
+from fakes.fault_schedule import fault_run, faulty_cluster
 
 ALL = 1000
 SAMPLE = 14
@@ -47,13 +47,15 @@ def gates_of(seed: int) -> dict[str, bool]:
     return GATES[seed // EACH % len(GATES)] if seed < ALL else {}
 
 
-def blow(first: int, count: int, gates: dict[str, bool], record: Record) -> None:
+def run_schedule(first: int, count: int, gates: dict[str, bool], record: Record) -> None:
     """Play so many schedules on one node, and have them counted."""
     told: Counter[str] = Counter()
-    with place.Place(FeatureGates.of(gates)) as where:
-        blowing = storm.Storm(where)
+    with faulty_cluster.FaultyCluster(FeatureGates.of(gates)) as where:
+        blowing = fault_run.FaultRun(where)
         for seed in range(first, first + count):
-            told.update({"schedules": 1, **{COUNTED[name]: amount for name, amount in dataclasses.asdict(blowing.blow(seed)).items()}})
+            told.update(
+                {"schedules": 1, **{COUNTED[name]: amount for name, amount in dataclasses.asdict(blowing.run_schedule(seed)).items()}}
+            )
     record("storm", dict(told))
     assert told["schedules"] == count
 
@@ -63,13 +65,13 @@ def blow(first: int, count: int, gates: dict[str, bool], record: Record) -> None
 def test_a_sample_of_schedules_loses_and_leaks_nothing(group: int, record_property: Record) -> None:
     again = os.environ.get("STORM_SEED")
     if again is None:
-        blow(ALL + group * SAMPLE, SAMPLE, {}, record_property)
+        run_schedule(ALL + group * SAMPLE, SAMPLE, {}, record_property)
     else:
-        blow(int(again), 1, gates_of(int(again)), record_property)
+        run_schedule(int(again), 1, gates_of(int(again)), record_property)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", range(ALL // EACH))
 def test_every_schedule_loses_and_leaks_nothing(group: int, record_property: Record) -> None:
-    blow(group * EACH, EACH, gates_of(group * EACH), record_property)
+    run_schedule(group * EACH, EACH, gates_of(group * EACH), record_property)

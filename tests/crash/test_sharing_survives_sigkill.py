@@ -9,20 +9,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash import gpu_daemons, gpu_stories
+from crash import gpu_daemons, gpu_scenarios
 
 SAMPLE = 3
 CALLS = ("prepare", "unprepare")
 
 
 @pytest.fixture(scope="module")
-def parent() -> Iterator[gpu_stories.Parent]:
-    with gpu_stories.a_parent() as running:
+def parent() -> Iterator[gpu_scenarios.Parent]:
+    with gpu_scenarios.a_parent() as running:
         yield running
 
 
 @pytest.fixture
-def world(parent: gpu_stories.Parent, request: pytest.FixtureRequest) -> Iterator[gpu_daemons.World]:
+def world(parent: gpu_scenarios.Parent, request: pytest.FixtureRequest) -> Iterator[gpu_daemons.World]:
     with gpu_daemons.a_world(parent, getattr(request, "param", gpu_daemons.GPU)) as made:
         yield made
 
@@ -83,7 +83,7 @@ def test_a_driver_that_starts_finds_the_daemon_again_and_leaves_it(world: gpu_da
 @pytest.mark.timeout(3600)
 @told_of(*gpu_daemons.STORIES)
 def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
-    world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_stories.Record
+    world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_scenarios.Record
 ) -> None:
     found = check_every_call(world, by_line=False)
     record_property("matrix", f"MPS {request.node.callspec.id}: {found} kills of the driver, by step")
@@ -93,7 +93,7 @@ def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @told_of(gpu_daemons.PARTITION)
-def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
+def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     found = check_every_call(world, by_line=True)
     record_property("matrix", f"MPS: {found} kills of the driver, by line")
     assert found >= 100
@@ -102,7 +102,7 @@ def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.W
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @told_of(gpu_daemons.SHARE)
-def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
+def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     found = check_every_call(world, by_line=True, falls="daemons")
     record_property("matrix", f"MPS: {found} kills of the daemon, by line")
     assert found >= 100
@@ -115,7 +115,7 @@ def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, 
 def test_a_start_killed_at_any_point_is_made_good_by_the_next(
     world: gpu_daemons.World,
     by_line: bool,  # noqa: FBT001 - a parameter of the test
-    record_property: gpu_stories.Record,
+    record_property: gpu_scenarios.Record,
 ) -> None:
     world.must("prepare")
     world.kill_daemons()

@@ -7,20 +7,20 @@ import kubernetes_validate
 
 from drakit_cluster.client.api import Api
 from drakit_cluster.objects.resources import NAMESPACE, SLICE
-from fakes import feature_desk, feature_samples
+from fakes import allocating_server, feature_samples
 from fakes.feature_samples import Sample
 
 
 def with_admin_namespace(api: Api) -> Api:
     """The server with the namespace in which admin access is allowed."""
     labels = {"resource.kubernetes.io/admin-access": "true"}
-    api.create(NAMESPACE, {"metadata": {"name": feature_desk.ADMIN_NAMESPACE, "labels": {**labels}}})
+    api.create(NAMESPACE, {"metadata": {"name": allocating_server.ADMIN_NAMESPACE, "labels": {**labels}}})
     return api
 
 
 def is_applied(api: Api, sample: Sample) -> None:
     """The server stores all that the applied form says, and Kubernetes' own schema takes it."""
-    stored = feature_samples.apply(api, sample.name, feature_desk.ADMIN_NAMESPACE)
+    stored = feature_samples.apply(api, sample.name, allocating_server.ADMIN_NAMESPACE)
     given = feature_samples.load(sample.name)
     assert stored
     for part, whole in zip(given, stored, strict=True):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import ifb_links, tc_messages
-from fakes import nic_town
+from fakes import nic_network
 
 OUT, IN = "out", "in"
 PAUSE, SPAN = 0.2, 3
@@ -52,38 +52,38 @@ class _Look:
 
 
 @contextlib.contextmanager
-def running(town: nic_town.Town, flows: Sequence[nic_town.Flow], seconds: float) -> Iterator[list[nic_town.Seen]]:
+def running(network: nic_network.NicNetwork, flows: Sequence[nic_network.Flow], seconds: float) -> Iterator[list[nic_network.Transfer]]:
     """Flows run during the body, which begins when frames wait for them; what they measured is in the list afterwards. A broken flow raises."""
-    seen: list[nic_town.Seen] = []
-    with concurrent.futures.ThreadPoolExecutor(1) as thread, _socket(town) as sock:
-        measuring = thread.submit(town.measure, flows, seconds)
+    seen: list[nic_network.Transfer] = []
+    with concurrent.futures.ThreadPoolExecutor(1) as thread, _socket(network) as sock:
+        measuring = thread.submit(network.measure, flows, seconds)
         deadline = time.monotonic() + _STARTED_SECONDS
-        while not any(_look(sock, town).waiting.values()) and not measuring.done():
+        while not any(_look(sock, network).waiting.values()) and not measuring.done():
             assert time.monotonic() < deadline, "no frame ever waited"
             time.sleep(0.02)
         yield seen
         seen += measuring.result()
 
 
-def counted(town: nic_town.Town, seconds: float = 2.0) -> Mapping[Key, Rate]:
+def counted(network: nic_network.NicNetwork, seconds: float = 2.0) -> Mapping[Key, Rate]:
     """Every class, outwards and inwards, by its number; traffic runs already."""
-    with _socket(town) as sock:
-        looks = [_look(sock, town)]
+    with _socket(network) as sock:
+        looks = [_look(sock, network)]
         deadline = looks[0].moment + seconds
         while looks[-1].moment < deadline:
             time.sleep(PAUSE)
-            looks.append(_look(sock, town))
+            looks.append(_look(sock, network))
     return {key: _rate(key, looks) for key in looks[0].passed if key in looks[-1].passed}
 
 
-def _socket(town: nic_town.Town) -> rtnetlink.Socket:
-    return rtnetlink.Socket.open(town.node.name)
+def _socket(network: nic_network.NicNetwork) -> rtnetlink.Socket:
+    return rtnetlink.Socket.open(network.node.name)
 
 
-def _look(sock: rtnetlink.Socket, town: nic_town.Town) -> _Look:
-    ifb = ifb_links.find(sock, town.nic.ifindex)
-    read = lambda: {OUT: tc_messages.classes(sock, town.nic.ifindex), IN: tc_messages.classes(sock, ifb.ifindex) if ifb else {}}  # noqa: E731
-    moment, sides = nic_town.timed(read)
+def _look(sock: rtnetlink.Socket, network: nic_network.NicNetwork) -> _Look:
+    ifb = ifb_links.find(sock, network.nic.ifindex)
+    read = lambda: {OUT: tc_messages.classes(sock, network.nic.ifindex), IN: tc_messages.classes(sock, ifb.ifindex) if ifb else {}}  # noqa: E731
+    moment, sides = nic_network.timed(read)
     passed = {(way, minor): item.counters.bytes for way, side in sides.items() for minor, item in side.items()}
     waiting = {
         (way, minor): item.counters.backlog + sum(other.counters.backlog for other in side.values() if other.spec.parent == minor)

@@ -9,15 +9,15 @@ from drakit_cluster.objects.devices import DeviceId, view_of
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes import examples
+from fakes.random_allocations import CLASSES, RandomAllocation, random_allocation
 from fakes.simple_selectors import SimpleSelectors
-from fakes.small_worlds import CLASSES, Small, small
 
 BOUNDED = settings(
     max_examples=examples.count(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
-def decided(world: Small) -> list[Object]:
+def decided(world: RandomAllocation) -> list[Object]:
     try:
         results = world.decide()
     except devices.AllocationError:
@@ -26,7 +26,7 @@ def decided(world: Small) -> list[Object]:
     return results or []
 
 
-def device_results(world: Small, allocations: list[Object]) -> list[tuple[int, Object, Object]]:
+def device_results(world: RandomAllocation, allocations: list[Object]) -> list[tuple[int, Object, Object]]:
     """Return (claim number, result, device) of every result."""
     flat = {(driver, device["name"]): device for driver, device in world.flat()}
     return [
@@ -37,8 +37,8 @@ def device_results(world: Small, allocations: list[Object]) -> list[tuple[int, O
 
 
 @BOUNDED
-@given(small())
-def test_no_counter_is_overdrawn(world: Small) -> None:
+@given(random_allocation())
+def test_no_counter_is_overdrawn(world: RandomAllocation) -> None:
     drawing = {(driver, name) for driver, name in world.held} | set(world.shares)
     for _, result, _ in device_results(world, decided(world)):
         if not result.get("adminAccess"):
@@ -56,8 +56,8 @@ def test_no_counter_is_overdrawn(world: Small) -> None:
 
 
 @BOUNDED
-@given(small())
-def test_no_capacity_is_overdrawn_and_every_share_has_its_own_id(world: Small) -> None:
+@given(random_allocation())
+def test_no_capacity_is_overdrawn_and_every_share_has_its_own_id(world: RandomAllocation) -> None:
     used: Counter[tuple[str, str]] = Counter(dict(world.shares))
     for _, result, device in device_results(world, decided(world)):
         shared = device.get("allowMultipleAllocations") is True
@@ -71,8 +71,8 @@ def test_no_capacity_is_overdrawn_and_every_share_has_its_own_id(world: Small) -
 
 
 @BOUNDED
-@given(small())
-def test_no_device_is_given_twice_unless_it_is_shared_or_for_admins(world: Small) -> None:
+@given(random_allocation())
+def test_no_device_is_given_twice_unless_it_is_shared_or_for_admins(world: RandomAllocation) -> None:
     holders = Counter(world.held)
     for _, result, device in device_results(world, decided(world)):
         if not result.get("adminAccess") and device.get("allowMultipleAllocations") is not True:
@@ -83,8 +83,8 @@ def test_no_device_is_given_twice_unless_it_is_shared_or_for_admins(world: Small
 
 
 @BOUNDED
-@given(small())
-def test_every_result_satisfies_its_selectors(world: Small) -> None:
+@given(random_allocation())
+def test_every_result_satisfies_its_selectors(world: RandomAllocation) -> None:
     selectors = SimpleSelectors(lists=True)
     for number, result, device in device_results(world, decided(world)):
         option = option_of(world.claims[number], json_types.text(result, "request"))
@@ -103,8 +103,8 @@ def option_of(claim: Object, name: str) -> Object:
 
 
 @BOUNDED
-@given(small())
-def test_every_result_satisfies_its_constraints(world: Small) -> None:
+@given(random_allocation())
+def test_every_result_satisfies_its_constraints(world: RandomAllocation) -> None:
     results = device_results(world, decided(world))
     for number, claim in enumerate(world.claims):
         for constraint in json_types.objects(claim, "spec", "devices", "constraints"):
@@ -128,8 +128,8 @@ def parents(driver: str, device: Object) -> set[str]:
 
 
 @BOUNDED
-@given(small())
-def test_allocation_then_release_restores_the_world(world: Small) -> None:
+@given(random_allocation())
+def test_allocation_then_release_restores_the_world(world: RandomAllocation) -> None:
     results = decided(world)
     state = world.allocated()
     before = state.snapshot()
@@ -142,8 +142,8 @@ def test_allocation_then_release_restores_the_world(world: Small) -> None:
 
 
 @BOUNDED
-@given(small())
-def test_the_state_kept_step_by_step_is_the_state_of_all_claims(world: Small) -> None:
+@given(random_allocation())
+def test_the_state_kept_step_by_step_is_the_state_of_all_claims(world: RandomAllocation) -> None:
     claims: list[Object] = [{**claim, "status": {"allocation": result}} for claim, result in zip(world.claims, decided(world), strict=True)]
     step_by_step = AllocatedState()
     for claim in (*claims, *claims):

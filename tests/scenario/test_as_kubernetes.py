@@ -16,13 +16,13 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from fakes.allocation_objects import device, partitioned, strings
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @contextlib.contextmanager
-def _town(errors: KnownErrors) -> Iterator[Town]:
+def _town(errors: KnownErrors) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, components=Components(known_errors=errors))
+    running = QuickCluster(folder, components=Components(known_errors=errors))
     try:
         running.start()
         running.plugin()
@@ -39,16 +39,16 @@ def test_a_claim_for_two_partitions_of_one_gpu_waits_only_where_errors_are_repea
         device(f"gpu-{gpu}-{at}", draws={f"gpu-{gpu}.memory": "1"}, attributes=strings(parent=f"gpu-{gpu}")) for gpu, at in places
     ]
     match: Object = {"matchAttribute": f"{DRIVER}/parent"}
-    with _town(errors) as town:
+    with _town(errors) as cluster:
         for one in partitioned(partitions, {"gpu-0.memory": "2", "gpu-1.memory": "2"}, driver=DRIVER, pool="node-1"):
-            town.api.create(SLICE, one)
-        town.create(CLAIM, objects.claim("small"))
-        town.run(objects.pod("first", claim="small"))
-        town.create(CLAIM, objects.claim("pair", objects.request("a"), objects.request("b"), constraints=[match]))
-        town.create(POD, objects.pod("second", claim="pair"))
+            cluster.api.create(SLICE, one)
+        cluster.create(CLAIM, objects.claim("small"))
+        cluster.run(objects.pod("first", claim="small"))
+        cluster.create(CLAIM, objects.claim("pair", objects.request("a"), objects.request("b"), constraints=[match]))
+        cluster.create(POD, objects.pod("second", claim="pair"))
         if not errors:
-            town.phase("second", "Running")
-            assert town.devices("pair") == ["gpu-1-0", "gpu-1-1"]
+            cluster.phase("second", "Running")
+            assert cluster.devices("pair") == ["gpu-1-0", "gpu-1-1"]
             return
-        town.until(lambda: town.scheduling_message("second"), "the refusal")
-        assert "Kubernetes 1.36 does not find it: it does not release the counters" in town.scheduling_message("second")
+        cluster.until(lambda: cluster.scheduling_message("second"), "the refusal")
+        assert "Kubernetes 1.36 does not find it: it does not release the counters" in cluster.scheduling_message("second")

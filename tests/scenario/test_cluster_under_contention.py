@@ -16,7 +16,7 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 NODES = ("node-1", "node-2")
 PODS = 40
@@ -59,29 +59,29 @@ class Ledger:
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, nodes=NODES).start()
+    running = QuickCluster(folder, nodes=NODES).start()
     yield running
     running.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_every_pod_gets_its_turn_and_no_device_has_two_users(town: Town) -> None:
+def test_every_pod_gets_its_turn_and_no_device_has_two_users(cluster: QuickCluster) -> None:
     ledger = Ledger(seed=7)
-    plugins = [town.plugin(node=node) for node in NODES]
+    plugins = [cluster.plugin(node=node) for node in NODES]
     for plugin, node in zip(plugins, NODES, strict=True):
         ledger.watch(plugin)
-        town.offer(*(f"gpu-{index}" for index in range(4)), node=node)
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
+        cluster.offer(*(f"gpu-{index}" for index in range(4)), node=node)
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     for index in range(PODS):
-        town.create(POD, objects.pod(f"p{index}", template="t", run_seconds=0.02))
+        cluster.create(POD, objects.pod(f"p{index}", template="t", run_seconds=0.02))
 
     def phases() -> collections.Counter[str]:
-        return collections.Counter(json_types.text(pod, "status", "phase") for pod in town.api.list(POD).items)
+        return collections.Counter(json_types.text(pod, "status", "phase") for pod in cluster.api.list(POD).items)
 
-    town.until(lambda: phases()["Succeeded"] == PODS, "the end of all pods", timeout=60)
-    town.until(lambda: not town.api.list(CLAIM).items, "the end of all claims")
+    cluster.until(lambda: phases()["Succeeded"] == PODS, "the end of all pods", timeout=60)
+    cluster.until(lambda: not cluster.api.list(CLAIM).items, "the end of all claims")
     assert ledger.conflicts == []
     assert ledger.held == 0
     for plugin in plugins:

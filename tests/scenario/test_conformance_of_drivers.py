@@ -18,8 +18,7 @@ from drakit.kube import client
 from drakit.testing.conformance import api_objects
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
-from fakes import author, demo
-from fakes import desk as desks
+from fakes import author, command_line, demo
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -66,7 +65,7 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
 
 @pytest.mark.parametrize("family", ["gpu", "nic"])
 def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
-    program = ["drakit", "run", "--mock", desks.MACHINE, "--family", family]
+    program = ["drakit", "run", "--mock", command_line.MACHINE, "--family", family]
     verdicts = conformance(cluster, f"{family}.drakit.dev", program, tmp_path / "report.xml")
     assert set(verdicts.values()) == {"pass"}
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
@@ -86,7 +85,7 @@ def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.P
 def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
     folder = cluster.node(NODE).folder
     where = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
-    run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", desks.MACHINE, "--family", "nic", *where])
+    run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", command_line.MACHINE, "--family", "nic", *where])
     restart, pid = tmp_path / "restart", tmp_path / "pid"
     restart.write_text(f"#!/bin/sh\n[ -e {pid} ] && kill -9 $(cat {pid})\n{run} >/dev/null 2>&1 &\necho $! > {pid}\n")
     restart.chmod(0o755)

@@ -16,16 +16,16 @@ from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD
 from drakit_cluster.scheduling.explain import whatif
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 RESOURCE = "example.com/gpu"
 BY_CLASS = f"deviceclass.resource.kubernetes.io/{objects.CLASS}"
 
 
 @contextlib.contextmanager
-def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",)) -> Iterator[Town]:
+def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",)) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, nodes=nodes, gates=gates, https=True)
+    running = QuickCluster(folder, nodes=nodes, gates=gates, https=True)
     try:
         running.start()
         named = running.api.get(CLASS, objects.CLASS)
@@ -40,7 +40,7 @@ def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     with _town() as running:
         running.offer("gpu-0", "gpu-1", "gpu-2")
         yield running
@@ -56,14 +56,14 @@ def _pod(*containers: Object, inits: Sequence[Object] = (), name: str = "p", sel
     return objects.pod(name, containers=containers, inits=inits, nodeSelector=selector or {})
 
 
-def _special(town: Town, pod: str = "p") -> tuple[Object, list[tuple[str, str, str]]]:
+def _special(cluster: QuickCluster, pod: str = "p") -> tuple[Object, list[tuple[str, str, str]]]:
     """Return the pod's special claim, and which container gets which resource from which request."""
-    status = json_types.mapping(town.find(POD, pod) or {}, "status", "extendedResourceClaimStatus")
+    status = json_types.mapping(cluster.find(POD, pod) or {}, "status", "extendedResourceClaimStatus")
     mappings = [
         (json_types.text(one, "containerName"), json_types.text(one, "resourceName"), json_types.text(one, "requestName"))
         for one in json_types.objects(status, "requestMappings")
     ]
-    return town.claim(json_types.text(status, "resourceClaimName")), mappings
+    return cluster.claim(json_types.text(status, "resourceClaimName")), mappings
 
 
 def _requests(claim: Object) -> dict[str, int]:
@@ -72,9 +72,9 @@ def _requests(claim: Object) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("resource", [RESOURCE, BY_CLASS])
-def test_a_pod_gets_the_devices_of_the_class_that_stands_for_a_resource(town: Town, resource: str) -> None:
-    pod = town.run(_pod(_container("main", 2, resource)))
-    claim, mappings = _special(town)
+def test_a_pod_gets_the_devices_of_the_class_that_stands_for_a_resource(cluster: QuickCluster, resource: str) -> None:
+    pod = cluster.run(_pod(_container("main", 2, resource)))
+    claim, mappings = _special(cluster)
     position = sorted([resource, "cpu"]).index(resource)
     request = f"container-0-request-{position}"
     assert mappings == [("main", resource, request)]
@@ -84,29 +84,29 @@ def test_a_pod_gets_the_devices_of_the_class_that_stands_for_a_resource(town: To
     assert json_types.mapping(metadata, "annotations") == {"resource.kubernetes.io/extended-resource-claim": "true"}
     [owner] = json_types.objects(metadata, "ownerReferences")
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", json_types.text(pod, "metadata", "uid"), True)
-    assert town.devices(json_types.text(metadata, "name")) == ["gpu-0", "gpu-1"]
-    assert len(town.view("p").env) > 0
+    assert cluster.devices(json_types.text(metadata, "name")) == ["gpu-0", "gpu-1"]
+    assert len(cluster.view("p").env) > 0
 
 
-def test_the_claim_goes_with_its_pod(town: Town) -> None:
-    town.run(_pod(_container("main", 1)))
-    uid = json_types.text(_special(town)[0], "metadata", "uid")
-    town.delete("p")
-    town.gone(POD, "p")
-    town.until(lambda: not town.api.list(CLAIM).items, "the end of the claim")
-    assert (town.plugins[0].uids(PREPARE), town.plugins[0].uids(UNPREPARE)) == ([uid], [uid])
+def test_the_claim_goes_with_its_pod(cluster: QuickCluster) -> None:
+    cluster.run(_pod(_container("main", 1)))
+    uid = json_types.text(_special(cluster)[0], "metadata", "uid")
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    cluster.until(lambda: not cluster.api.list(CLAIM).items, "the end of the claim")
+    assert (cluster.plugins[0].uids(PREPARE), cluster.plugins[0].uids(UNPREPARE)) == ([uid], [uid])
 
 
-def test_every_container_gets_its_own_devices_alone(town: Town) -> None:
-    town.run(_pod(_container("first", 1), _container("second", 2), objects.container("third")))
-    claim, mappings = _special(town)
+def test_every_container_gets_its_own_devices_alone(cluster: QuickCluster) -> None:
+    cluster.run(_pod(_container("first", 1), _container("second", 2), objects.container("third")))
+    claim, mappings = _special(cluster)
     assert [(container, request) for container, _, request in mappings] == [
         ("first", "container-0-request-1"),
         ("second", "container-1-request-1"),
     ]
     assert _requests(claim) == {"container-0-request-1": 1, "container-1-request-1": 2}
     first, second, third = (
-        {name: value for name, value in town.view("p", name).env.items() if name.startswith("DEVICE_")}
+        {name: value for name, value in cluster.view("p", name).env.items() if name.startswith("DEVICE_")}
         for name in ("first", "second", "third")
     )
     assert first == {"DEVICE_CONTAINER-0-REQUEST-1": "gpu-0"}
@@ -114,11 +114,11 @@ def test_every_container_gets_its_own_devices_alone(town: Town) -> None:
     assert third == {}
 
 
-def test_init_containers_that_end_use_the_devices_of_those_that_come_later(town: Town) -> None:
+def test_init_containers_that_end_use_the_devices_of_those_that_come_later(cluster: QuickCluster) -> None:
     sidecar = _container("sidecar", 1, restartPolicy="Always")
-    town.create(POD, _pod(_container("main", 1), inits=[_container("small", 1), _container("big", 3), sidecar]))
-    town.until(lambda: json_types.at(town.find(POD, "p"), "spec", "nodeName"), "the binding")
-    claim, mappings = _special(town)
+    cluster.create(POD, _pod(_container("main", 1), inits=[_container("small", 1), _container("big", 3), sidecar]))
+    cluster.until(lambda: json_types.at(cluster.find(POD, "p"), "spec", "nodeName"), "the binding")
+    claim, mappings = _special(cluster)
     assert _requests(claim) == {"container-1-request-1": 1, "container-2-request-1": 1, "container-3-request-1": 1}
     by_container = {name: [request for one, _, request in mappings if one == name] for name in ("small", "big", "sidecar", "main")}
     assert by_container == {
@@ -129,108 +129,110 @@ def test_init_containers_that_end_use_the_devices_of_those_that_come_later(town:
     }
 
 
-def test_a_pod_waits_for_its_resources_and_leaves_no_claim_meanwhile(town: Town) -> None:
-    town.run(_pod(_container("main", 2), name="first"))
-    town.create(POD, _pod(_container("main", 2), name="second"))
-    town.until(lambda: town.scheduling_message("second"), "the refusal")
-    assert len(town.api.list(CLAIM).items) == 1
-    town.delete("first")
-    town.phase("second", "Running")
+def test_a_pod_waits_for_its_resources_and_leaves_no_claim_meanwhile(cluster: QuickCluster) -> None:
+    cluster.run(_pod(_container("main", 2), name="first"))
+    cluster.create(POD, _pod(_container("main", 2), name="second"))
+    cluster.until(lambda: cluster.scheduling_message("second"), "the refusal")
+    assert len(cluster.api.list(CLAIM).items) == 1
+    cluster.delete("first")
+    cluster.phase("second", "Running")
 
 
-def test_a_resource_that_nothing_offers_is_insufficient(town: Town) -> None:
-    town.create(POD, _pod(_container("main", 1, "example.com/unknown")))
-    town.until(lambda: "insufficient example.com/unknown" in town.scheduling_message("p"), "the refusal")
+def test_a_resource_that_nothing_offers_is_insufficient(cluster: QuickCluster) -> None:
+    cluster.create(POD, _pod(_container("main", 1, "example.com/unknown")))
+    cluster.until(lambda: "insufficient example.com/unknown" in cluster.scheduling_message("p"), "the refusal")
 
 
-def test_an_ordinary_claim_and_resources_are_placed_together(town: Town) -> None:
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c", containers=[_container("main", 2)]))
-    special = json_types.text(_special(town)[0], "metadata", "name")
-    assert sorted([*town.devices("c"), *town.devices(special)]) == ["gpu-0", "gpu-1", "gpu-2"]
+def test_an_ordinary_claim_and_resources_are_placed_together(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c", containers=[_container("main", 2)]))
+    special = json_types.text(_special(cluster)[0], "metadata", "name")
+    assert sorted([*cluster.devices("c"), *cluster.devices(special)]) == ["gpu-0", "gpu-1", "gpu-2"]
 
 
-def test_the_newest_class_of_a_resource_counts(town: Town) -> None:
+def test_the_newest_class_of_a_resource_counts(cluster: QuickCluster) -> None:
     newer = objects.device_class("newer")
     json_types.child(newer, "spec")["extendedResourceName"] = RESOURCE
-    old = town.api.get(CLASS, objects.CLASS)
-    town.until(lambda: _created(town, newer) > json_types.text(old, "metadata", "creationTimestamp"), "a newer class")
-    town.run(_pod(_container("main", 1)))
-    [request] = json_types.objects(_special(town)[0], "spec", "devices", "requests")
+    old = cluster.api.get(CLASS, objects.CLASS)
+    cluster.until(lambda: _created(cluster, newer) > json_types.text(old, "metadata", "creationTimestamp"), "a newer class")
+    cluster.run(_pod(_container("main", 1)))
+    [request] = json_types.objects(_special(cluster)[0], "spec", "devices", "requests")
     assert json_types.text(request, "exactly", "deviceClassName") == "newer"
 
 
-def _created(town: Town, body: Object) -> str:
+def _created(cluster: QuickCluster, body: Object) -> str:
     """Create a class anew and return when it was created, in whole seconds."""
     name = json_types.text(body, "metadata", "name")
-    if town.find(CLASS, name):
-        town.api.delete(CLASS, name)
-    return json_types.text(town.create(CLASS, body), "metadata", "creationTimestamp")
+    if cluster.find(CLASS, name):
+        cluster.api.delete(CLASS, name)
+    return json_types.text(cluster.create(CLASS, body), "metadata", "creationTimestamp")
 
 
 def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None:
-    with _town(nodes=("node-1", "node-2")) as town:
-        town.offer("gpu-0", node="node-2")
-        node = town.api.get(NODE, "node-1")
+    with _town(nodes=("node-1", "node-2")) as cluster:
+        cluster.offer("gpu-0", node="node-2")
+        node = cluster.api.get(NODE, "node-1")
         json_types.child(node, "status")["allocatable"] = {RESOURCE: "4"}
-        town.api.update(NODE, node, subresource="status")
-        town.run(_pod(_container("main", 1)))
-        assert "extendedResourceClaimStatus" not in json_types.mapping(town.find(POD, "p"), "status")
-        assert json_types.text(town.find(POD, "p"), "spec", "nodeName") == "node-1"
-        town.run(_pod(_container("main", 1), name="q", selector={"kubernetes.io/hostname": "node-2"}))
-        assert _special(town, "q")[0]
+        cluster.api.update(NODE, node, subresource="status")
+        cluster.run(_pod(_container("main", 1)))
+        assert "extendedResourceClaimStatus" not in json_types.mapping(cluster.find(POD, "p"), "status")
+        assert json_types.text(cluster.find(POD, "p"), "spec", "nodeName") == "node-1"
+        cluster.run(_pod(_container("main", 1), name="q", selector={"kubernetes.io/hostname": "node-2"}))
+        assert _special(cluster, "q")[0]
 
 
 def test_what_device_plugins_offer_is_counted_and_given_back() -> None:
-    with _town() as town:
-        node = town.api.get(NODE, "node-1")
+    with _town() as cluster:
+        node = cluster.api.get(NODE, "node-1")
         json_types.child(node, "status")["allocatable"] = {RESOURCE: "3"}
-        town.api.update(NODE, node, subresource="status")
-        town.run(_pod(_container("main", 2), name="a"))
-        town.create(POD, _pod(_container("main", 1), _container("side", 1), name="b"))
-        town.until(lambda: f"insufficient {RESOURCE}" in town.scheduling_message("b"), "the refusal")
-        town.run(_pod(_container("main", 1), inits=[_container("setup", 1)], name="c"))
-        town.delete("a")
-        town.phase("b", "Running")
-        assert town.api.list(CLAIM).items == []
+        cluster.api.update(NODE, node, subresource="status")
+        cluster.run(_pod(_container("main", 2), name="a"))
+        cluster.create(POD, _pod(_container("main", 1), _container("side", 1), name="b"))
+        cluster.until(lambda: f"insufficient {RESOURCE}" in cluster.scheduling_message("b"), "the refusal")
+        cluster.run(_pod(_container("main", 1), inits=[_container("setup", 1)], name="c"))
+        cluster.delete("a")
+        cluster.phase("b", "Running")
+        assert cluster.api.list(CLAIM).items == []
 
 
 def test_with_the_gate_off_resources_make_no_claims() -> None:
-    with _town(gates=FeatureGates.of({"DRAExtendedResource": False})) as town:
-        town.offer("gpu-0")
-        town.create(POD, _pod(_container("main", 1)))
-        town.until(lambda: f"insufficient {RESOURCE}" in town.scheduling_message("p"), "the refusal, as for a resource that no node has")
-        assert town.api.list(CLAIM).items == []
-        assert "extendedResourceName" not in json_types.mapping(town.api.get(CLASS, objects.CLASS), "spec")
+    with _town(gates=FeatureGates.of({"DRAExtendedResource": False})) as cluster:
+        cluster.offer("gpu-0")
+        cluster.create(POD, _pod(_container("main", 1)))
+        cluster.until(
+            lambda: f"insufficient {RESOURCE}" in cluster.scheduling_message("p"), "the refusal, as for a resource that no node has"
+        )
+        assert cluster.api.list(CLAIM).items == []
+        assert "extendedResourceName" not in json_types.mapping(cluster.api.get(CLASS, objects.CLASS), "spec")
 
 
-def test_the_driver_sees_an_ordinary_claim(town: Town) -> None:
-    town.run(_pod(_container("main", 1)))
-    claim, _ = _special(town)
+def test_the_driver_sees_an_ordinary_claim(cluster: QuickCluster) -> None:
+    cluster.run(_pod(_container("main", 1)))
+    claim, _ = _special(cluster)
     [result] = json_types.objects(claim, "status", "allocation", "devices", "results")
     assert (result["driver"], result["request"]) == (DRIVER, "container-0-request-1")
     assert len(json_types.items(claim, "status", "reservedFor")) == 1
 
 
-def test_allocate_gives_pods_what_the_cluster_gives_them(town: Town) -> None:
+def test_allocate_gives_pods_what_the_cluster_gives_them(cluster: QuickCluster) -> None:
     pods = [
         _pod(_container("main", 1, BY_CLASS), inits=[_container("first", 2, BY_CLASS)], name="a"),
         _pod(_container("main", 1), name="b"),
         _pod(_container("main", 1), name="c"),
     ]
-    world = whatif.World.of(lambda kind: town.api.list(kind).items)
-    made = [town.create(POD, pod) for pod in pods]
+    world = whatif.World.of(lambda kind: cluster.api.list(kind).items)
+    made = [cluster.create(POD, pod) for pod in pods]
     expected = whatif.Scheduler(replace(world, pods=made), FeatureGates(), world.known_nodes()).decide()
     for decision in expected:
         name = decision.asked.removeprefix("pod default/")
         if not decision.fits:
             assert "claim default/c-extended-resources-*, request container-0-request-1: needs 1 device" in decision.message
-            town.until(lambda: town.scheduling_message("c"), "the refusal")
-            assert town.scheduling_message("c") == decision.message
+            cluster.until(lambda: cluster.scheduling_message("c"), "the refusal")
+            assert cluster.scheduling_message("c") == decision.message
             continue
-        town.phase(name, "Running")
-        claim, _ = _special(town, name)
+        cluster.phase(name, "Running")
+        claim, _ = _special(cluster, name)
         [given] = decision.given
-        assert town.devices(json_types.text(claim, "metadata", "name")) == [
+        assert cluster.devices(json_types.text(claim, "metadata", "name")) == [
             json_types.text(one, "device") for one in json_types.objects(given.allocation, "devices", "results")
         ]

@@ -27,10 +27,10 @@ from drakit_cluster.objects.resources import (
     SLICE,
     TAINT_RULE,
 )
-from fakes.feature4815_cell import Cell
+from fakes.single_threaded_cluster import SingleThreadedCluster
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 GATE = "DRAReservedForWorkloads"
 OFF = FeatureGates.of({GATE: False})
@@ -42,9 +42,9 @@ JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": 
 @contextlib.contextmanager
 def _town(
     *, nodes: tuple[str, ...] = ("node-1",), gates: FeatureGates | None = None, components: Components | None = None
-) -> Iterator[Town]:
+) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, nodes=nodes, gates=gates, components=components, https=True)
+    running = QuickCluster(folder, nodes=nodes, gates=gates, components=components, https=True)
     try:
         yield running.start()
     finally:
@@ -53,7 +53,7 @@ def _town(
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     with _town() as running:
         running.plugin()
         running.offer("gpu-0")
@@ -66,32 +66,32 @@ def _claim(consumer: Object = JOB, name: str = "c") -> Object:
     return claim
 
 
-def _reserved(town: Town) -> list[Json]:
-    return json_types.items(town.claim("c"), "status", "reservedFor")
+def _reserved(cluster: QuickCluster) -> list[Json]:
+    return json_types.items(cluster.claim("c"), "status", "reservedFor")
 
 
-def _any_pod(town: Town) -> Json:
-    return json_types.at(town.claim("c"), "status", "allocation", "reservedForAnyPod")
+def _any_pod(cluster: QuickCluster) -> Json:
+    return json_types.at(cluster.claim("c"), "status", "allocation", "reservedForAnyPod")
 
 
-def _set_reserved(town: Town, *entries: Json) -> None:
+def _set_reserved(cluster: QuickCluster, *entries: Json) -> None:
     """Write status.reservedFor as the owner of the workload does, whatever others write meanwhile."""
     while True:
-        claim = town.claim("c")
+        claim = cluster.claim("c")
         json_types.child(claim, "status")["reservedFor"] = list(entries)
         with contextlib.suppress(errors.ConflictError):
-            town.api.update(CLAIM, claim, subresource="status")
+            cluster.api.update(CLAIM, claim, subresource="status")
             return
 
 
-def _follow(town: Town, done: Callable[[dict[str, str]], bool]) -> None:
+def _follow(cluster: QuickCluster, done: Callable[[dict[str, str]], bool]) -> None:
     """Watch the phases of all pods until they are as they should be; listing again and again would slow the cluster down."""
     while True:
-        listing = town.api.list(POD)
+        listing = cluster.api.list(POD)
         phases = {json_types.text(pod, "metadata", "name"): json_types.text(pod, "status", "phase") for pod in listing.items}
         if done(phases):
             return
-        with contextlib.closing(town.api.watch(POD, since=listing.resource_version, timeout=100)) as watch:
+        with contextlib.closing(cluster.api.watch(POD, since=listing.resource_version, timeout=100)) as watch:
             for event in watch:
                 if event.type is EventType.ERROR:
                     break
@@ -111,151 +111,153 @@ def _pod_entry(pod: Object) -> Object:
     }
 
 
-def test_the_workload_is_copied_on_allocation_instead_of_the_pod(town: Town) -> None:
-    town.create(CLAIM, _claim())
-    town.run(objects.pod("p", claim="c"))
-    assert _reserved(town) == [JOB]
-    assert _any_pod(town) is True
-    town.run(objects.pod("q", claim="c"))
-    assert _reserved(town) == [JOB]
+def test_the_workload_is_copied_on_allocation_instead_of_the_pod(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, _claim())
+    cluster.run(objects.pod("p", claim="c"))
+    assert _reserved(cluster) == [JOB]
+    assert _any_pod(cluster) is True
+    cluster.run(objects.pod("q", claim="c"))
+    assert _reserved(cluster) == [JOB]
 
 
-def test_without_a_workload_pods_are_listed_as_ever(town: Town) -> None:
-    town.create(CLAIM, objects.claim("c"))
-    pod = town.run(objects.pod("p", claim="c"))
-    assert _reserved(town) == [_pod_entry(pod)]
-    assert _any_pod(town) is None
+def test_without_a_workload_pods_are_listed_as_ever(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, objects.claim("c"))
+    pod = cluster.run(objects.pod("p", claim="c"))
+    assert _reserved(cluster) == [_pod_entry(pod)]
+    assert _any_pod(cluster) is None
 
 
 @pytest.mark.parametrize("field", ["resource", "name", "uid"])
-def test_a_workload_is_named_in_full(town: Town, field: str) -> None:
+def test_a_workload_is_named_in_full(cluster: QuickCluster, field: str) -> None:
     with pytest.raises(errors.InvalidError, match=rf"spec\.reservedFor\.{field}"):
-        town.create(CLAIM, _claim(JOB | {field: ""}))
+        cluster.create(CLAIM, _claim(JOB | {field: ""}))
 
 
 @pytest.mark.parametrize("count", [MANY, pytest.param(THOUSANDS, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_more_pods_than_a_list_can_hold_share_one_claim(count: int) -> None:
     nodes = ("node-1", "node-2")
-    with _town(nodes=nodes) as town:
-        plugins = [town.plugin(node=node) for node in nodes]
+    with _town(nodes=nodes) as cluster:
+        plugins = [cluster.plugin(node=node) for node in nodes]
         spec = objects.resource_slice(objects.device("net-0"))["spec"]
         assert isinstance(spec, dict)
         del spec["nodeName"]
-        town.create(SLICE, {"metadata": {"name": "fabric"}, "spec": spec | {"allNodes": True}})
-        town.create(CLAIM, _claim())
+        cluster.create(SLICE, {"metadata": {"name": "fabric"}, "spec": spec | {"allNodes": True}})
+        cluster.create(CLAIM, _claim())
         for index in range(count):
             pod = objects.pod(f"p{index}", claim="c", nodeSelector={"kubernetes.io/hostname": nodes[index % 2]})
-            town.create(POD, pod)
+            cluster.create(POD, pod)
 
-        _follow(town, lambda phases: sum(phase == "Running" for phase in phases.values()) == count)
-        assert _reserved(town) == [JOB]
-        uid = town.uid("c")
+        _follow(cluster, lambda phases: sum(phase == "Running" for phase in phases.values()) == count)
+        assert _reserved(cluster) == [JOB]
+        uid = cluster.uid("c")
         assert [set(plugin.uids(PREPARE)) for plugin in plugins] == [{uid}, {uid}]
         rule: Object = {"deviceSelector": {"device": "net-0"}, "taint": {"key": "example.com/broken", "effect": "NoExecute"}}
-        town.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": rule})
-        _follow(town, lambda phases: not phases)
+        cluster.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": rule})
+        _follow(cluster, lambda phases: not phases)
         assert [set(plugin.uids(UNPREPARE)) for plugin in plugins] == [{uid}, {uid}]
-        assert _reserved(town) == [JOB]
+        assert _reserved(cluster) == [JOB]
 
 
-def test_devices_stay_while_pods_change_until_the_owner_removes_its_reference(town: Town) -> None:
-    town.create(CLAIM, _claim())
+def test_devices_stay_while_pods_change_until_the_owner_removes_its_reference(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, _claim())
     for name in ("p", "q"):
-        town.run(objects.pod(name, claim="c"))
-        town.delete(name)
-        town.gone(POD, name)
-    assert town.devices("c") == ["gpu-0"]
-    _set_reserved(town)
-    town.until(lambda: town.devices("c") == [], "the deallocation")
-    assert json_types.strings(town.claim("c"), "metadata", "finalizers") == []
-    town.run(objects.pod("r", claim="c"))
-    assert _reserved(town) == [JOB]
+        cluster.run(objects.pod(name, claim="c"))
+        cluster.delete(name)
+        cluster.gone(POD, name)
+    assert cluster.devices("c") == ["gpu-0"]
+    _set_reserved(cluster)
+    cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
+    assert json_types.strings(cluster.claim("c"), "metadata", "finalizers") == []
+    cluster.run(objects.pod("r", claim="c"))
+    assert _reserved(cluster) == [JOB]
 
 
-def test_an_owner_that_is_gone_is_found_out_once_no_pod_runs(town: Town) -> None:
-    owner = town.create(CONFIGMAP, {"metadata": {"name": "owner", "namespace": "default"}})
+def test_an_owner_that_is_gone_is_found_out_once_no_pod_runs(cluster: QuickCluster) -> None:
+    owner = cluster.create(CONFIGMAP, {"metadata": {"name": "owner", "namespace": "default"}})
     consumer: Object = {"resource": "configmaps", "name": "owner", "uid": json_types.text(owner, "metadata", "uid")}
-    town.create(CLAIM, _claim(consumer))
-    town.run(objects.pod("p", claim="c"))
-    assert _reserved(town) == [consumer]
-    town.api.delete(CONFIGMAP, "owner", namespace="default")
-    town.create(CLAIM, objects.claim("other"))
-    town.create(POD, objects.pod("other", claim="other"))
-    town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
-    assert town.devices("c") == ["gpu-0"]
-    town.delete("p")
-    town.until(lambda: town.devices("c") == [], "the deallocation")
-    town.phase("other", "Running")
+    cluster.create(CLAIM, _claim(consumer))
+    cluster.run(objects.pod("p", claim="c"))
+    assert _reserved(cluster) == [consumer]
+    cluster.api.delete(CONFIGMAP, "owner", namespace="default")
+    cluster.create(CLAIM, objects.claim("other"))
+    cluster.create(POD, objects.pod("other", claim="other"))
+    cluster.until(lambda: cluster.scheduling_message("other"), "the other pod's refusal")
+    assert cluster.devices("c") == ["gpu-0"]
+    cluster.delete("p")
+    cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
+    cluster.phase("other", "Running")
 
 
-def test_an_owner_of_an_unknown_kind_is_waited_for(town: Town) -> None:
-    town.create(CLAIM, _claim())
-    town.run(objects.pod("p", claim="c"))
-    town.delete("p")
-    town.gone(POD, "p")
-    town.create(CLAIM, objects.claim("other"))
-    town.create(POD, objects.pod("other", claim="other"))
-    town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
-    assert _reserved(town) == [JOB]
+def test_an_owner_of_an_unknown_kind_is_waited_for(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, _claim())
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    cluster.create(CLAIM, objects.claim("other"))
+    cluster.create(POD, objects.pod("other", claim="other"))
+    cluster.until(lambda: cluster.scheduling_message("other"), "the other pod's refusal")
+    assert _reserved(cluster) == [JOB]
 
 
-def test_in_a_mixed_list_pods_go_with_their_end_and_workloads_stay(town: Town) -> None:
-    town.create(CLAIM, objects.claim("c"))
-    pod = town.run(objects.pod("p", claim="c"))
-    _set_reserved(town, _pod_entry(pod), JOB)
-    other = town.run(objects.pod("q", claim="c"))
-    assert _reserved(town) == [_pod_entry(pod), JOB, _pod_entry(other)]
+def test_in_a_mixed_list_pods_go_with_their_end_and_workloads_stay(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, objects.claim("c"))
+    pod = cluster.run(objects.pod("p", claim="c"))
+    _set_reserved(cluster, _pod_entry(pod), JOB)
+    other = cluster.run(objects.pod("q", claim="c"))
+    assert _reserved(cluster) == [_pod_entry(pod), JOB, _pod_entry(other)]
     for name in ("p", "q"):
-        town.delete(name)
-    town.until(lambda: _reserved(town) == [JOB], "the end of the pods' reservations")
-    assert town.devices("c") == ["gpu-0"]
-    _set_reserved(town, JOB)
-    assert town.devices("c") == ["gpu-0"]
+        cluster.delete(name)
+    cluster.until(lambda: _reserved(cluster) == [JOB], "the end of the pods' reservations")
+    assert cluster.devices("c") == ["gpu-0"]
+    _set_reserved(cluster, JOB)
+    assert cluster.devices("c") == ["gpu-0"]
 
 
-def test_a_full_list_is_no_obstacle_where_any_pod_may_come(town: Town) -> None:
-    town.create(CLAIM, _claim())
-    town.run(objects.pod("p", claim="c"))
+def test_a_full_list_is_no_obstacle_where_any_pod_may_come(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, _claim())
+    cluster.run(objects.pod("p", claim="c"))
     others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
-    _set_reserved(town, JOB, *others)
-    town.run(objects.pod("q", claim="c"))
-    assert len(_reserved(town)) == 256
+    _set_reserved(cluster, JOB, *others)
+    cluster.run(objects.pod("q", claim="c"))
+    assert len(_reserved(cluster)) == 256
 
 
 def test_a_claim_of_a_workload_is_never_deallocated_to_make_a_pod_fit() -> None:
-    with _town(nodes=("node-1", "node-2")) as town:
-        town.plugin()
-        town.offer("gpu-0")
-        town.create(CLAIM, _claim())
-        town.run(objects.pod("p", claim="c"))
-        town.delete("p")
-        town.gone(POD, "p")
-        town.create(POD, objects.pod("q", claim="c", nodeSelector={"kubernetes.io/hostname": "node-2"}))
-        town.until(lambda: "allocated on another node" in town.scheduling_message("q"), "the refusal")
-        assert _reserved(town) == [JOB]
-        assert town.devices("c") == ["gpu-0"]
+    with _town(nodes=("node-1", "node-2")) as cluster:
+        cluster.plugin()
+        cluster.offer("gpu-0")
+        cluster.create(CLAIM, _claim())
+        cluster.run(objects.pod("p", claim="c"))
+        cluster.delete("p")
+        cluster.gone(POD, "p")
+        cluster.create(POD, objects.pod("q", claim="c", nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        cluster.until(lambda: "allocated on another node" in cluster.scheduling_message("q"), "the refusal")
+        assert _reserved(cluster) == [JOB]
+        assert cluster.devices("c") == ["gpu-0"]
 
 
 def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
-    with _town(gates=OFF) as town:
-        town.plugin()
-        town.offer("gpu-0")
-        created = town.create(CLAIM, _claim())
+    with _town(gates=OFF) as cluster:
+        cluster.plugin()
+        cluster.offer("gpu-0")
+        created = cluster.create(CLAIM, _claim())
         assert "reservedFor" not in json_types.mapping(created, "spec")
-        pod = town.run(objects.pod("p", claim="c"))
-        assert _reserved(town) == [_pod_entry(pod)]
-        assert _any_pod(town) is None
+        pod = cluster.run(objects.pod("p", claim="c"))
+        assert _reserved(cluster) == [_pod_entry(pod)]
+        assert _any_pod(cluster) is None
 
 
 def test_switched_on_again_it_goes_on_with_the_lists_of_pods_that_there_are() -> None:
-    cell = Cell(gates=FeatureGates(), scheduler=OFF)
-    cell.device_class("gpu", "true")
-    cell.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **objects.resource_slice(objects.device("gpu-0"))})
-    cell.api.create(CLAIM, _claim())
-    assert cell.schedule("p", "c") == objects.NODE
-    [listed] = json_types.objects(cell.api.get(CLAIM, "c", "default"), "status", "reservedFor")
+    simulated_cluster = SingleThreadedCluster(gates=FeatureGates(), scheduler=OFF)
+    simulated_cluster.device_class("gpu", "true")
+    simulated_cluster.apply(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **objects.resource_slice(objects.device("gpu-0"))}
+    )
+    simulated_cluster.api.create(CLAIM, _claim())
+    assert simulated_cluster.schedule("p", "c") == objects.NODE
+    [listed] = json_types.objects(simulated_cluster.api.get(CLAIM, "c", "default"), "status", "reservedFor")
     assert listed["name"] == "p"
-    again = cell.restarted()
+    again = simulated_cluster.restarted()
     assert again.schedule("q", "c") == objects.NODE
     claim = again.api.get(CLAIM, "c", "default")
     assert [one["name"] for one in json_types.objects(claim, "status", "reservedFor")] == ["p", "q"]
@@ -268,50 +270,50 @@ def test_switched_on_again_it_goes_on_with_the_lists_of_pods_that_there_are() ->
 
 
 def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
-    with _town(components=Components(kubelets={"node-1": OFF})) as town:
-        plugin = town.plugin()
-        town.offer("gpu-0")
-        town.create(CLAIM, _claim())
-        pod = town.create(POD, objects.pod("p", claim="c"))
-        town.until(
-            lambda: any("is not allowed to use ResourceClaim c" in text for text in town.events("FailedPrepareDynamicResources")), "it"
+    with _town(components=Components(kubelets={"node-1": OFF})) as cluster:
+        plugin = cluster.plugin()
+        cluster.offer("gpu-0")
+        cluster.create(CLAIM, _claim())
+        pod = cluster.create(POD, objects.pod("p", claim="c"))
+        cluster.until(
+            lambda: any("is not allowed to use ResourceClaim c" in text for text in cluster.events("FailedPrepareDynamicResources")), "it"
         )
         assert plugin.calls == []
-        assert json_types.text(town.find(POD, "p"), "status", "phase") == "Pending"
-        _set_reserved(town, JOB, _pod_entry(pod))
-        town.phase("p", "Running")
+        assert json_types.text(cluster.find(POD, "p"), "status", "phase") == "Pending"
+        _set_reserved(cluster, JOB, _pod_entry(pod))
+        cluster.phase("p", "Running")
 
 
 def test_an_older_scheduler_lists_pods() -> None:
-    with _town(components=Components(scheduler=OFF)) as town:
-        town.plugin()
-        town.offer("gpu-0")
-        town.create(CLAIM, _claim())
-        pod = town.run(objects.pod("p", claim="c"))
-        assert _reserved(town) == [_pod_entry(pod)]
-        town.delete("p")
-        town.until(lambda: town.devices("c") == [], "the deallocation")
+    with _town(components=Components(scheduler=OFF)) as cluster:
+        cluster.plugin()
+        cluster.offer("gpu-0")
+        cluster.create(CLAIM, _claim())
+        pod = cluster.run(objects.pod("p", claim="c"))
+        assert _reserved(cluster) == [_pod_entry(pod)]
+        cluster.delete("p")
+        cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
 
 
 def test_older_controllers_never_deallocate_a_claim_of_a_workload() -> None:
-    with _town(components=Components(controllers=OFF)) as town:
-        town.plugin()
-        town.offer("gpu-0")
-        town.create(CLAIM, _claim())
-        town.run(objects.pod("p", claim="c"))
-        town.delete("p")
-        town.gone(POD, "p")
-        _set_reserved(town)
-        town.create(CLAIM, objects.claim("other"))
-        town.create(POD, objects.pod("other", claim="other"))
-        town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
-        assert town.devices("c") == ["gpu-0"]
+    with _town(components=Components(controllers=OFF)) as cluster:
+        cluster.plugin()
+        cluster.offer("gpu-0")
+        cluster.create(CLAIM, _claim())
+        cluster.run(objects.pod("p", claim="c"))
+        cluster.delete("p")
+        cluster.gone(POD, "p")
+        _set_reserved(cluster)
+        cluster.create(CLAIM, objects.claim("other"))
+        cluster.create(POD, objects.pod("other", claim="other"))
+        cluster.until(lambda: cluster.scheduling_message("other"), "the other pod's refusal")
+        assert cluster.devices("c") == ["gpu-0"]
 
 
 @contextlib.contextmanager
-def _restarted(folder: pathlib.Path, gates: FeatureGates | None = None) -> Iterator[tuple[Town, Plugin]]:
+def _restarted(folder: pathlib.Path, gates: FeatureGates | None = None) -> Iterator[tuple[QuickCluster, Plugin]]:
     """The cluster of a folder, which goes on with the objects of the one before; its devices are published anew, as after a reboot."""
-    running = Town(folder, gates=gates, components=Components(state=folder / "state.jsonl"))
+    running = QuickCluster(folder, gates=gates, components=Components(state=folder / "state.jsonl"))
     try:
         running.start()
         plugin = running.plugin()
@@ -329,46 +331,46 @@ def folder() -> Iterator[pathlib.Path]:
 
 
 def test_listing_pods_before_the_gate_goes_off_keeps_pods_and_devices(folder: pathlib.Path) -> None:
-    with _restarted(folder) as (town, _):
-        town.create(CLAIM, _claim())
-        pods = [town.run(objects.pod(name, claim="c")) for name in ("p", "q")]
-        version = json_types.text(town.claim("c"), "metadata", "resourceVersion")
+    with _restarted(folder) as (cluster, _):
+        cluster.create(CLAIM, _claim())
+        pods = [cluster.run(objects.pod(name, claim="c")) for name in ("p", "q")]
+        version = json_types.text(cluster.claim("c"), "metadata", "resourceVersion")
         patch: Object = {"metadata": {"resourceVersion": version}, "status": {"reservedFor": [_pod_entry(pod) for pod in pods]}}
-        town.api.patch(CLAIM, "c", patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
-        late = town.run(objects.pod("late", claim="c"))
-        assert _reserved(town) == [_pod_entry(pod) for pod in (*pods, late)], "pods that come meanwhile are listed too"
-    with _restarted(folder, OFF) as (town, plugin):
-        uid = town.uid("c")
-        town.until(lambda: set(plugin.uids(PREPARE)) == {uid}, "the pods are admitted again")
-        sandboxes = town.cluster.node(objects.NODE).runtime.sandboxes
-        town.until(lambda: {one.name for one in sandboxes()} == {"p", "q", "late"}, "the pods run again")
+        cluster.api.patch(CLAIM, "c", patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
+        late = cluster.run(objects.pod("late", claim="c"))
+        assert _reserved(cluster) == [_pod_entry(pod) for pod in (*pods, late)], "pods that come meanwhile are listed too"
+    with _restarted(folder, OFF) as (cluster, plugin):
+        uid = cluster.uid("c")
+        cluster.until(lambda: set(plugin.uids(PREPARE)) == {uid}, "the pods are admitted again")
+        sandboxes = cluster.cluster.node(objects.NODE).runtime.sandboxes
+        cluster.until(lambda: {one.name for one in sandboxes()} == {"p", "q", "late"}, "the pods run again")
         for name in ("p", "q", "late"):
-            assert town.devices("c") == ["gpu-0"]
-            town.delete(name)
-            town.gone(POD, name)
-        town.until(lambda: town.devices("c") == [], "the deallocation")
+            assert cluster.devices("c") == ["gpu-0"]
+            cluster.delete(name)
+            cluster.gone(POD, name)
+        cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
 
 
 def test_devices_stay_allocated_after_the_owner_leaves_until_the_gate_is_on_again(folder: pathlib.Path) -> None:
-    with _restarted(folder) as (town, _):
-        town.create(CLAIM, _claim())
-        town.run(objects.pod("p", claim="c"))
-    with _restarted(folder, OFF) as (town, plugin):
-        town.until(lambda: set(plugin.uids(PREPARE)) == {town.uid("c")}, "the pod is admitted again")
-        assert _reserved(town) == [JOB, _pod_entry(town.phase("p", "Running"))]
-        town.delete("p")
-        town.gone(POD, "p")
-        town.until(lambda: _reserved(town) == [JOB], "the end of the pod's reservation")
-        assert _any_pod(town) is True
-        town.create(CLAIM, objects.claim("other"))
-        town.create(POD, objects.pod("other", claim="other"))
-        town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
-        _set_reserved(town)
-        town.until(lambda: _reserved(town) == [], "the owner's reference is gone")
-        assert town.devices("c") == ["gpu-0"], "controllers without the feature do not look at an emptied list"
-    with _restarted(folder) as (town, _):
-        town.until(lambda: town.devices("c") == [], "the deallocation")
-        town.phase("other", "Running")
+    with _restarted(folder) as (cluster, _):
+        cluster.create(CLAIM, _claim())
+        cluster.run(objects.pod("p", claim="c"))
+    with _restarted(folder, OFF) as (cluster, plugin):
+        cluster.until(lambda: set(plugin.uids(PREPARE)) == {cluster.uid("c")}, "the pod is admitted again")
+        assert _reserved(cluster) == [JOB, _pod_entry(cluster.phase("p", "Running"))]
+        cluster.delete("p")
+        cluster.gone(POD, "p")
+        cluster.until(lambda: _reserved(cluster) == [JOB], "the end of the pod's reservation")
+        assert _any_pod(cluster) is True
+        cluster.create(CLAIM, objects.claim("other"))
+        cluster.create(POD, objects.pod("other", claim="other"))
+        cluster.until(lambda: cluster.scheduling_message("other"), "the other pod's refusal")
+        _set_reserved(cluster)
+        cluster.until(lambda: _reserved(cluster) == [], "the owner's reference is gone")
+        assert cluster.devices("c") == ["gpu-0"], "controllers without the feature do not look at an emptied list"
+    with _restarted(folder) as (cluster, _):
+        cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
+        cluster.phase("other", "Running")
 
 
 def _roles() -> list[Object]:
@@ -378,36 +380,36 @@ def _roles() -> list[Object]:
     return list(yaml.safe_load_all(f"apiVersion: rbac{written}"))
 
 
-def test_an_owner_needs_the_rights_that_the_page_says_and_each_of_them(town: Town) -> None:
+def test_an_owner_needs_the_rights_that_the_page_says_and_each_of_them(cluster: QuickCluster) -> None:
     owner = "system:serviceaccount:default:trainer"
     subject: Json = {"kind": "ServiceAccount", "name": "trainer", "namespace": "default"}
     role, cluster_role = _roles()
     for resource, binding, made in ((ROLE, ROLE_BINDING, role), (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, cluster_role)):
-        town.create(resource, made)
+        cluster.create(resource, made)
         reference: Json = {"apiGroup": "rbac.authorization.k8s.io", "kind": resource.kind, "name": "workload-owner"}
         metadata: Object = {"name": "trainer"}
         if resource.namespaced:
             metadata["namespace"] = "default"
-        town.create(binding, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
-    server = town.cluster.server
+        cluster.create(binding, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+    server = cluster.cluster.server
     with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token(owner)) as api:
         api.create(CLAIM, _claim())
-        town.run(objects.pod("p", claim="c"))
+        cluster.run(objects.pod("p", claim="c"))
         assert [json_types.text(one, "metadata", "name") for one in api.list(POD, namespace="default").items] == ["p"]
-        town.delete("p")
-        town.gone(POD, "p")
+        cluster.delete("p")
+        cluster.gone(POD, "p")
         for resource, lost in ((ROLE, "resourceclaims/status"), (CLUSTER_ROLE, "resourceclaims/binding")):
-            whole = town.find(resource, "workload-owner")
+            whole = cluster.find(resource, "workload-owner")
             assert whole is not None
             rest = [one for one in json_types.objects(whole, "rules") if lost not in json_types.strings(one, "resources")]
             assert len(rest) == len(json_types.items(whole, "rules")) - 1
-            reduced = town.api.update(resource, whole | {"rules": json_types.from_objects(rest)})
+            reduced = cluster.api.update(resource, whole | {"rules": json_types.from_objects(rest)})
             with pytest.raises((errors.ForbiddenError, errors.InvalidError), match=lost):
                 _release(api)
-            town.api.update(resource, reduced | {"rules": whole["rules"]})
-        assert town.devices("c") == ["gpu-0"]
+            cluster.api.update(resource, reduced | {"rules": whole["rules"]})
+        assert cluster.devices("c") == ["gpu-0"]
         _release(api)
-        town.until(lambda: town.devices("c") == [], "the deallocation")
+        cluster.until(lambda: cluster.devices("c") == [], "the deallocation")
         api.delete(CLAIM, "c", namespace="default")
 
 
@@ -416,16 +418,16 @@ def _release(api: ApiClient) -> None:
     api.patch(CLAIM, "c", patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
 
 
-def test_eviction_finds_the_pods_of_a_workload_and_spares_all_others(town: Town) -> None:
-    town.create(CLAIM, _claim())
+def test_eviction_finds_the_pods_of_a_workload_and_spares_all_others(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM, _claim())
     for name in ("p", "q"):
-        town.run(objects.pod(name, claim="c"))
-    town.run(objects.pod("bystander"))
-    [published] = town.slices()
+        cluster.run(objects.pod(name, claim="c"))
+    cluster.run(objects.pod("bystander"))
+    [published] = cluster.slices()
     for device in json_types.objects(published, "spec", "devices"):
         device["taints"] = [{"key": "example.com/broken", "effect": "NoExecute"}]
-    town.api.update(SLICE, published)
+    cluster.api.update(SLICE, published)
     for name in ("p", "q"):
-        town.gone(POD, name)
-    assert town.phase("bystander", "Running")
-    assert _reserved(town) == [JOB]
+        cluster.gone(POD, name)
+    assert cluster.phase("bystander", "Running")
+    assert _reserved(cluster) == [JOB]

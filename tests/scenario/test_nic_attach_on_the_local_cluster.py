@@ -29,7 +29,7 @@ from drakit_cluster.objects import errors as api_errors
 from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
 from fakes import netns, nic_attach
-from unit.cluster_kubelet import town as quick
+from unit.cluster_kubelet import quick_cluster as quick
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -324,19 +324,19 @@ def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(city: City) 
 
 def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_is_told() -> None:
     with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
-        town = MockCity(pathlib.Path(folder))
-        with town.cluster:
-            town.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
+        local_cluster = MockCity(pathlib.Path(folder))
+        with local_cluster.cluster:
+            local_cluster.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
             asked = claim("c")
             asked["spec"]["devices"]["config"][0]["opaque"]["parameters"]["addresses"] = ["10.99.1.3/16"]
-            with town.driver():
-                town.apply(asked)
-                town.run(pod("p", "c"))
-                device = reported(town, "c")
+            with local_cluster.driver():
+                local_cluster.apply(asked)
+                local_cluster.run(pod("p", "c"))
+                device = reported(local_cluster, "c")
                 network = device["networkData"]
                 assert (network["interfaceName"], network["ips"]) == ("fast0", ["10.99.1.3/16"])
-                told = town.cluster.node(NODE).runtime.view("default", "p", "main").env
+                told = local_cluster.cluster.node(NODE).runtime.view("default", "p", "main").env
                 assert [value for name, value in told.items() if name.endswith("_MAC")] == [network["hardwareAddress"]]
                 assert int(network["hardwareAddress"][:2], 16) & 3 == 2, "a local address of one interface"
                 assert device["data"]["egress"]["rate"] == 10**9
-                town.delete("p")
+                local_cluster.delete("p")

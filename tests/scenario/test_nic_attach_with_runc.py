@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.nic import settings as nic_settings
-from fakes import netns, nic_attach, nic_town, runc
+from fakes import netns, nic_attach, nic_network, runc
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -24,22 +24,22 @@ SHOW = ["ip", "-o", "address", "show"]
 class Stage:
     """A node whose NIC leads to a network with a server, the driver, and a runtime."""
 
-    def __init__(self, town: nic_town.Town, world: nic_attach.World, runtime: runc.Runc) -> None:
-        self.town, self.world, self.runtime = town, world, runtime
+    def __init__(self, network: nic_network.NicNetwork, world: nic_attach.World, runtime: runc.Runc) -> None:
+        self.town, self.world, self.runtime = network, world, runtime
 
-    def goodput(self, *flows: nic_town.Flow) -> list[float]:
+    def goodput(self, *flows: nic_network.Flow) -> list[float]:
         return [seen.goodput / MEGA for seen in self.town.measure(flows, 2)]
 
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    for why_not in (nic_town.why_not(), runc.why_not()):
+    for why_not in (nic_network.why_not(), runc.why_not()):
         if why_not:
             pytest.skip(why_not)
     rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
     settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
-    with nic_town.town() as town, runc.runtime() as runtime, tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as folder:
-        yield Stage(town, nic_attach.World(town.node, pathlib.Path(folder), settings), runtime)
+    with nic_network.network() as network, runc.runtime() as runtime, tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as folder:
+        yield Stage(network, nic_attach.World(network.node, pathlib.Path(folder), settings), runtime)
 
 
 def test_each_container_of_a_pod_has_its_interface_with_address_and_rate(stage: Stage) -> None:
@@ -54,15 +54,15 @@ def test_each_container_of_a_pod_has_its_interface_with_address_and_rate(stage: 
         assert len(driver.members()) == 1, "the second container found what the first one has"
         with stage.runtime.running(pod, sandbox="5a4d", edits=edits) as container:
             assert "10.99.0.1" in stage.runtime.execute(container, "ip", "route", "get", "10.99.0.1")
-            holds(stage, [nic_town.Flow(pod)], 100)
-            holds(stage, [nic_town.Flow(pod, reverse=True)], 100)
+            holds(stage, [nic_network.Flow(pod)], 100)
+            holds(stage, [nic_network.Flow(pod, reverse=True)], 100)
         without = stage.runtime.run(pod, SHOW, sandbox="5a4d")
         assert "fast0" in without.stdout, "a container without the claim sees it too: the namespace is the pod's"
     with stage.world.driver() as driver:
         driver.unprepare(ref)
 
 
-def holds(stage: Stage, flows: list[nic_town.Flow], rate: float) -> None:
+def holds(stage: Stage, flows: list[nic_network.Flow], rate: float) -> None:
     """Assert that each flow gets its rate within 5% in one of some tries."""
     seen = []
     for _ in range(TRIES):
@@ -81,7 +81,7 @@ def test_two_pods_of_one_claim_have_an_interface_each_and_together_the_rate(stag
             for number, pod in enumerate((one, other), start=2):
                 stack.enter_context(stage.runtime.running(pod, sandbox=f"pod{number}", edits=edits))
                 pod.ip("address", "add", f"10.99.1.{number}/16", "dev", "fast0")
-            holds(stage, [nic_town.Flow(one), nic_town.Flow(other)], 50)
+            holds(stage, [nic_network.Flow(one), nic_network.Flow(other)], 50)
         driver.unprepare(ref)
 
 

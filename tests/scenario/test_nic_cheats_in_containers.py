@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.nic import settings as nic_settings
-from fakes import flood, netns, nic_attach, nic_town, runc
+from fakes import frame_flood, netns, nic_attach, nic_network, runc
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -25,15 +25,17 @@ GOODPUT = 0.956
 RATE = 100
 MOST, LEAST = 1.02, 0.75
 TRIES = 4
-FLOOD = pathlib.Path(flood.__file__).read_text()
+FLOOD = pathlib.Path(frame_flood.__file__).read_text()
 PYTHON = "/usr/bin/python3"
 
 
 class Stage:
     """Two pods of one container each, on a share of 100 Mbit/s each: one cheats, one has to do with what is left."""
 
-    def __init__(self, town: nic_town.Town, runtime: runc.Runc, cheat: str, spaces: tuple[netns.Namespace, netns.Namespace]) -> None:
-        self.town, self.runtime, self.cheat = town, runtime, cheat
+    def __init__(
+        self, network: nic_network.NicNetwork, runtime: runc.Runc, cheat: str, spaces: tuple[netns.Namespace, netns.Namespace]
+    ) -> None:
+        self.town, self.runtime, self.cheat = network, runtime, cheat
         self.space, self.sibling = spaces
 
     def inside(self, *words: str) -> str:
@@ -59,7 +61,7 @@ class Stage:
         for _ in range(TRIES):
             with self.flooding(*words):
                 alone = self.town.arriving()
-                (beside,) = self.town.measure([nic_town.Flow(self.sibling)], 2)
+                (beside,) = self.town.measure([nic_network.Flow(self.sibling)], 2)
             seen.append((alone, beside.goodput / MEGA))
             assert alone <= RATE * MOST, f"{seen}: more than its share left the NIC"
             if alone >= RATE * LEAST and beside.goodput / MEGA >= GOODPUT * RATE * LEAST:
@@ -69,15 +71,15 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    for why_not in (nic_town.why_not(), runc.why_not(), "" if pathlib.Path(PYTHON).exists() else f"{PYTHON} is not there"):
+    for why_not in (nic_network.why_not(), runc.why_not(), "" if pathlib.Path(PYTHON).exists() else f"{PYTHON} is not there"):
         if why_not:
             pytest.skip(why_not)
     rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
     settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
     with contextlib.ExitStack() as stack:
-        town, runtime = stack.enter_context(nic_town.town()), stack.enter_context(runc.runtime())
+        network, runtime = stack.enter_context(nic_network.network()), stack.enter_context(runc.runtime())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp"))
-        world = nic_attach.World(town.node, pathlib.Path(folder), settings)
+        world = nic_attach.World(network.node, pathlib.Path(folder), settings)
         driver = stack.enter_context(world.driver())
         spaces = (stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace()))
         containers = []
@@ -87,7 +89,7 @@ def stage() -> Iterator[Stage]:
             running = runtime.running(space, sandbox=f"pod{number}", edits=world.edits(ref), rights=RIGHTS)
             containers.append(stack.enter_context(running))
             stack.callback(driver.unprepare, ref)
-        yield Stage(town, runtime, containers[0], spaces)
+        yield Stage(network, runtime, containers[0], spaces)
         assert len(driver.members()) == len(containers)
 
 
@@ -96,7 +98,7 @@ def test_qdiscs_in_the_container_and_the_mode_of_its_interface_are_not_what_hold
         stage.inside("tc", "qdisc", "del", "dev", "fast0", "root")
     stage.inside("tc", "qdisc", "add", "dev", "fast0", "root", "pfifo")
     stage.inside("ip", "link", "set", "fast0", "type", "macvlan", "mode", "bridge")
-    stage.gains_nothing("datagrams", nic_town.SERVER, "0")
+    stage.gains_nothing("datagrams", nic_network.SERVER, "0")
     with pytest.raises(subprocess.CalledProcessError):
         stage.inside("ping", "-c", "1", "-W", "1", "10.99.1.2")
 
@@ -109,10 +111,10 @@ def test_raw_frames_with_the_sibling_s_address_are_the_sender_s(stage: Stage) ->
 def test_another_address_of_its_interface_changes_nothing(stage: Stage) -> None:
     stage.inside("ip", "link", "set", "fast0", "address", "02:de:ad:00:00:01")
     wire = str(stage.town.network.links()["wire"]["address"])
-    stage.inside("ip", "neighbour", "replace", nic_town.SERVER, "lladdr", wire, "dev", "fast0")
-    stage.gains_nothing("datagrams", nic_town.SERVER, "0")
+    stage.inside("ip", "neighbour", "replace", nic_network.SERVER, "lladdr", wire, "dev", "fast0")
+    stage.gains_nothing("datagrams", nic_network.SERVER, "0")
 
 
 @pytest.mark.full
 def test_a_class_number_as_socket_priority_chooses_no_class(stage: Stage) -> None:
-    stage.gains_nothing("datagrams", nic_town.SERVER, "0xda0002")
+    stage.gains_nothing("datagrams", nic_network.SERVER, "0xda0002")

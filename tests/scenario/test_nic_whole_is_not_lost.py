@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crash import nic_secluded, nic_victim
+from crash import contained_nic_driver, killable_nic_driver
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
 from drakit.devices.nic import background, kernel_port, pod_interfaces
@@ -22,7 +22,7 @@ from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
-WHOLE = nic_victim.claim_of("whole")
+WHOLE = killable_nic_driver.claim_of("whole")
 ROUTE = "10.60.0.0/16"
 ROUTED: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"], "routes": [{"destination": ROUTE}]}
 
@@ -45,10 +45,10 @@ def pod() -> Iterator[nic_attach.Pod]:
 
 
 @pytest.fixture(scope="module")
-def forker() -> Iterator[nic_secluded.Forker]:
+def forker() -> Iterator[contained_nic_driver.Forker]:
     if netns.why_not():
         pytest.skip(netns.why_not())
-    with nic_secluded.forker() as made:
+    with contained_nic_driver.forker() as made:
         yield made
 
 
@@ -99,9 +99,9 @@ def test_an_attach_that_the_pod_makes_impossible_gives_the_interface_back_each_t
 
 
 def test_a_pod_that_was_refused_and_is_given_up_costs_no_interface(
-    world: nic_attach.World, forker: nic_secluded.Forker, pod: nic_attach.Pod
+    world: nic_attach.World, forker: contained_nic_driver.Forker, pod: nic_attach.Pod
 ) -> None:
-    secluded = nic_victim.world_of(world.node.name, world.home.parent)
+    secluded = killable_nic_driver.world_of(world.node.name, world.home.parent)
     pod.space.make_nic("fast0", mac="02:00:00:00:00:77")
     with forker.life(secluded) as driver:
         assert driver.prepare() == ""

@@ -14,13 +14,13 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, https=True).start()
+    running = QuickCluster(folder, https=True).start()
     running.plugin()
     yield running
     running.stop()
@@ -28,16 +28,16 @@ def town() -> Iterator[Town]:
 
 
 @pytest.fixture
-def stub(town: Town) -> Iterator[services.PodResourcesListerStub]:
-    with grpc.insecure_channel(f"unix:{town.cluster.node(objects.NODE).folder.pod_resources}") as channel:
+def stub(cluster: QuickCluster) -> Iterator[services.PodResourcesListerStub]:
+    with grpc.insecure_channel(f"unix:{cluster.cluster.node(objects.NODE).folder.pod_resources}") as channel:
         yield services.PodResourcesListerStub(channel)
 
 
-def test_each_container_has_every_device_of_its_claims(town: Town, stub: services.PodResourcesListerStub) -> None:
-    town.offer("gpu-0", "gpu-1")
-    town.create(CLAIM, objects.claim("c", objects.request("a"), objects.request("b")))
+def test_each_container_has_every_device_of_its_claims(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+    cluster.offer("gpu-0", "gpu-1")
+    cluster.create(CLAIM, objects.claim("c", objects.request("a"), objects.request("b")))
     containers = [objects.container("one", objects.use("a")), objects.container("both", objects.use()), objects.container("none")]
-    town.run(objects.pod("p", claim="c", containers=containers))
+    cluster.run(objects.pod("p", claim="c", containers=containers))
     [pod] = stub.List(wire.ListPodResourcesRequest()).pod_resources
     assert (pod.name, pod.namespace) == ("p", "default")
     devices = {one.name: [device for claim in one.dynamic_resources for device in claim.claim_resources] for one in pod.containers}
@@ -48,7 +48,7 @@ def test_each_container_has_every_device_of_its_claims(town: Town, stub: service
     }
     [first, _] = devices["one"]
     assert (first.driver_name, first.pool_name, first.HasField("share_id")) == (DRIVER, objects.NODE, False)
-    uid = town.uid("c")
+    uid = cluster.uid("c")
     assert [[cdi.name for cdi in device.cdi_devices] for device in devices["both"]] == [
         [f"example.com/gpu={uid}-0"],
         [f"example.com/gpu={uid}-1"],
@@ -56,13 +56,13 @@ def test_each_container_has_every_device_of_its_claims(town: Town, stub: service
     assert {(claim.claim_name, claim.claim_namespace) for one in pod.containers for claim in one.dynamic_resources} == {("c", "default")}
 
 
-def test_shares_have_their_ids(town: Town, stub: services.PodResourcesListerStub) -> None:
-    town.create(SLICE, objects.resource_slice(objects.nic("nic-0")))
+def test_shares_have_their_ids(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+    cluster.create(SLICE, objects.resource_slice(objects.nic("nic-0")))
     shares = []
     for name in ("p", "q"):
-        town.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": "1G"}})))
-        town.run(objects.pod(name, claim=name))
-        [result] = json_types.objects(town.claim(name), "status", "allocation", "devices", "results")
+        cluster.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": "1G"}})))
+        cluster.run(objects.pod(name, claim=name))
+        [result] = json_types.objects(cluster.claim(name), "status", "allocation", "devices", "results")
         shares.append(json_types.text(result, "shareID"))
     found = [
         stub.Get(wire.GetPodResourcesRequest(pod_name=name, pod_namespace="default")).pod_resources.containers[0].dynamic_resources[0]
@@ -72,21 +72,21 @@ def test_shares_have_their_ids(town: Town, stub: services.PodResourcesListerStub
     assert len(set(shares)) == 2
 
 
-def test_a_pod_that_is_gone_is_not_found(town: Town, stub: services.PodResourcesListerStub) -> None:
-    town.run(objects.pod("p"))
-    town.delete("p")
-    town.gone(POD, "p")
-    town.until(lambda: not stub.List(wire.ListPodResourcesRequest()).pod_resources, "its end")
+def test_a_pod_that_is_gone_is_not_found(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+    cluster.run(objects.pod("p"))
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    cluster.until(lambda: not stub.List(wire.ListPodResourcesRequest()).pod_resources, "its end")
     with pytest.raises(grpc.RpcError, match="pod p in namespace default not found"):
         stub.Get(wire.GetPodResourcesRequest(pod_name="p", pod_namespace="default"))
 
 
-def test_it_is_served_again_by_the_next_kubelet(town: Town) -> None:
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.cluster.restart_kubelet(objects.NODE)
-    socket = town.cluster.node(objects.NODE).folder.pod_resources
+def test_it_is_served_again_by_the_next_kubelet(cluster: QuickCluster) -> None:
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.cluster.restart_kubelet(objects.NODE)
+    socket = cluster.cluster.node(objects.NODE).folder.pod_resources
     assert socket.stat().st_mode & 0o077 == 0
 
     def listed() -> list[str]:
@@ -102,4 +102,4 @@ def test_it_is_served_again_by_the_next_kubelet(town: Town) -> None:
             for device in claim.claim_resources
         ]
 
-    town.until(lambda: listed() == ["gpu-0"], "the devices")
+    cluster.until(lambda: listed() == ["gpu-0"], "the devices")

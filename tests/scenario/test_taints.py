@@ -14,15 +14,15 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, UNPREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 KEY = "example.com/unhealthy"
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, https=True).start()
+    running = QuickCluster(folder, https=True).start()
     yield running
     running.stop()
     shutil.rmtree(folder, ignore_errors=True)
@@ -38,38 +38,38 @@ def _toleration(seconds: int | None = None, effect: str = "NoExecute") -> Object
     return toleration | ({} if seconds is None else {"tolerationSeconds": seconds})
 
 
-def _publish(town: Town, *taints: Json, generation: int = 1, device: str = "gpu-0") -> None:
+def _publish(cluster: QuickCluster, *taints: Json, generation: int = 1, device: str = "gpu-0") -> None:
     """Publish the only slice of the pool anew, with taints on its only device."""
     body: Object = {"name": device, "taints": list(taints)}
     spec = objects.resource_slice(body, generation=generation)["spec"]
-    known = town.slices()
+    known = cluster.slices()
     if not known:
-        town.create(SLICE, {"metadata": {"name": "s"}, "spec": spec})
+        cluster.create(SLICE, {"metadata": {"name": "s"}, "spec": spec})
         return
-    town.api.update(SLICE, known[0] | {"spec": spec})
+    cluster.api.update(SLICE, known[0] | {"spec": spec})
 
 
 def _rule(effect: str = "NoExecute", **selector: Json) -> Object:
     return {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": {"key": KEY, "effect": effect}}}
 
 
-def _run(town: Town, *tolerations: Json, name: str = "p") -> Object:
-    town.create(CLAIM, objects.claim(name, objects.request(tolerations=list(tolerations))))
-    return town.run(objects.pod(name, claim=name))
+def _run(cluster: QuickCluster, *tolerations: Json, name: str = "p") -> Object:
+    cluster.create(CLAIM, objects.claim(name, objects.request(tolerations=list(tolerations))))
+    return cluster.run(objects.pod(name, claim=name))
 
 
-def _condition(town: Town) -> Object:
-    conditions = json_types.objects(town.find(TAINT_RULE, "r") or {}, "status", "conditions")
+def _condition(cluster: QuickCluster) -> Object:
+    conditions = json_types.objects(cluster.find(TAINT_RULE, "r") or {}, "status", "conditions")
     return next((one for one in conditions if one.get("type") == "EvictionInProgress"), {})
 
 
-def test_a_driver_taint_evicts_the_pods_of_its_device(town: Town) -> None:
-    plugin = town.plugin()
-    _publish(town)
-    pod = _run(town)
+def test_a_driver_taint_evicts_the_pods_of_its_device(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    _publish(cluster)
+    pod = _run(cluster)
     seen: list[Object] = []
-    watch = town.api.watch(POD, since=json_types.text(pod, "metadata", "resourceVersion"), timeout=10)
-    _publish(town, _taint())
+    watch = cluster.api.watch(POD, since=json_types.text(pod, "metadata", "resourceVersion"), timeout=10)
+    _publish(cluster, _taint())
     for event in watch:
         seen.append(event.object)
         if event.type.value == "DELETED":
@@ -81,84 +81,84 @@ def test_a_driver_taint_evicts_the_pods_of_its_device(town: Town) -> None:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
     }
     assert reasons == {"DeletionByDeviceTaintManager"}
-    town.gone(POD, "p")
-    town.until(lambda: town.events("DeviceTaintManagerEviction"), "the event")
-    town.until(lambda: town.devices("p") == [], "the deallocation")
-    assert plugin.uids(UNPREPARE) == [town.uid("p")]
+    cluster.gone(POD, "p")
+    cluster.until(lambda: cluster.events("DeviceTaintManagerEviction"), "the event")
+    cluster.until(lambda: cluster.devices("p") == [], "the deallocation")
+    assert plugin.uids(UNPREPARE) == [cluster.uid("p")]
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])
-def test_only_no_execute_evicts(town: Town, effect: str) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town)
-    _publish(town, _taint(effect, ago=60))
-    town.create(CLAIM, objects.claim("other"))
-    town.create(POD, objects.pod("other", claim="other"))
-    town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
-    assert town.phase("p", "Running")
+def test_only_no_execute_evicts(cluster: QuickCluster, effect: str) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster)
+    _publish(cluster, _taint(effect, ago=60))
+    cluster.create(CLAIM, objects.claim("other"))
+    cluster.create(POD, objects.pod("other", claim="other"))
+    cluster.until(lambda: cluster.scheduling_message("other"), "the other pod's refusal")
+    assert cluster.phase("p", "Running")
 
 
-def test_a_toleration_never_ends_or_its_seconds_count_from_the_time_of_the_taint(town: Town) -> None:
-    town.plugin()
-    town.create(SLICE, objects.resource_slice(*(objects.device(f"gpu-{index}") for index in range(3))))
+def test_a_toleration_never_ends_or_its_seconds_count_from_the_time_of_the_taint(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.create(SLICE, objects.resource_slice(*(objects.device(f"gpu-{index}") for index in range(3))))
     for name, tolerations in (
         ("for-ever", [_toleration()]),
         ("long", [_toleration(3600)]),
         ("short", [_toleration(3600), _toleration(60)]),
     ):
-        _run(town, *tolerations, name=name)
-    [published] = town.slices()
+        _run(cluster, *tolerations, name=name)
+    [published] = cluster.slices()
     for device in json_types.objects(published, "spec", "devices"):
         device["taints"] = [_taint(ago=59)]
-    town.api.update(SLICE, published)
-    town.gone(POD, "short")
-    assert town.phase("for-ever", "Running")
-    assert town.phase("long", "Running")
+    cluster.api.update(SLICE, published)
+    cluster.gone(POD, "short")
+    assert cluster.phase("for-ever", "Running")
+    assert cluster.phase("long", "Running")
 
 
-def test_a_taint_that_goes_in_time_evicts_nobody(town: Town) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town, _toleration(2))
-    _publish(town, _taint())
-    _publish(town)
-    town.create(TAINT_RULE, _rule("None", driver=DRIVER))
-    town.until(lambda: _condition(town), "the controller's next turn")
-    assert town.phase("p", "Running")
+def test_a_taint_that_goes_in_time_evicts_nobody(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster, _toleration(2))
+    _publish(cluster, _taint())
+    _publish(cluster)
+    cluster.create(TAINT_RULE, _rule("None", driver=DRIVER))
+    cluster.until(lambda: _condition(cluster), "the controller's next turn")
+    assert cluster.phase("p", "Running")
 
 
-def test_only_slices_of_the_highest_generation_evict(town: Town) -> None:
-    town.plugin()
-    _publish(town, generation=2)
-    _run(town)
+def test_only_slices_of_the_highest_generation_evict(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster, generation=2)
+    _run(cluster)
     old = objects.resource_slice({"name": "gpu-0", "taints": [_taint()]}, generation=1)
-    town.create(SLICE, old)
-    town.create(TAINT_RULE, _rule("None", driver=DRIVER))
-    town.until(lambda: _condition(town), "the controller's next turn")
-    assert town.phase("p", "Running")
-    _publish(town, _taint(), generation=3)
-    town.gone(POD, "p")
+    cluster.create(SLICE, old)
+    cluster.create(TAINT_RULE, _rule("None", driver=DRIVER))
+    cluster.until(lambda: _condition(cluster), "the controller's next turn")
+    assert cluster.phase("p", "Running")
+    _publish(cluster, _taint(), generation=3)
+    cluster.gone(POD, "p")
 
 
-def test_a_rule_evicts_and_keeps_pods_away_until_it_goes(town: Town) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town)
-    town.create(TAINT_RULE, _rule(driver=DRIVER, device="gpu-0"))
-    town.gone(POD, "p")
-    town.until(lambda: _condition(town).get("reason") == "Completed", "the rule's status")
-    assert _condition(town)["message"] == "1 pod evicted so far."
-    town.create(POD, objects.pod("q", claim="p"))
-    town.until(lambda: "taint" in town.scheduling_message("q"), "the refusal")
-    town.api.delete(TAINT_RULE, "r")
-    town.phase("q", "Running")
+def test_a_rule_evicts_and_keeps_pods_away_until_it_goes(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster)
+    cluster.create(TAINT_RULE, _rule(driver=DRIVER, device="gpu-0"))
+    cluster.gone(POD, "p")
+    cluster.until(lambda: _condition(cluster).get("reason") == "Completed", "the rule's status")
+    assert _condition(cluster)["message"] == "1 pod evicted so far."
+    cluster.create(POD, objects.pod("q", claim="p"))
+    cluster.until(lambda: "taint" in cluster.scheduling_message("q"), "the refusal")
+    cluster.api.delete(TAINT_RULE, "r")
+    cluster.phase("q", "Running")
 
 
 @pytest.mark.parametrize("gate", ["DRADeviceTaintRules", "DRADeviceTaints"])
 def test_with_their_gate_or_that_of_taints_off_rules_do_nothing(gate: str) -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, gates=FeatureGates.of({gate: False}))
+    running = QuickCluster(folder, gates=FeatureGates.of({gate: False}))
     try:
         running.start()
         running.plugin()
@@ -175,31 +175,31 @@ def test_with_their_gate_or_that_of_taints_off_rules_do_nothing(gate: str) -> No
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_rule_evicts_though_the_device_is_published_no_more(town: Town) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town)
-    town.api.delete(SLICE, "s")
-    town.create(TAINT_RULE, _rule(device="gpu-0"))
-    town.gone(POD, "p")
+def test_a_rule_evicts_though_the_device_is_published_no_more(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster)
+    cluster.api.delete(SLICE, "s")
+    cluster.create(TAINT_RULE, _rule(device="gpu-0"))
+    cluster.gone(POD, "p")
 
 
-def test_a_rule_with_the_effect_none_tells_what_it_would_do(town: Town) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town)
-    town.create(TAINT_RULE, _rule("None"))
-    town.until(lambda: _condition(town), "the forecast")
-    assert _condition(town)["status"] == "False"
-    assert _condition(town)["reason"] == "NoEffect"
-    assert "evict 1 pod in 1 namespace" in json_types.text(_condition(town), "message")
-    assert town.phase("p", "Running")
+def test_a_rule_with_the_effect_none_tells_what_it_would_do(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster)
+    cluster.create(TAINT_RULE, _rule("None"))
+    cluster.until(lambda: _condition(cluster), "the forecast")
+    assert _condition(cluster)["status"] == "False"
+    assert _condition(cluster)["reason"] == "NoEffect"
+    assert "evict 1 pod in 1 namespace" in json_types.text(_condition(cluster), "message")
+    assert cluster.phase("p", "Running")
 
 
-def test_a_rule_says_who_still_has_to_go(town: Town) -> None:
-    town.plugin()
-    _publish(town)
-    _run(town, _toleration(3600))
-    town.create(TAINT_RULE, _rule(pool=objects.NODE))
-    town.until(lambda: _condition(town).get("status") == "True", "the rule's status")
-    assert _condition(town)["reason"] == "PodsPendingEviction"
+def test_a_rule_says_who_still_has_to_go(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    _publish(cluster)
+    _run(cluster, _toleration(3600))
+    cluster.create(TAINT_RULE, _rule(pool=objects.NODE))
+    cluster.until(lambda: _condition(cluster).get("status") == "True", "the rule's status")
+    assert _condition(cluster)["reason"] == "PodsPendingEviction"

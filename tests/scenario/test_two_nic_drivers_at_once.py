@@ -19,7 +19,7 @@ import pytest
 
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import port
-from fakes import nic_attach, turns
+from fakes import nic_attach, paused_calls
 
 pytestmark = pytest.mark.root
 
@@ -82,13 +82,13 @@ def one_has_it(drivers: tuple[nic_attach.Running, nic_attach.Running], told: tup
 def requests_until_it_is_owned(drivers: tuple[nic_attach.Running, nic_attach.Running]) -> int:
     """How many requests a first share takes until the other driver sees whose the NIC is."""
     driver, other = drivers
-    turn = turns.Turn(lambda: prepare(driver))
+    paused = paused_calls.PausedCall(lambda: prepare(driver))
     count = 0
     while "nic0" not in {item.name for item in nic_attach.author_of(other).survey().withheld}:
         count += 1
-        turn.run_to(count)
+        paused.run_to(count)
         assert count < 100, "nobody owns it after a hundred requests"
-    assert turn.finish() == ""
+    assert paused.finish() == ""
     assert unprepare(driver) == ""
     return count
 
@@ -102,7 +102,7 @@ def test_of_two_that_begin_at_once_one_has_the_nic_wherever_the_other_comes_betw
     assert until >= 4
     for one in range(0, until + 1, every):
         for other in range(0, until + 1, every):
-            calls = [turns.Turn(functools.partial(prepare, driver)) for driver in drivers]
+            calls = [paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers]
             calls[0].run_to(one)
             calls[1].run_to(other)
             told = calls[0].finish(), calls[1].finish()
@@ -118,10 +118,10 @@ def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
     refused = set()
     for number in itertools.count(0, every):
         assert prepare(driver) == ""
-        turn = turns.Turn(lambda: unprepare(driver))
-        turn.run_to(number)
+        paused = paused_calls.PausedCall(lambda: unprepare(driver))
+        paused.run_to(number)
         told = prepare(other)
-        assert turn.finish() == ""
+        assert paused.finish() == ""
         refused.add(bool(told))
         if told:
             assert f"nic0 is shared out by the driver {driver.world.name};" in told
@@ -129,7 +129,7 @@ def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
         assert other.machine.check(uplink(other), other.machine.shares()) == ()
         assert [share.id for share in other.machine.shares()] == [str(CLAIMS[OTHER].results[0].share_id)]
         assert unprepare(other) == ""
-        if turn.sent < number:
+        if paused.sent < number:
             break
     assert refused == {True, False}
 
@@ -141,20 +141,20 @@ def test_a_reconciler_changes_nothing_while_another_driver_adds_its_first_share(
 ) -> None:
     driver, other = drivers
     for number in itertools.count(0, every):
-        look = turns.Turn(lambda: nic_attach.look(other))
+        look = paused_calls.PausedCall(lambda: nic_attach.look(other))
         look.run_to(number)
         assert prepare(driver) == ""
         look.finish()
         assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
         assert nic_attach.look(driver) == {"nic0": ()}
         assert unprepare(driver) == ""
-        turn = turns.Turn(lambda: prepare(driver))
-        turn.run_to(number)
+        paused = paused_calls.PausedCall(lambda: prepare(driver))
+        paused.run_to(number)
         nic_attach.look(other)
-        assert turn.finish() == ""
+        assert paused.finish() == ""
         assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
         assert unprepare(driver) == ""
-        if look.sent < number and turn.sent < number:
+        if look.sent < number and paused.sent < number:
             break
 
 

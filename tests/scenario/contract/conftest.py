@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes import served
+from fakes import node_on_cluster
 
 
 @pytest.fixture
-def world() -> Iterator[served.World]:
-    with served.world() as made:
+def world() -> Iterator[node_on_cluster.NodeOnCluster]:
+    with node_on_cluster.running() as made:
         yield made

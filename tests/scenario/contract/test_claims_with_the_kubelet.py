@@ -16,18 +16,18 @@ from drakit_cluster.faults import Faults
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, POD
-from fakes import author, served
+from fakes import author, node_on_cluster
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER as OTHER
 
 STRANGER = "11111111-2222-4333-8444-555555555555"
 
 
-def faults(world: served.World) -> Faults:
+def faults(world: node_on_cluster.NodeOnCluster) -> Faults:
     return world.town.cluster.node(objects.NODE).faults
 
 
-def call(world: served.World, *, prepare: bool, uids: dict[str, str]) -> dict[str, str]:
+def call(world: node_on_cluster.NodeOnCluster, *, prepare: bool, uids: dict[str, str]) -> dict[str, str]:
     """The driver's errors by UID, asked past the kubelet."""
     claims = [v1.Claim(namespace="default", uid=uid, name=name) for name, uid in uids.items()]
     with grpc.insecure_channel(f"unix:{world.served[0].home / 'dra.sock'}") as channel:
@@ -39,13 +39,13 @@ def call(world: served.World, *, prepare: bool, uids: dict[str, str]) -> dict[st
         return {uid: entry.error for uid, entry in unprepared.claims.items()}
 
 
-def gone(world: served.World, *pods: str) -> None:
+def gone(world: node_on_cluster.NodeOnCluster, *pods: str) -> None:
     for pod in pods:
         world.town.delete(pod)
         world.town.gone(POD, pod)
 
 
-def test_a_pod_gets_its_device_and_gives_it_back(world: served.World) -> None:
+def test_a_pod_gets_its_device_and_gives_it_back(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     [device] = world.town.devices("p")
@@ -57,11 +57,11 @@ def test_a_pod_gets_its_device_and_gives_it_back(world: served.World) -> None:
     assert driver.node.local.journal.entries() == ()
 
 
-def test_shares_of_one_device_travel_with_their_ids(world: served.World) -> None:
+def test_shares_of_one_device_travel_with_their_ids(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    world.run("a", served.pipe())
-    world.run("b", served.pipe())
-    prepared = [world.town.cluster.node(objects.NODE).kubelet.preparation.devices("default", name)[served.NAME] for name in "ab"]
+    world.run("a", node_on_cluster.pipe())
+    world.run("b", node_on_cluster.pipe())
+    prepared = [world.town.cluster.node(objects.NODE).kubelet.preparation.devices("default", name)[node_on_cluster.NAME] for name in "ab"]
     ids = [device.share_id for devices in prepared for device in devices]
     assert sorted(ids, key=str) == world.made()
     assert len(set(ids)) == 2
@@ -69,7 +69,7 @@ def test_shares_of_one_device_travel_with_their_ids(world: served.World) -> None
     assert world.made() == []
 
 
-def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world: served.World) -> None:
+def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.driver.failure = errors.RetryError("the chip is warming up", after=1)
     world.claim("p")
@@ -83,7 +83,7 @@ def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world
     world.town.phase("p", "Running")
 
 
-def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: served.World) -> None:
+def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("good")
     world.driver.failure = ZeroDivisionError("oops")
@@ -94,7 +94,7 @@ def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: served.World)
     gone(world, "good")
 
 
-def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: served.World) -> None:
+def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("good")
     world.claim("waiting")
@@ -105,19 +105,19 @@ def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: served.World) 
     assert "does not exist" in told[STRANGER]
 
 
-def test_a_claim_that_was_replaced_by_one_of_its_name_is_refused(world: served.World) -> None:
+def test_a_claim_that_was_replaced_by_one_of_its_name_is_refused(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("p")
     assert "another of its name" in call(world, prepare=True, uids={"p": STRANGER})[STRANGER]
     assert len(world.made()) == 1
 
 
-def test_unprepare_of_what_was_never_prepared_succeeds(world: served.World) -> None:
+def test_unprepare_of_what_was_never_prepared_succeeds(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     assert call(world, prepare=False, uids={"nobody": STRANGER}) == {STRANGER: ""}
 
 
-def test_a_pod_that_never_started_gives_its_claim_back(world: served.World) -> None:
+def test_a_pod_that_never_started_gives_its_claim_back(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.driver.failure = errors.DeviceBusyError("held by somebody")
     world.claim("p")
@@ -127,7 +127,7 @@ def test_a_pod_that_never_started_gives_its_claim_back(world: served.World) -> N
     assert world.served[0].node.local.journal.entries() == ()
 
 
-def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: served.World) -> None:
+def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("a")
     world.town.run(objects.pod("b", claim="a"))
@@ -138,7 +138,7 @@ def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: s
     assert world.made() == []
 
 
-def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: served.World) -> None:
+def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.claim("p")
     world.town.run(objects.pod("p", claim="p", containers=[objects.container("main")]))
@@ -146,18 +146,18 @@ def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: served.W
     assert world.env("p") == {}
 
 
-def test_each_container_gets_the_devices_of_its_requests_alone(world: served.World) -> None:
+def test_each_container_gets_the_devices_of_its_requests_alone(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    world.claim("p", served.chip("one"), served.chip("two"))
+    world.claim("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     containers = [objects.container("first", objects.use("one")), objects.container("second", objects.use("two"))]
     world.town.run(objects.pod("p", claim="p", containers=containers))
     envs = [set(world.town.view("p", name).env) & {"FAKE_CHIP_0", "FAKE_CHIP_1"} for name in ("first", "second")]
     assert sorted(envs, key=str) in ([{"FAKE_CHIP_0"}, {"FAKE_CHIP_1"}], [{"FAKE_CHIP_1"}, {"FAKE_CHIP_0"}])
 
 
-def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: served.World) -> None:
+def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    choices: list[Json] = [{"name": "large", "deviceClassName": "absent"}, {"name": "small", "deviceClassName": served.CHIP}]
+    choices: list[Json] = [{"name": "large", "deviceClassName": "absent"}, {"name": "small", "deviceClassName": node_on_cluster.CHIP}]
     expression = "device.attributes['fake.example.com'].kind == 'none'"
     world.town.create(CLASS, {"metadata": {"name": "absent"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
     world.claim("p", {"name": "gpu", "firstAvailable": choices})
@@ -167,19 +167,19 @@ def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: serv
     assert len(world.env("p")) == 1
 
 
-def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: served.World) -> None:
+def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     plugin = world.town.plugin()
     world.town.create(CLASS, objects.device_class("other", OTHER))
     world.town.offer("gpu-0")
-    world.run("p", served.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
+    world.run("p", node_on_cluster.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
     [entry] = world.served[0].node.local.journal.entries()
     assert [grant.request for grant in entry.grants] == ["mine"]
     gone(world, "p")
     assert (world.made(), plugin.count("unprepare")) == ([], 1)
 
 
-def test_every_call_may_come_twice_at_once(world: served.World) -> None:
+def test_every_call_may_come_twice_at_once(world: node_on_cluster.NodeOnCluster) -> None:
     faults(world).call_twice = True
     world.serve()
     world.run("p")
@@ -188,7 +188,7 @@ def test_every_call_may_come_twice_at_once(world: served.World) -> None:
     assert world.made() == []
 
 
-def test_unprepare_may_come_first(world: served.World) -> None:
+def test_unprepare_may_come_first(world: node_on_cluster.NodeOnCluster) -> None:
     faults(world).unprepare_first = True
     world.serve()
     world.run("p")
@@ -196,7 +196,7 @@ def test_unprepare_may_come_first(world: served.World) -> None:
     assert world.made() == []
 
 
-class Slow(served.Driver):
+class Slow(node_on_cluster.Driver):
     """Its first prepare waits until the test lets it go."""
 
     def __init__(self, hardware: author.Hardware) -> None:
@@ -210,7 +210,7 @@ class Slow(served.Driver):
         return super().prepare(grant)
 
 
-def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(world: served.World) -> None:
+def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(world: node_on_cluster.NodeOnCluster) -> None:
     slow = Slow(world.hardware)
     served_slow = world.serve(driver=slow)
     steps: list[str] = []
@@ -225,7 +225,7 @@ def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(
     assert len(served_slow.node.local.journal.entries()) == len(world.made()) == 1
 
 
-def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: served.World) -> None:
+def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     slow = Slow(world.hardware)
     world.serve(driver=slow)
     faults(world).drop_calls = 1
@@ -239,20 +239,20 @@ def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: s
     assert world.made() == []
 
 
-def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: served.World) -> None:
+def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: node_on_cluster.NodeOnCluster) -> None:
     slow = Slow(world.hardware)
     driver = world.serve(driver=slow)
     world.claim("stuck")
     world.town.create(POD, objects.pod("stuck", claim="stuck"))
     assert slow.entered.wait(30)
-    world.run("other", served.pipe())
+    world.run("other", node_on_cluster.pipe())
     driver.node.registrar.socket.unlink()
     world.town.until(lambda: driver.node.registrar.wait_registered(0), "registration beside a stuck call")
     slow.go.set()
     world.town.phase("stuck", "Running")
 
 
-def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: served.World) -> None:
+def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     world.run("p")
     node = world.town.cluster.node(objects.NODE)
@@ -263,18 +263,18 @@ def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: served.Wo
     node.folder.cdi.mkdir()
     world.hardware.made.clear()
     node.start_kubelet()
-    world.serve(driver=served.Driver(world.hardware), boot_id="boot-2")
+    world.serve(driver=node_on_cluster.Driver(world.hardware), boot_id="boot-2")
     world.town.until(lambda: world.made() == world.town.devices("p"), "the device, made again")
     world.town.until(lambda: node.runtime.has_sandbox(uid_of(world, "p")), "the pod's new sandbox")
     gone(world, "p")
     assert world.made() == []
 
 
-def uid_of(world: served.World, pod: str) -> str:
+def uid_of(world: node_on_cluster.NodeOnCluster, pod: str) -> str:
     return json_types.text(world.town.find(POD, pod) or {}, "metadata", "uid")
 
 
-def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: served.World) -> None:
+def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     folder = world.town.cluster.node(objects.NODE).folder.cdi
@@ -287,7 +287,7 @@ def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: ser
     assert driver.node.local.cdi.claims() == {uid}
 
 
-def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_it(world: served.World) -> None:
+def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_it(world: node_on_cluster.NodeOnCluster) -> None:
     """Some kubelets ask it by mistake; a driver is not told which pods use a claim, so it cannot know better."""
     world.serve()
     world.run("p")
@@ -299,10 +299,10 @@ def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_i
     assert world.made() == before
 
 
-def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: served.World) -> None:
+def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     node = world.town.cluster.node(objects.NODE)
-    world.run("p", served.chip("one"), served.chip("two"))
+    world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     node.stop_kubelet()
     world.town.delete("p", force=True)
     world.town.api.delete(CLAIM, "p", namespace="default")
@@ -317,7 +317,7 @@ def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world:
     assert world.made() == world.town.devices("next")
 
 
-def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: served.World) -> None:
+def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("p")
     node = world.town.cluster.node(objects.NODE)
@@ -330,13 +330,13 @@ def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: serve
     world.town.until(lambda: world.made() == [], "Unprepare")
 
 
-def test_a_device_is_prepared_for_an_admin_beside_its_owner(world: served.World) -> None:
+def test_a_device_is_prepared_for_an_admin_beside_its_owner(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     label: Object = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     world.town.api.patch(NAMESPACE, "default", label, kind=PatchKind.MERGE)
-    world.run("owner", served.chip("one"), served.chip("two"))
+    world.run("owner", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     before = world.made()
-    world.run("admin", served.chip("watched", adminAccess=True))
+    world.run("admin", node_on_cluster.chip("watched", adminAccess=True))
     assert world.town.devices("admin")[0] in world.town.devices("owner")
     gone(world, "admin")
     assert world.made() == before
@@ -347,7 +347,7 @@ def burn(response: v1.NodePrepareResourcesResponse, _context: grpc.ServicerConte
         answer.error = "on fire"
 
 
-def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: served.World) -> None:
+def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     other = world.town.plugin()
     other.on_prepare = burn
@@ -355,7 +355,7 @@ def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: se
     world.town.offer("gpu-0")
     steps: list[str] = []
     world.hardware.step = steps.append
-    world.claim("p", served.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
+    world.claim("p", node_on_cluster.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
     world.town.create(POD, objects.pod("p", claim="p"))
     world.town.until(lambda: other.count("prepare") >= 3 and world.made(), "three attempts")
     assert not [step for step in steps if "unmake" in step]
@@ -364,18 +364,18 @@ def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: se
     assert other.uids("unprepare") == [world.town.uid("p")]
 
 
-class Describing(served.Driver):
+class Describing(node_on_cluster.Driver):
     """Tells containers what their devices are."""
 
     device_metadata: ClassVar[bool] = True
 
 
 @pytest.fixture
-def describing(world: served.World) -> served.Served:
+def describing(world: node_on_cluster.NodeOnCluster) -> node_on_cluster.RunningNode:
     return world.serve(driver=Describing(world.hardware))
 
 
-def test_containers_find_files_about_their_devices(world: served.World, describing: served.Served) -> None:
+def test_containers_find_files_about_their_devices(world: node_on_cluster.NodeOnCluster, describing: node_on_cluster.RunningNode) -> None:
     world.run("p")
     [mount] = world.town.view("p").edits.mounts
     assert mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/p/gpu/fake.example.com-metadata.json"
@@ -384,8 +384,10 @@ def test_containers_find_files_about_their_devices(world: served.World, describi
     assert list((describing.home / "device-metadata").iterdir()) == []
 
 
-def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(world: served.World, describing: served.Served) -> None:
-    world.town.create(CLAIM_TEMPLATE, objects.template("t", served.chip()))
+def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(
+    world: node_on_cluster.NodeOnCluster, describing: node_on_cluster.RunningNode
+) -> None:
+    world.town.create(CLAIM_TEMPLATE, objects.template("t", node_on_cluster.chip()))
     world.town.run(objects.pod("p", template="t"))
     [mount] = world.town.view("p").edits.mounts
     assert (

@@ -19,23 +19,23 @@ from drakit.core import errors
 from drakit.kubelet import registration
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import POD
-from fakes import served
+from fakes import node_on_cluster
 from unit.cluster_kubelet import objects
 
 ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
-def test_the_kubelet_is_told_who_where_and_which_services(world: served.World) -> None:
+def test_the_kubelet_is_told_who_where_and_which_services(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
         told = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
-    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", served.NAME, str(driver.home / "dra.sock"))
+    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", node_on_cluster.NAME, str(driver.home / "dra.sock"))
     assert list(told.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
 
 
-def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: served.World) -> None:
+def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
-    world.run("p", served.pipe())
+    world.run("p", node_on_cluster.pipe())
     uid = world.town.uid("p")
     with grpc.insecure_channel(f"unix:{driver.home / 'dra.sock'}") as channel:
         request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", uid=uid, name="p")])
@@ -47,16 +47,16 @@ def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: serv
     assert new.SerializeToString() == old.SerializeToString()
 
 
-def test_sockets_are_private_and_the_service_is_there_before_the_registration(world: served.World) -> None:
+def test_sockets_are_private_and_the_service_is_there_before_the_registration(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     for path in (driver.node.registrar.socket, driver.home / "dra.sock"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (driver.home / "dra.sock").stat().st_ctime_ns <= driver.node.registrar.socket.stat().st_ctime_ns
 
 
-def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_one(world: served.World) -> None:
+def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_one(world: node_on_cluster.NodeOnCluster) -> None:
     registry = world.town.cluster.node(objects.NODE).folder.registry
-    dead, foreign = registry / f"{served.NAME}-0123abcd-reg.sock", registry / "other.example.com-0123abcd-reg.sock"
+    dead, foreign = registry / f"{node_on_cluster.NAME}-0123abcd-reg.sock", registry / "other.example.com-0123abcd-reg.sock"
     for path in (dead, foreign):
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(os.fspath(path))
@@ -64,7 +64,7 @@ def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_
     assert {path.name for path in registry.iterdir()} == {foreign.name, driver.node.registrar.socket.name}
 
 
-def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(world: served.World) -> None:
+def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("before")
     first = driver.node.registrar.socket
@@ -73,7 +73,7 @@ def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(wor
     world.run("after")
 
 
-def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world: served.World) -> None:
+def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve(grace=0.5)
     everything = driver.offered()
     world.town.cluster.node(objects.NODE).stop_kubelet()
@@ -84,7 +84,7 @@ def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world:
     world.run("p")
 
 
-def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(world: served.World) -> None:
+def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve(grace=0.5)
     refusal = registration_wire.RegistrationStatus(plugin_registered=False, error="endpoint taken")
     with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
@@ -95,14 +95,14 @@ def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(worl
     world.town.until(lambda: driver.offered() == set(), "empty slices")
 
 
-def test_slices_are_published_before_the_kubelet_has_answered(world: served.World) -> None:
+def test_slices_are_published_before_the_kubelet_has_answered(world: node_on_cluster.NodeOnCluster) -> None:
     world.town.cluster.node(objects.NODE).stop_kubelet()
     driver = world.serve(wait=False)
     world.town.until(driver.offered, "devices")
     assert driver.node.registrar.status.state is registration.State.UNKNOWN
 
 
-def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothing(world: served.World) -> None:
+def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     everything, started = driver.offered(), world.town.view("p").started_at
@@ -114,19 +114,19 @@ def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothin
     assert world.made() == []
 
 
-def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: served.World) -> None:
+def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     world.run("p")
-    names = {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)}
+    names = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)}
     first.stop()
-    world.serve(driver=served.Driver(world.hardware))
-    assert {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)} == names
+    world.serve(driver=node_on_cluster.Driver(world.hardware))
+    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)} == names
     world.town.delete("p")
     world.town.gone(POD, "p")
     assert world.made() == []
 
 
-def test_a_driver_that_was_away_too_long_publishes_again(world: served.World) -> None:
+def test_a_driver_that_was_away_too_long_publishes_again(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     first.stop()
     world.town.until(lambda: world.town.slices() == [], "the kubelet's wipe")
@@ -134,23 +134,23 @@ def test_a_driver_that_was_away_too_long_publishes_again(world: served.World) ->
     world.run("p")
 
 
-def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: served.World) -> None:
+def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     path = driver.home / "dra.sock"
     path.unlink()
     world.town.until(path.exists, "another socket")
-    world.town.until(lambda: world.town.cluster.node(objects.NODE).kubelet.plugins.is_usable(served.NAME), "the connection")
+    world.town.until(lambda: world.town.cluster.node(objects.NODE).kubelet.plugins.is_usable(node_on_cluster.NAME), "the connection")
     world.run("p")
 
 
-def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(world: served.World) -> None:
+def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(world: node_on_cluster.NodeOnCluster) -> None:
     old = world.serve(instance=ONE)
     world.run("early")
-    new = world.serve(instance=TWO, driver=served.Driver(world.hardware))
+    new = world.serve(instance=TWO, driver=node_on_cluster.Driver(world.hardware))
     assert old.node.registrar.socket != new.node.registrar.socket
     assert {path.name for path in old.home.glob("dra-*.sock")} == {f"dra-{ONE}.sock", f"dra-{TWO}.sock"}
     world.run("between")
-    uids = {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)}
+    uids = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)}
     old.stop()
     world.town.until(lambda: len(list(old.home.glob("dra-*.sock"))) == 1, "the end of the old sockets")
     for pod in ("early", "between"):
@@ -158,12 +158,12 @@ def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(wo
         world.town.gone(POD, pod)
     assert world.made() == []
     world.run("late")
-    assert {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)} == uids
+    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)} == uids
 
 
-def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.World) -> None:
+def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: node_on_cluster.NodeOnCluster) -> None:
     old = world.serve(instance=ONE, grace=0.3)
-    new = world.serve(instance=TWO, grace=0.3, driver=served.Driver(world.hardware))
+    new = world.serve(instance=TWO, grace=0.3, driver=node_on_cluster.Driver(world.hardware))
     everything = new.offered()
     new.stop()
     threading.Event().wait(1.0)
@@ -171,14 +171,14 @@ def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.Wo
     world.run("p")
 
 
-class Broken(served.Driver):
+class Broken(node_on_cluster.Driver):
     """Of a release that cannot start."""
 
     def start(self, context: contexts.DriverContext) -> None:
         raise errors.HardwareError("start", "this release is bad")
 
 
-def test_a_new_instance_that_cannot_start_leaves_the_old_one_serving(world: served.World) -> None:
+def test_a_new_instance_that_cannot_start_leaves_the_old_one_serving(world: node_on_cluster.NodeOnCluster) -> None:
     old = world.serve(instance=ONE, grace=0.3)
     world.run("before")
     everything = old.offered()
@@ -194,17 +194,17 @@ def test_a_new_instance_that_cannot_start_leaves_the_old_one_serving(world: serv
     assert world.made() == []
 
 
-def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: served.World) -> None:
+def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     with pytest.raises(errors.SettingsError, match=r"another drakit process serves .*dra\.sock"):
-        world.serve(wait=False, driver=served.Driver(world.hardware))
+        world.serve(wait=False, driver=node_on_cluster.Driver(world.hardware))
     world.served.pop().stop()
     assert first.node.registrar.status.state is registration.State.REGISTERED
     world.run("p")
 
 
-def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: served.World) -> None:
-    home = world.town.cluster.node(objects.NODE).folder.plugins / served.NAME
+def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: node_on_cluster.NodeOnCluster) -> None:
+    home = world.town.cluster.node(objects.NODE).folder.plugins / node_on_cluster.NAME
     home.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(os.fspath(home / f"dra-{ONE}.sock"))
@@ -212,7 +212,7 @@ def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: ser
     assert [path.name for path in home.glob("*.sock")] == [f"dra-{TWO}.sock"]
 
 
-def test_stopping_removes_the_sockets_and_leaves_the_slices(world: served.World) -> None:
+def test_stopping_removes_the_sockets_and_leaves_the_slices(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     everything = driver.offered()
     driver.stop()
@@ -221,7 +221,7 @@ def test_stopping_removes_the_sockets_and_leaves_the_slices(world: served.World)
     assert driver.offered() == everything
 
 
-def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: served.World) -> None:
+def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     expect_health(world, ("Healthy", None))
@@ -234,17 +234,17 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: serve
     expect_health(world, ("Unknown", None))
 
 
-def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: served.World) -> None:
+def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
-    world.run("p", served.chip("one"), served.chip("two"))
+    world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     ill, well = world.town.devices("p")
     driver.node.health.report(ill, contexts.Health.UNHEALTHY, "too hot")
     uid = world.town.uid("p")
-    expected = {f"{served.NAME}/claim={uid}-{ill}": "Unhealthy", f"{served.NAME}/claim={uid}-{well}": "Healthy"}
+    expected = {f"{node_on_cluster.NAME}/claim={uid}-{ill}": "Unhealthy", f"{node_on_cluster.NAME}/claim={uid}-{well}": "Healthy"}
     world.town.until(lambda: health_by_name(world) == expected, "the health of each")
 
 
-def health_by_name(world: served.World) -> dict[str, str]:
+def health_by_name(world: node_on_cluster.NodeOnCluster) -> dict[str, str]:
     """What the pod's status says of each device, by its CDI name."""
     [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
     statuses = json_types.objects(container, "allocatedResourcesStatus")
@@ -252,11 +252,11 @@ def health_by_name(world: served.World) -> dict[str, str]:
     return {json_types.text(one, "resourceID"): json_types.text(one, "health") for one in told}
 
 
-def expect_health(world: served.World, expected: tuple[str, str | None]) -> None:
+def expect_health(world: node_on_cluster.NodeOnCluster, expected: tuple[str, str | None]) -> None:
     world.town.until(lambda: shown(world) == [expected], f"{expected} in the pod's status")
 
 
-def shown(world: served.World) -> list[tuple[object, object]]:
+def shown(world: node_on_cluster.NodeOnCluster) -> list[tuple[object, object]]:
     [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
     statuses = json_types.objects(container, "allocatedResourcesStatus")
     return [(one.get("health"), one.get("message")) for status in statuses for one in json_types.objects(status, "resources")]

@@ -10,8 +10,8 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, SLICE
-from fakes import feature_desk, feature_samples
-from fakes.feature_desk import Desk
+from fakes import allocating_server, feature_samples
+from fakes.allocating_server import AllocatingServer
 from unit.cluster_kubelet import objects
 
 CATS = "resource-driver.example.com"
@@ -20,9 +20,9 @@ ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
 @pytest.fixture
-def desk() -> Desk:
+def server() -> AllocatingServer:
     """A desk with a class for everything, called as in the page's samples."""
-    made = Desk()
+    made = AllocatingServer()
     made.api.create(CLASS, {"metadata": {"name": EXAMPLE}, "spec": {}})
     return made
 
@@ -32,11 +32,11 @@ def _request_of(sample: str) -> Object:
     return json_types.objects(template, "spec", "spec", "devices", "requests")[0]
 
 
-def _publish(desk: Desk, name: str, *devices: Json, **fields: Json) -> Object:
+def _publish(server: AllocatingServer, name: str, *devices: Json, **fields: Json) -> Object:
     """Publish a slice of a pool of cats."""
     pool: Object = {"name": "cats", "generation": 1, "resourceSliceCount": 1}
     spec: Object = {"driver": CATS, "pool": pool, "devices": list(devices)}
-    return desk.api.create(SLICE, {"metadata": {"name": name}, "spec": spec | (fields or {"allNodes": True})})
+    return server.api.create(SLICE, {"metadata": {"name": name}, "spec": spec | (fields or {"allNodes": True})})
 
 
 def _cat(name: str, color: str, size: str) -> Object:
@@ -51,46 +51,46 @@ def _selecting(expression: str) -> Object:
     return _wanting(selectors=[{"cel": {"expression": expression}}])
 
 
-def test_a_device_class_selects_devices_and_a_claim_narrows_its_choice(desk: Desk) -> None:
-    _publish(desk, "cats", _cat("a", "white", "small"), _cat("b", "black", "small"), _cat("c", "black", "large"))
+def test_a_device_class_selects_devices_and_a_claim_narrows_its_choice(server: AllocatingServer) -> None:
+    _publish(server, "cats", _cat("a", "white", "small"), _cat("b", "black", "small"), _cat("c", "black", "large"))
     selectors: list[Json] = [{"cel": {"expression": f'device.attributes["{CATS}"].color == "black"'}}]
-    desk.api.create(CLASS, {"metadata": {"name": "black"}, "spec": {"selectors": selectors}})
+    server.api.create(CLASS, {"metadata": {"name": "black"}, "spec": {"selectors": selectors}})
     large: list[Json] = [{"cel": {"expression": f'device.attributes["{CATS}"].size == "large"'}}]
-    assert desk.take({"name": "r", "exactly": {"deviceClassName": "black", "selectors": large}}) == ["c"]
-    assert [desk.take({"name": "r", "exactly": {"deviceClassName": "black"}}) for _ in range(2)] == [["b"], []]
+    assert server.take({"name": "r", "exactly": {"deviceClassName": "black", "selectors": large}}) == ["c"]
+    assert [server.take({"name": "r", "exactly": {"deviceClassName": "black"}}) for _ in range(2)] == [["b"], []]
 
 
-def test_constraints_limit_the_devices_that_satisfy_requests(desk: Desk) -> None:
-    _publish(desk, "cats", _cat("a", "white", "small"), _cat("b", "black", "small"), _cat("c", "black", "large"))
+def test_constraints_limit_the_devices_that_satisfy_requests(server: AllocatingServer) -> None:
+    _publish(server, "cats", _cat("a", "white", "small"), _cat("b", "black", "small"), _cat("c", "black", "large"))
     same: Object = {"matchAttribute": f"{CATS}/color"}
-    assert desk.take(_wanting(), _wanting() | {"name": "other"}, constraints=(same,)) == ["b", "c"]
+    assert server.take(_wanting(), _wanting() | {"name": "other"}, constraints=(same,)) == ["b", "c"]
 
 
-def test_the_prioritized_list_takes_the_large_black_device_if_it_is_there(desk: Desk) -> None:
-    _publish(desk, "cats", _cat("w0", "white", "small"), _cat("w1", "white", "small"), _cat("b0", "black", "large"))
-    [result] = desk.results(desk.ask(_request_of("concepts-prioritized-list")))
+def test_the_prioritized_list_takes_the_large_black_device_if_it_is_there(server: AllocatingServer) -> None:
+    _publish(server, "cats", _cat("w0", "white", "small"), _cat("w1", "white", "small"), _cat("b0", "black", "large"))
+    [result] = server.results(server.ask(_request_of("concepts-prioritized-list")))
     assert (result["request"], result["device"]) == ("req-0/large-black", "b0")
 
 
-def test_the_prioritized_list_falls_back_to_two_small_white_devices_per_claim(desk: Desk) -> None:
-    _publish(desk, "cats", _cat("w0", "white", "small"), _cat("w1", "white", "small"), _cat("b0", "black", "large"))
+def test_the_prioritized_list_falls_back_to_two_small_white_devices_per_claim(server: AllocatingServer) -> None:
+    _publish(server, "cats", _cat("w0", "white", "small"), _cat("w1", "white", "small"), _cat("b0", "black", "large"))
     wanted = _request_of("concepts-prioritized-list")
-    assert [desk.take(wanted) for _ in range(3)] == [["b0"], ["w0", "w1"], []]
+    assert [server.take(wanted) for _ in range(3)] == [["b0"], ["w0", "w1"], []]
 
 
-def test_the_cats_of_the_sample_slice_are_selected_by_their_attributes(desk: Desk) -> None:
-    feature_samples.apply(desk.api, "concepts-cat-slice")
+def test_the_cats_of_the_sample_slice_are_selected_by_their_attributes(server: AllocatingServer) -> None:
+    feature_samples.apply(server.api, "concepts-cat-slice")
     attributes = f'device.attributes["{CATS}"]'
-    assert desk.take(_selecting(f'{attributes}.color == "black" && {attributes}.size == "small"')) == []
-    assert desk.take(_selecting(f"device.driver == '{CATS}' && {attributes}.cat")) == ["large-black-cat"]
+    assert server.take(_selecting(f'{attributes}.color == "black" && {attributes}.size == "small"')) == []
+    assert server.take(_selecting(f"device.driver == '{CATS}' && {attributes}.cat")) == ["large-black-cat"]
 
 
-def test_a_pool_may_span_several_slices_and_is_used_only_when_it_is_whole(desk: Desk) -> None:
+def test_a_pool_may_span_several_slices_and_is_used_only_when_it_is_whole(server: AllocatingServer) -> None:
     pool: Object = {"name": "cats", "generation": 1, "resourceSliceCount": 2}
-    _publish(desk, "first", {"name": "a"}, allNodes=True, pool=pool)
-    assert desk.take(_wanting()) == []
-    _publish(desk, "second", {"name": "b"}, allNodes=True, pool=pool)
-    assert desk.take(_wanting(count=2)) == ["a", "b"]
+    _publish(server, "first", {"name": "a"}, allNodes=True, pool=pool)
+    assert server.take(_wanting()) == []
+    _publish(server, "second", {"name": "b"}, allNodes=True, pool=pool)
+    assert server.take(_wanting(count=2)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -103,31 +103,31 @@ def test_a_pool_may_span_several_slices_and_is_used_only_when_it_is_whole(desk: 
         ({"nodeSelector": "another"}, False),
     ],
 )
-def test_a_slice_says_which_nodes_reach_its_devices(desk: Desk, place: Object, *, reachable: bool) -> None:
+def test_a_slice_says_which_nodes_reach_its_devices(server: AllocatingServer, place: Object, *, reachable: bool) -> None:
     if isinstance(name := place.get("nodeSelector"), str):
         expression: Object = {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}
         place = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-    _publish(desk, "cats", {"name": "a"}, **place)
-    assert bool(desk.take(_wanting())) is reachable
+    _publish(server, "cats", {"name": "a"}, **place)
+    assert bool(server.take(_wanting())) is reachable
 
 
 def test_admin_access_grants_devices_in_use_all_of_them_by_the_sample() -> None:
-    desk = Desk()
+    server = AllocatingServer()
     labels: Object = {ADMIN_LABEL: "true"}
-    desk.api.create(NAMESPACE, {"metadata": {"name": feature_desk.ADMIN_NAMESPACE, "labels": labels}})
-    desk.api.create(CLASS, {"metadata": {"name": EXAMPLE}, "spec": {}})
-    desk.offer({"name": "a"}, {"name": "b"})
-    assert desk.take(objects.request(count=2)) == ["a", "b"]
-    [template] = feature_samples.apply(desk.api, "concepts-admin-access", feature_desk.ADMIN_NAMESPACE)
+    server.api.create(NAMESPACE, {"metadata": {"name": allocating_server.ADMIN_NAMESPACE, "labels": labels}})
+    server.api.create(CLASS, {"metadata": {"name": EXAMPLE}, "spec": {}})
+    server.offer({"name": "a"}, {"name": "b"})
+    assert server.take(objects.request(count=2)) == ["a", "b"]
+    [template] = feature_samples.apply(server.api, "concepts-admin-access", allocating_server.ADMIN_NAMESPACE)
     spec = json_types.mapping(template, "spec", "spec")
-    desk.api.create(CLAIM, {"metadata": {"name": "admin", "namespace": feature_desk.ADMIN_NAMESPACE}, "spec": spec})
-    results = desk.results("admin")
+    server.api.create(CLAIM, {"metadata": {"name": "admin", "namespace": allocating_server.ADMIN_NAMESPACE}, "spec": spec})
+    results = server.results("admin")
     assert [(one["device"], one["adminAccess"]) for one in results] == [("a", True), ("b", True)]
 
 
 @pytest.mark.parametrize("labels", [{}, {ADMIN_LABEL: "True"}, {"resource.k8s.io/admin-access": "true"}])
 def test_admin_access_needs_the_label_of_the_namespace(labels: Object) -> None:
-    with feature_desk.serve() as api:
+    with allocating_server.serve() as api:
         api.create(NAMESPACE, {"metadata": {"name": "n", "labels": labels}})
         with pytest.raises(errors.InvalidError, match="adminAccess: Forbidden"):
             feature_samples.apply(api, "concepts-admin-access", "n")
@@ -144,55 +144,55 @@ def test_admin_access_is_removed_if_the_feature_is_disabled() -> None:
 
 
 def test_a_device_class_may_have_the_name_of_an_extended_resource() -> None:
-    with feature_desk.serve() as api:
+    with allocating_server.serve() as api:
         [stored] = feature_samples.apply(api, "concepts-extended-resource-class")
         assert json_types.text(stored, "spec", "extendedResourceName") == "example.com/gpu"
         with pytest.raises(errors.InvalidError, match=r"spec\.extendedResourceName"):
             api.create(CLASS, {"metadata": {"name": "bad"}, "spec": {"extendedResourceName": "cpu"}})
 
 
-def _on_worker(desk: Desk) -> Desk:
-    desk.node = {"metadata": {"name": "worker-1"}}
-    return desk
+def _on_worker(server: AllocatingServer) -> AllocatingServer:
+    server.node = {"metadata": {"name": "worker-1"}}
+    return server
 
 
-def test_only_one_of_two_partitions_of_the_sample_is_allocated_at_a_time(desk: Desk) -> None:
-    feature_samples.apply(desk.api, "concepts-partitionable-slice")
-    _on_worker(desk)
-    first = desk.ask(_wanting())
-    assert [one["device"] for one in desk.results(first)] == ["device-1"]
-    assert desk.take(_wanting()) == []
-    desk.release(first)
-    assert desk.take(_wanting(selectors=[{"cel": {"expression": "device.driver == 'dra.example.com'"}}])) == ["device-1"]
+def test_only_one_of_two_partitions_of_the_sample_is_allocated_at_a_time(server: AllocatingServer) -> None:
+    feature_samples.apply(server.api, "concepts-partitionable-slice")
+    _on_worker(server)
+    first = server.ask(_wanting())
+    assert [one["device"] for one in server.results(first)] == ["device-1"]
+    assert server.take(_wanting()) == []
+    server.release(first)
+    assert server.take(_wanting(selectors=[{"cel": {"expression": "device.driver == 'dra.example.com'"}}])) == ["device-1"]
 
 
-def test_the_bandwidth_of_the_sample_device_is_shared_by_claims_with_an_id_each(desk: Desk) -> None:
-    feature_samples.apply(desk.api, "concepts-consumable-slice")
-    _on_worker(desk)
+def test_the_bandwidth_of_the_sample_device_is_shared_by_claims_with_an_id_each(server: AllocatingServer) -> None:
+    feature_samples.apply(server.api, "concepts-consumable-slice")
+    _on_worker(server)
     wanted = _request_of("concepts-bandwidth-template")
-    found = [desk.results(desk.ask(wanted))[0] for _ in range(10)]
+    found = [server.results(server.ask(wanted))[0] for _ in range(10)]
     assert {one["device"] for one in found} == {"eth1"}
     assert [one["consumedCapacity"] for one in found] == [{"bandwidth": "1G"}] * 10
     assert len({one["shareID"] for one in found}) == 10
-    assert desk.take(wanted) == []
+    assert server.take(wanted) == []
 
 
-def test_the_sample_policy_rounds_bandwidth_up_and_gives_its_default(desk: Desk) -> None:
-    feature_samples.apply(desk.api, "concepts-consumable-slice")
-    _on_worker(desk)
+def test_the_sample_policy_rounds_bandwidth_up_and_gives_its_default(server: AllocatingServer) -> None:
+    feature_samples.apply(server.api, "concepts-consumable-slice")
+    _on_worker(server)
     amounts = [
-        json_types.text(desk.results(desk.ask(one))[0], "consumedCapacity", "bandwidth")
+        json_types.text(server.results(server.ask(one))[0], "consumedCapacity", "bandwidth")
         for one in (_wanting(), _wanting(capacity={"requests": {"bandwidth": "1000001"}}))
     ]
     assert amounts == ["1M", "1000008"]
 
 
-def test_a_device_that_is_not_shared_is_allocated_as_a_whole_unless_cel_forbids_it(desk: Desk) -> None:
-    _publish(desk, "cats", {"name": "whole", "capacity": {"bandwidth": {"value": "2G"}}})
+def test_a_device_that_is_not_shared_is_allocated_as_a_whole_unless_cel_forbids_it(server: AllocatingServer) -> None:
+    _publish(server, "cats", {"name": "whole", "capacity": {"bandwidth": {"value": "2G"}}})
     wanted = _request_of("concepts-bandwidth-template")
     shared: list[Json] = [{"cel": {"expression": "device.allowMultipleAllocations == true"}}]
     limited = wanted | {"exactly": json_types.mapping(wanted, "exactly") | {"selectors": shared}}
-    assert desk.take(limited) == []
-    [result] = desk.results(desk.ask(wanted))
+    assert server.take(limited) == []
+    [result] = server.results(server.ask(wanted))
     assert (result["device"], "consumedCapacity" in result, "shareID" in result) == ("whole", False, False)
-    assert desk.take(wanted) == []
+    assert server.take(wanted) == []

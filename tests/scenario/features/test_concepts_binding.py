@@ -12,75 +12,75 @@ from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
 from drakit_cluster.scheduling import scheduler
-from fakes import feature_samples, feature_town
+from fakes import feature_cluster, feature_samples
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 PREPARED, FAILED = "dra.example.com/is-prepared", "dra.example.com/preparing-failed"
 FABRIC = "dra.example.com"
 
 
-def _prepare(town: Town) -> None:
+def _prepare(cluster: QuickCluster) -> None:
     """Label node-3, start the fabric's driver there, and publish the sample."""
     labels: Object = {"metadata": {"labels": {"accelerator-type": "high-performance"}}}
-    town.api.patch(NODE, "node-3", labels, kind=PatchKind.MERGE)
-    town.plugin(node="node-3", name=FABRIC)
-    town.create(CLASS, objects.device_class("fabric", FABRIC))
-    feature_samples.apply(town.api, "concepts-binding-conditions-slice")
-    town.create(CLAIM, objects.claim("c", {"name": "r", "exactly": {"deviceClassName": "fabric"}}))
+    cluster.api.patch(NODE, "node-3", labels, kind=PatchKind.MERGE)
+    cluster.plugin(node="node-3", name=FABRIC)
+    cluster.create(CLASS, objects.device_class("fabric", FABRIC))
+    feature_samples.apply(cluster.api, "concepts-binding-conditions-slice")
+    cluster.create(CLAIM, objects.claim("c", {"name": "r", "exactly": {"deviceClassName": "fabric"}}))
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
-    with feature_town.running("node-1", "node-3") as running:
+def cluster() -> Iterator[QuickCluster]:
+    with feature_cluster.running("node-1", "node-3") as running:
         _prepare(running)
         yield running
 
 
-def _report(town: Town, kind: str) -> None:
+def _report(cluster: QuickCluster, kind: str) -> None:
     """Set a condition of the claim's only device to True, as the fabric's controller does."""
     while True:
-        found = town.claim("c")
+        found = cluster.claim("c")
         [result] = json_types.objects(found, "status", "allocation", "devices", "results")
         condition: Object = {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": naming.now()}
         entry: Object = {field: result[field] for field in ("driver", "pool", "device")}
         json_types.child(found, "status")["devices"] = [entry | {"conditions": [condition]}]
         with contextlib.suppress(errors.ConflictError):
-            town.api.update(CLAIM, found, subresource="status")
+            cluster.api.update(CLAIM, found, subresource="status")
             return
 
 
-def _wait(town: Town) -> None:
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: town.devices("c") == ["gpu-1"], "the allocation")
-    town.until(lambda: town.events("WaitingForBindingConditions"), "the wait")
-    assert json_types.text(town.find(POD, "p"), "spec", "nodeName") == ""
+def _wait(cluster: QuickCluster) -> None:
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: cluster.devices("c") == ["gpu-1"], "the allocation")
+    cluster.until(lambda: cluster.events("WaitingForBindingConditions"), "the wait")
+    assert json_types.text(cluster.find(POD, "p"), "spec", "nodeName") == ""
 
 
-def test_the_sample_device_is_allocated_only_for_nodes_that_its_slice_selects(town: Town) -> None:
-    _wait(town)
-    [term] = json_types.objects(town.claim("c"), "status", "allocation", "nodeSelector", "nodeSelectorTerms")
+def test_the_sample_device_is_allocated_only_for_nodes_that_its_slice_selects(cluster: QuickCluster) -> None:
+    _wait(cluster)
+    [term] = json_types.objects(cluster.claim("c"), "status", "allocation", "nodeSelector", "nodeSelectorTerms")
     assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-3"]}]}
-    assert json_types.mapping(town.find(POD, "p"), "spec").get("nodeSelector") is None
+    assert json_types.mapping(cluster.find(POD, "p"), "spec").get("nodeSelector") is None
 
 
-def test_a_pod_is_bound_once_all_binding_conditions_are_true(town: Town) -> None:
-    _wait(town)
-    [result] = json_types.objects(town.claim("c"), "status", "allocation", "devices", "results")
+def test_a_pod_is_bound_once_all_binding_conditions_are_true(cluster: QuickCluster) -> None:
+    _wait(cluster)
+    [result] = json_types.objects(cluster.claim("c"), "status", "allocation", "devices", "results")
     assert (result["bindingConditions"], result["bindingFailureConditions"]) == ([PREPARED], [FAILED])
-    _report(town, PREPARED)
-    assert json_types.text(town.phase("p", "Running"), "spec", "nodeName") == "node-3"
+    _report(cluster, PREPARED)
+    assert json_types.text(cluster.phase("p", "Running"), "spec", "nodeName") == "node-3"
 
 
-def test_a_binding_failure_condition_clears_the_allocation_and_reschedules(town: Town) -> None:
-    _wait(town)
-    before = json_types.text(town.claim("c"), "metadata", "resourceVersion")
-    _report(town, FAILED)
-    town.until(lambda: any(FAILED in text for text in town.events("FailedScheduling")), "the failure")
-    town.until(lambda: town.devices("c") and "devices" not in json_types.mapping(town.claim("c"), "status"), "a new allocation")
-    assert json_types.text(town.claim("c"), "metadata", "resourceVersion") != before
-    _report(town, PREPARED)
-    town.phase("p", "Running")
+def test_a_binding_failure_condition_clears_the_allocation_and_reschedules(cluster: QuickCluster) -> None:
+    _wait(cluster)
+    before = json_types.text(cluster.claim("c"), "metadata", "resourceVersion")
+    _report(cluster, FAILED)
+    cluster.until(lambda: any(FAILED in text for text in cluster.events("FailedScheduling")), "the failure")
+    cluster.until(lambda: cluster.devices("c") and "devices" not in json_types.mapping(cluster.claim("c"), "status"), "a new allocation")
+    assert json_types.text(cluster.claim("c"), "metadata", "resourceVersion") != before
+    _report(cluster, PREPARED)
+    cluster.phase("p", "Running")
 
 
 def test_binding_conditions_are_waited_for_600_seconds() -> None:
@@ -90,8 +90,8 @@ def test_binding_conditions_are_waited_for_600_seconds() -> None:
 
 @pytest.mark.parametrize("gate", ["DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"])
 def test_binding_conditions_need_both_of_their_features(gate: str) -> None:
-    with feature_town.running("node-3", gates=FeatureGates.of({gate: False})) as town:
-        _prepare(town)
-        device: Json = json_types.at(town.api.get(SLICE, "gpu-slice"), "spec", "devices", 0)
+    with feature_cluster.running("node-3", gates=FeatureGates.of({gate: False})) as cluster:
+        _prepare(cluster)
+        device: Json = json_types.at(cluster.api.get(SLICE, "gpu-slice"), "spec", "devices", 0)
         assert not {"bindingConditions", "bindingFailureConditions", "bindsToNode"} & set(json_types.mapping(device))
-        town.run(objects.pod("p", claim="c"))
+        cluster.run(objects.pod("p", claim="c"))

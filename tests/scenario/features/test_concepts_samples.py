@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_cluster.client.api import Api
-from fakes import feature_desk
+from fakes import allocating_server
 from fakes import feature_sample_checks as checks
 from fakes.feature_samples import CONCEPTS, Sample
 
@@ -15,7 +15,7 @@ WRONG = [sample for sample in CONCEPTS if sample.field]
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with feature_desk.serve() as client:
+    with allocating_server.serve() as client:
         yield checks.with_admin_namespace(client)
 
 

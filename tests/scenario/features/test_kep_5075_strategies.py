@@ -12,7 +12,7 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, SLICE
-from fakes import feature_desk
+from fakes import allocating_server
 from unit.cluster_kubelet import objects
 
 GATE = "DRAConsumableCapacity"
@@ -33,7 +33,7 @@ class Servers:
 @pytest.fixture
 def servers() -> Iterator[Servers]:
     store = Store()
-    with feature_desk.serve(store) as newer, feature_desk.serve(store, FeatureGates.of({GATE: False})) as older:
+    with allocating_server.serve(store) as newer, allocating_server.serve(store, FeatureGates.of({GATE: False})) as older:
         yield Servers(newer=newer, older=older)
 
 
@@ -151,8 +151,8 @@ def test_the_strategy_of_claims_is_the_same_with_and_without_device_statuses(*, 
     store = Store()
     gates = {"DRAResourceClaimDeviceStatus": statuses}
     with (
-        feature_desk.serve(store, FeatureGates.of(gates)) as newer,
-        feature_desk.serve(store, FeatureGates.of(gates | {GATE: False})) as older,
+        allocating_server.serve(store, FeatureGates.of(gates)) as newer,
+        allocating_server.serve(store, FeatureGates.of(gates | {GATE: False})) as older,
     ):
         for name, api, kept in (("a", newer, True), ("b", older, False)):
             claim = api.create(CLAIM, _claim(name))

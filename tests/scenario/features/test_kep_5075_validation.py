@@ -9,7 +9,7 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, SLICE, Resource
-from fakes import feature_desk
+from fakes import allocating_server
 from unit.cluster_kubelet import objects
 
 OFF = FeatureGates.of({"DRAConsumableCapacity": False})
@@ -18,13 +18,13 @@ POLICY = "spec.devices[0].capacity[bandwidth].requestPolicy"
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with feature_desk.serve() as client:
+    with allocating_server.serve() as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def older() -> Iterator[Api]:
-    with feature_desk.serve(gates=OFF) as client:
+    with allocating_server.serve(gates=OFF) as client:
         yield client
 
 

@@ -11,43 +11,43 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
-from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import DRIVER, MIXINS, Cell, wish
+from fakes import kep_4815_samples
+from fakes.single_threaded_cluster import DRIVER, MIXINS, SingleThreadedCluster, device_request
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 OFF = FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": True})
-QUARTER, WHOLE = (wish("gpu", f"device.capacity['{DRIVER}'].memory == quantity('{amount}')") for amount in ("10Gi", "40Gi"))
+QUARTER, WHOLE = (device_request("gpu", f"device.capacity['{DRIVER}'].memory == quantity('{amount}')") for amount in ("10Gi", "40Gi"))
 
 
 def plain(name: str = "plain") -> Object:
-    return samples.slice_of(name, {"devices": [{"name": name, "capacity": {"memory": {"value": "10Gi"}}}]})
+    return kep_4815_samples.slice_of(name, {"devices": [{"name": name, "capacity": {"memory": {"value": "10Gi"}}}]})
 
 
-def quarters(gates: FeatureGates | None = None, scheduler: FeatureGates | None = None) -> Cell:
-    cell = Cell(gates=gates, scheduler=scheduler)
-    cell.apply(*samples.mended("partitions-of-one-gpu"))
-    cell.device_class("gpu")
-    return cell
+def quarters(gates: FeatureGates | None = None, scheduler: FeatureGates | None = None) -> SingleThreadedCluster:
+    simulated_cluster = SingleThreadedCluster(gates=gates, scheduler=scheduler)
+    simulated_cluster.apply(*kep_4815_samples.mended("partitions-of-one-gpu"))
+    simulated_cluster.device_class("gpu")
+    return simulated_cluster
 
 
-def fields(cell: Cell) -> list[list[str]]:
+def fields(simulated_cluster: SingleThreadedCluster) -> list[list[str]]:
     """What the devices of each stored slice say beside their names."""
-    found = [json_types.objects(one, "spec", "devices") for one in cell.api.list(SLICE).items]
+    found = [json_types.objects(one, "spec", "devices") for one in simulated_cluster.api.list(SLICE).items]
     return [sorted({field for device in devices for field in device} - {"name"}) for devices in found]
 
 
 def test_with_the_gate_off_counters_are_dropped_and_what_needs_them_with_them() -> None:
-    cell = Cell(gates=OFF)
-    cell.apply(*samples.mended("partitions-of-one-gpu"))
-    assert all("sharedCounters" not in json_types.mapping(one, "spec") for one in cell.api.list(SLICE).items)
-    assert fields(cell) == [[], ["capacity", "includes"]]
+    simulated_cluster = SingleThreadedCluster(gates=OFF)
+    simulated_cluster.apply(*kep_4815_samples.mended("partitions-of-one-gpu"))
+    assert all("sharedCounters" not in json_types.mapping(one, "spec") for one in simulated_cluster.api.list(SLICE).items)
+    assert fields(simulated_cluster) == [[], ["capacity", "includes"]]
 
 
 def test_with_the_gate_off_devices_cannot_choose_their_nodes() -> None:
     with pytest.raises(errors.InvalidError, match="exactly one of nodeName, nodeSelector, allNodes"):
-        Cell(gates=OFF).apply(*samples.mended("tpu-slice"))
+        SingleThreadedCluster(gates=OFF).apply(*kep_4815_samples.mended("tpu-slice"))
 
 
 def test_a_stored_slice_keeps_its_fields_when_the_gate_is_switched_off() -> None:
@@ -61,39 +61,39 @@ def test_a_stored_slice_keeps_its_fields_when_the_gate_is_switched_off() -> None
 def test_the_gate_changes_nothing_for_slices_that_do_not_use_it() -> None:
     found = []
     for gates in (MIXINS, OFF):
-        cell = Cell(gates=gates)
-        cell.apply(plain())
-        cell.device_class("gpu")
-        found.append((cell.take("a", QUARTER), cell.take("b", QUARTER), fields(cell)))
+        simulated_cluster = SingleThreadedCluster(gates=gates)
+        simulated_cluster.apply(plain())
+        simulated_cluster.device_class("gpu")
+        found.append((simulated_cluster.take("a", QUARTER), simulated_cluster.take("b", QUARTER), fields(simulated_cluster)))
     assert found[0] == found[1] == (["plain"], [], [["capacity"]])
 
 
 def test_an_older_scheduler_leaves_partitions_alone_and_allocates_everything_else() -> None:
-    cell = quarters(scheduler=OFF)
-    cell.apply(plain())
-    assert cell.take("c", QUARTER) == ["plain"]
-    assert cell.take("d", QUARTER) == []
-    assert cell.take("e", WHOLE) == []
+    simulated_cluster = quarters(scheduler=OFF)
+    simulated_cluster.apply(plain())
+    assert simulated_cluster.take("c", QUARTER) == ["plain"]
+    assert simulated_cluster.take("d", QUARTER) == []
+    assert simulated_cluster.take("e", WHOLE) == []
 
 
 def test_an_older_scheduler_leaves_devices_of_several_nodes_alone() -> None:
-    cell = Cell("node-1", "node-2", scheduler=OFF)
-    cell.apply(*samples.mended("tpu-slice"))
-    cell.device_class("any", "true")
-    assert cell.take("c", wish("any")) == []
-    cell.apply(plain())
-    assert cell.decide("c") == "node-1"
+    simulated_cluster = SingleThreadedCluster("node-1", "node-2", scheduler=OFF)
+    simulated_cluster.apply(*kep_4815_samples.mended("tpu-slice"))
+    simulated_cluster.device_class("any", "true")
+    assert simulated_cluster.take("c", device_request("any")) == []
+    simulated_cluster.apply(plain())
+    assert simulated_cluster.decide("c") == "node-1"
 
 
 def test_an_older_server_drops_what_a_newer_scheduler_would_understand() -> None:
-    cell = quarters(gates=OFF, scheduler=MIXINS)
-    assert [cell.take("whole", WHOLE), cell.take("part", QUARTER)] == [["gpu-0"], ["gpu-0-partition-0"]]
+    simulated_cluster = quarters(gates=OFF, scheduler=MIXINS)
+    assert [simulated_cluster.take("whole", WHOLE), simulated_cluster.take("part", QUARTER)] == [["gpu-0"], ["gpu-0-partition-0"]]
 
 
 def test_claims_keep_their_partitions_while_the_gate_is_off_and_count_once_it_is_on() -> None:
-    cell = quarters()
-    assert cell.take("before", QUARTER) == ["gpu-0-partition-0"]
-    off = cell.restarted(gates=OFF)
+    simulated_cluster = quarters()
+    assert simulated_cluster.take("before", QUARTER) == ["gpu-0-partition-0"]
+    off = simulated_cluster.restarted(gates=OFF)
     assert off.devices("before") == ["gpu-0-partition-0"]
     assert off.schedule("second-user", "before") == "node-1"
     assert off.take("meanwhile", QUARTER) == []
@@ -107,39 +107,39 @@ def test_claims_keep_their_partitions_while_the_gate_is_off_and_count_once_it_is
 
 
 def test_a_driver_that_advertises_partitions_made_ahead_goes_on_without_the_feature() -> None:
-    cell = quarters().restarted(gates=OFF)
-    cell.apply(plain("ahead"))
-    assert cell.take("c", QUARTER) == ["ahead"]
+    simulated_cluster = quarters().restarted(gates=OFF)
+    simulated_cluster.apply(plain("ahead"))
+    assert simulated_cluster.take("c", QUARTER) == ["ahead"]
 
 
 def test_a_driver_and_a_kubelet_use_partitions_from_pod_to_pod() -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    town = Town(folder, gates=MIXINS)
+    cluster = QuickCluster(folder, gates=MIXINS)
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
-        ending.callback(town.stop)
-        town.start()
-        plugin = town.plugin(name=DRIVER)
-        town.create(CLASS, objects.device_class("part", DRIVER))
-        for one in samples.mended("partitions-of-one-gpu"):
-            town.create(SLICE, one)
+        ending.callback(cluster.stop)
+        cluster.start()
+        plugin = cluster.plugin(name=DRIVER)
+        cluster.create(CLASS, objects.device_class("part", DRIVER))
+        for one in kep_4815_samples.mended("partitions-of-one-gpu"):
+            cluster.create(SLICE, one)
         for name, request in (("a", QUARTER), ("b", QUARTER), ("whole", WHOLE)):
-            _use(town, name, request)
+            _use(cluster, name, request)
         for name in ("a", "b"):
-            town.phase(name, "Running")
-        town.until(lambda: " needed, " in town.scheduling_message("whole"), "the refusal")
-        assert sorted(town.devices("a") + town.devices("b")) == ["gpu-0-partition-0", "gpu-0-partition-1"]
-        assert town.view("a").env["DEVICE_R"] in town.devices("a")
-        parts = {town.uid("a"), town.uid("b")}
+            cluster.phase(name, "Running")
+        cluster.until(lambda: " needed, " in cluster.scheduling_message("whole"), "the refusal")
+        assert sorted(cluster.devices("a") + cluster.devices("b")) == ["gpu-0-partition-0", "gpu-0-partition-1"]
+        assert cluster.view("a").env["DEVICE_R"] in cluster.devices("a")
+        parts = {cluster.uid("a"), cluster.uid("b")}
         for name in ("a", "b"):
-            town.delete(name)
-        town.phase("whole", "Running")
-        assert town.devices("whole") == ["gpu-0"]
+            cluster.delete(name)
+        cluster.phase("whole", "Running")
+        assert cluster.devices("whole") == ["gpu-0"]
         assert set(plugin.uids(UNPREPARE)) == parts
-        assert set(plugin.uids(PREPARE)) == parts | {town.uid("whole")}
+        assert set(plugin.uids(PREPARE)) == parts | {cluster.uid("whole")}
 
 
-def _use(town: Town, name: str, request: Object) -> None:
+def _use(cluster: QuickCluster, name: str, request: Object) -> None:
     wanted: Json = {**json_types.mapping(request, "exactly"), "deviceClassName": "part"}
-    town.create(CLAIM, objects.claim(name, {"name": "r", "exactly": wanted}))
-    town.create(POD, objects.pod(name, claim=name))
+    cluster.create(CLAIM, objects.claim(name, {"name": "r", "exactly": wanted}))
+    cluster.create(POD, objects.pod(name, claim=name))

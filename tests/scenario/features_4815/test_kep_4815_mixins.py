@@ -8,8 +8,8 @@ from drakit_cluster.objects import errors, json_types, mixins
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import SLICE
-from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import DRIVER, Cell, wish
+from fakes import kep_4815_samples
+from fakes.single_threaded_cluster import DRIVER, SingleThreadedCluster, device_request
 
 OFF = FeatureGates()
 
@@ -27,14 +27,14 @@ def published(*, sets: Json = None, devices: Json = None, of_sets: Json = None, 
     default: Json = [{"name": "s", "counters": amounts(memory="40Gi", engines="7")}]
     counters: Object = {"sharedCounters": sets or default, **({"mixins": of_sets} if of_sets else {})}
     offered: Object = {"devices": devices or [{"name": "d"}], **({"mixins": of_devices} if of_devices else {})}
-    return [samples.slice_of("p-0", counters, pool="p", count=2), samples.slice_of("p-1", offered, pool="p", count=2)]
+    return [kep_4815_samples.slice_of("p-0", counters, pool="p", count=2), kep_4815_samples.slice_of("p-1", offered, pool="p", count=2)]
 
 
-def cell_of(slices: list[Object], gates: FeatureGates | None = None) -> Cell:
-    cell = Cell(gates=gates)
-    cell.apply(*slices)
-    cell.device_class("gpu", f"device.driver == '{DRIVER}'")
-    return cell
+def cell_of(slices: list[Object], gates: FeatureGates | None = None) -> SingleThreadedCluster:
+    cluster = SingleThreadedCluster(gates=gates)
+    cluster.apply(*slices)
+    cluster.device_class("gpu", f"device.driver == '{DRIVER}'")
+    return cluster
 
 
 def flattened(slices: list[Object]) -> list[Object]:
@@ -53,8 +53,8 @@ def test_the_last_device_mixin_wins_and_the_device_wins_over_all(expression: str
         ]
     }
     own: Object = {"name": "d", "attributes": {"index": {"int": 7}}, "capacity": amounts(memory="3Gi")}
-    cell = cell_of(published(devices=[own | {"includes": includes("a", "b")}], of_devices=kinds))
-    assert cell.take("c", wish("gpu", f"device.{expression.format(DRIVER)}")) == ["d"]
+    cluster = cell_of(published(devices=[own | {"includes": includes("a", "b")}], of_devices=kinds))
+    assert cluster.take("c", device_request("gpu", f"device.{expression.format(DRIVER)}")) == ["d"]
 
 
 @pytest.mark.parametrize("engines, fits", [("5", True), ("6", False)])
@@ -67,8 +67,8 @@ def test_the_last_counter_set_mixin_wins_and_the_set_wins_over_all(engines: str,
     }
     sets: Json = [{"name": "s", "includes": includes("a", "b"), "counters": amounts(engines="5")}]
     device: Object = {"name": "d", "consumesCounters": [{"counterSet": "s", "counters": amounts(memory="40Gi", engines=engines)}]}
-    cell = cell_of(published(sets=sets, devices=[device], of_sets=kinds))
-    assert (cell.take("c", wish("gpu")) == ["d"]) is fits
+    cluster = cell_of(published(sets=sets, devices=[device], of_sets=kinds))
+    assert (cluster.take("c", device_request("gpu")) == ["d"]) is fits
 
 
 @pytest.mark.parametrize("order, own, fits", [("ab", {}, True), ("ba", {}, False), ("ba", amounts(memory="40Gi"), True)])
@@ -80,32 +80,32 @@ def test_the_last_consumption_mixin_wins_and_listed_counters_win_over_all(order:
         ]
     }
     consumed: Object = {"counterSet": "s", "includes": includes(*order), **({"counters": own} if own else {})}
-    cell = cell_of(published(devices=[{"name": "d", "consumesCounters": [consumed]}], of_devices=kinds))
-    assert (cell.take("c", wish("gpu")) == ["d"]) is fits
+    cluster = cell_of(published(devices=[{"name": "d", "consumesCounters": [consumed]}], of_devices=kinds))
+    assert (cluster.take("c", device_request("gpu")) == ["d"]) is fits
 
 
 def test_the_four_gpus_of_the_text_get_everything_from_their_mixins() -> None:
-    cell = cell_of(samples.mended("mixins-of-four-gpus"))
+    cluster = cell_of(kep_4815_samples.mended("mixins-of-four-gpus"))
     expression = (
         f"device.attributes['{DRIVER}'].productName == 'NVIDIA A100-SXM4-40GB' && "
         f"device.attributes['{DRIVER}'].driverVersion.isGreaterThan(semver('560.0.0')) && "
         f"device.capacity['{DRIVER}'].memory == quantity('40Gi')"
     )
-    assert [cell.take(f"c{n}", wish("gpu", expression)) for n in range(5)] == [["gpu-0"], ["gpu-1"], ["gpu-2"], ["gpu-3"], []]
+    assert [cluster.take(f"c{n}", device_request("gpu", expression)) for n in range(5)] == [["gpu-0"], ["gpu-1"], ["gpu-2"], ["gpu-3"], []]
 
 
 def test_a_mixin_is_no_device() -> None:
     kinds: Json = {"device": [{"name": "alone", "attributes": {"type": {"string": "gpu"}}}]}
-    cell = cell_of(published(of_devices=kinds))
-    assert cell.take("c", wish("gpu", f"'type' in device.attributes['{DRIVER}']")) == []
+    cluster = cell_of(published(of_devices=kinds))
+    assert cluster.take("c", device_request("gpu", f"'type' in device.attributes['{DRIVER}']")) == []
 
 
 @pytest.mark.parametrize("name", ["mixins-of-four-gpus", "partitions-of-one-gpu", "three-mig-devices", "two-gpus"])
 def test_compact_and_flat_slices_lead_to_the_same_decisions(name: str) -> None:
-    compact = samples.mended(name)
+    compact = kep_4815_samples.mended(name)
     cells = [cell_of(compact), cell_of(flattened(compact), OFF)]
     for number in itertools.count():
-        got, same = (cell.take(f"c{number}", wish("gpu")) for cell in cells)
+        got, same = (cluster.take(f"c{number}", device_request("gpu")) for cluster in cells)
         assert got == same
         if not got:
             break
@@ -146,7 +146,7 @@ def test_eight_includes_are_taken_and_nine_refused(kind: str) -> None:
             "deviceCounterConsumption": published(devices=[{"name": "d", "consumesCounters": consumed}], of_devices=kinds),
         }[kind]
         if number == 8:
-            assert cell_of(slices).take("c", wish("gpu")) == ["d"]
+            assert cell_of(slices).take("c", device_request("gpu")) == ["d"]
         else:
             with pytest.raises(errors.InvalidError, match=r"includes.*8"):
                 cell_of(slices)
@@ -156,7 +156,7 @@ def test_eight_includes_are_taken_and_nine_refused(kind: str) -> None:
 def test_mixins_and_devices_of_a_slice_are_less_than_128_together(number: int, *, taken: bool) -> None:
     kinds: Json = {"device": [{"name": f"m{n}", "attributes": {"a": {"bool": True}}} for n in range(number - 1)]}
     if taken:
-        assert cell_of(published(of_devices=kinds)).take("c", wish("gpu")) == ["d"]
+        assert cell_of(published(of_devices=kinds)).take("c", device_request("gpu")) == ["d"]
     else:
         with pytest.raises(errors.InvalidError, match=r"spec\.mixins"):
             cell_of(published(of_devices=kinds))
@@ -197,9 +197,9 @@ def test_mixins_and_devices_have_at_most_32_attributes_and_capacities() -> None:
 
 def test_a_server_without_mixins_drops_them_and_their_includes() -> None:
     with pytest.raises(errors.InvalidError, match=r"spec\.sharedCounters\[0\]\.counters: Required value"):
-        cell_of(samples.mended("mixins-of-four-gpus"), OFF)
+        cell_of(kep_4815_samples.mended("mixins-of-four-gpus"), OFF)
     kinds: Json = {"device": [{"name": "m", "attributes": {"type": {"string": "gpu"}}}]}
-    cell = cell_of(published(devices=[{"name": "d", "includes": includes("m")}], of_devices=kinds), OFF)
-    [stored] = [one for one in cell.api.list(SLICE).items if json_types.text(one, "metadata", "name") == "p-1"]
+    cluster = cell_of(published(devices=[{"name": "d", "includes": includes("m")}], of_devices=kinds), OFF)
+    [stored] = [one for one in cluster.api.list(SLICE).items if json_types.text(one, "metadata", "name") == "p-1"]
     assert "mixins" not in json_types.mapping(stored, "spec")
     assert json_types.objects(stored, "spec", "devices") == [{"name": "d"}]

@@ -4,10 +4,10 @@ import ast
 import pathlib
 import re
 
-from fakes import feature4815_samples as samples
+from fakes import kep_4815_samples
 
 FOLDER = pathlib.Path(__file__).parent
-PAGE = (samples.ROOT / "docs" / "reference" / "kubernetes-features" / "kep-4815.md").read_text("utf-8")
+PAGE = (kep_4815_samples.ROOT / "docs" / "reference" / "kubernetes-features" / "kep-4815.md").read_text("utf-8")
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -33,4 +33,4 @@ def test_rows_without_a_test_say_so() -> None:
 
 
 def test_every_sample_is_on_the_page_with_its_mends() -> None:
-    assert sorted(cell.strip("`") for cell, _ in rows("Sample")) == sorted(samples.NAMES)
+    assert sorted(cell.strip("`") for cell, _ in rows("Sample")) == sorted(kep_4815_samples.NAMES)

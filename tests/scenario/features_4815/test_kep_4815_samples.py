@@ -12,8 +12,8 @@ from drakit_cluster.lint import Finding, Severity
 from drakit_cluster.manifests import Document
 from drakit_cluster.objects import errors, json_types, mixins
 from drakit_cluster.objects.json_types import Object
-from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import MIXINS, Cell
+from fakes import kep_4815_samples
+from fakes.single_threaded_cluster import MIXINS, SingleThreadedCluster
 
 SERVED = ("apiVersion", "is not served", "write resource.k8s.io/v1")
 APART = ("spec", "only one of devices and sharedCounters", "put sharedCounters into a slice of its own")
@@ -93,7 +93,7 @@ def check(found: list[Finding], expected: tuple[Expected, ...]) -> None:
     "name, stage, expected",
     [
         (name, stage, expected)
-        for stage, table in ((samples.original, AS_PRINTED), (samples.moved, MOVED), (samples.renamed, RENAMED))
+        for stage, table in ((kep_4815_samples.original, AS_PRINTED), (kep_4815_samples.moved, MOVED), (kep_4815_samples.renamed, RENAMED))
         for name, expected in table.items()
     ],
 )
@@ -105,9 +105,9 @@ def test_linting_a_sample_as_printed_names_each_field_and_its_fix(
 
 @pytest.mark.parametrize("name", AS_PRINTED)
 def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> None:
-    found = linting.lint(manifests.read(f"{name}.yaml", samples.printed(name), samples=True), MIXINS)
+    found = linting.lint(manifests.read(f"{name}.yaml", kep_4815_samples.printed(name), samples=True), MIXINS)
     check(found, AS_PRINTED[name])
-    lines = samples.printed(name).splitlines()
+    lines = kep_4815_samples.printed(name).splitlines()
     dots = [f"line {number}: the dots stand for what is left out" for number, line in enumerate(lines, 1) if line.strip() == "..."]
     assert [one.text for one in found if "the dots" in one.text] == dots
     whole = lines[0].startswith(("apiVersion:", "kind:"))
@@ -116,17 +116,17 @@ def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> 
 
 def test_a_sample_that_is_not_yaml_is_said_to_be_none_with_its_line() -> None:
     with pytest.raises(manifests.ManifestError, match=r"tpu-4x4-claim\.yaml: is not YAML.*line 13.*expression: a quote within quotes\?"):
-        samples.original("tpu-4x4-claim")
+        kep_4815_samples.original("tpu-4x4-claim")
 
 
 def test_samples_that_leave_something_out_are_no_yaml_as_printed() -> None:
     for name in ("tpu-slice", "three-mig-devices"):
         with pytest.raises(manifests.ManifestError, match="is not YAML"):
-            manifests.read(name, samples.printed(name))
+            manifests.read(name, kep_4815_samples.printed(name))
 
 
 def test_a_selector_for_a_domain_that_no_driver_has_is_found_beside_the_slices() -> None:
-    [claim] = samples.mended("tpu-consumer-claim")
+    [claim] = kep_4815_samples.mended("tpu-consumer-claim")
     [request] = json_types.objects(claim, "spec", "devices", "requests")
     [selector] = json_types.objects(request, "exactly", "selectors")
     selector["cel"] = {"expression": 'device.capacity["tpu.google.com"].tpus == quantity("8")'}
@@ -138,13 +138,13 @@ def test_a_selector_for_a_domain_that_no_driver_has_is_found_beside_the_slices()
         "metadata": {"name": "tpu.google.com"},
         "spec": of_driver,
     }
-    found = linting.lint(_documents([*samples.mended("tpu-slice"), kind, claim]), MIXINS)
+    found = linting.lint(_documents([*kep_4815_samples.mended("tpu-slice"), kind, claim]), MIXINS)
     field = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
     check(found, ((field, "fails on 7 of 7 devices", "ask only for what is there"),))
 
 
 def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -> None:
-    counters, devices = samples.mended("two-gpus")
+    counters, devices = kep_4815_samples.mended("two-gpus")
     [whole] = json_types.objects(counters, "spec", "mixins", "counterSet")
     json_types.mapping(whole, "counters")["memory"] = {"value": "40192Mi"}
     field = "spec.devices[0].consumesCounters[0].counters[memory].value"
@@ -152,33 +152,33 @@ def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -
 
 
 def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() -> None:
-    counters, devices = samples.mended("partitions-of-one-gpu")
+    counters, devices = kep_4815_samples.mended("partitions-of-one-gpu")
     [consumed] = json_types.objects(json_types.objects(devices, "spec", "devices")[1], "consumesCounters")
     consumed["counterSet"] = "gpu-pool-mixin"
     field = "spec.devices[1].consumesCounters[0].counterSet"
     check(linting.lint(_documents([counters, devices]), MIXINS), ((field, "no counter set gpu-pool-mixin", "gpu-0-pool"),))
 
 
-@pytest.mark.parametrize("name", samples.NAMES)
+@pytest.mark.parametrize("name", kep_4815_samples.NAMES)
 def test_a_mended_sample_is_taken_and_linting_finds_no_error(name: str) -> None:
-    found = samples.mended(name)
-    cell = Cell()
-    cell.apply(*found)
+    found = kep_4815_samples.mended(name)
+    cluster = SingleThreadedCluster()
+    cluster.apply(*found)
     assert [one.text for one in linting.lint(_documents(found), MIXINS) if one.severity is Severity.ERROR] == []
 
 
-@pytest.mark.parametrize("name", samples.NAMES)
+@pytest.mark.parametrize("name", kep_4815_samples.NAMES)
 def test_a_mended_sample_without_its_mixins_is_what_kubernetes_describes(name: str) -> None:
-    for one in samples.mended(name):
+    for one in kep_4815_samples.mended(name):
         kubernetes_validate.validate(one | {"spec": mixins.flatten(json_types.mapping(one, "spec"))}, "1.36", strict=True)
 
 
 def test_the_required_anti_affinity_of_the_deployment_is_written_as_a_preferred_one() -> None:
-    [printed] = samples.original("tpu-consumer-deployment")
+    [printed] = kep_4815_samples.original("tpu-consumer-deployment")
     with pytest.raises(kubernetes_validate.ValidationError, match="topologyKey"):
         kubernetes_validate.validate(printed.body, "1.36", strict=True)
     with pytest.raises(errors.InvalidError, match="topologyKey: Required value"):
-        Cell().apply(printed.body)
+        SingleThreadedCluster().apply(printed.body)
 
 
 def _documents(found: list[Object]) -> list[Document]:

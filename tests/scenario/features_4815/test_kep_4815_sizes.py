@@ -13,8 +13,8 @@ from drakit_cluster.api.storage import store
 from drakit_cluster.objects import errors, json_types, mixins
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import SLICE
-from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import Cell
+from fakes import kep_4815_samples
+from fakes.single_threaded_cluster import SingleThreadedCluster
 
 ETCD_LIMIT = 3 << 19
 LARGEST_AMOUNT = "9223372036854775807"
@@ -46,7 +46,7 @@ def fullest_device(number: int, **fields: Json) -> Json:
 
 
 def holding(**part: Json) -> Object:
-    made = samples.slice_of("m" * 253, part, pool=POOL, count=2)
+    made = kep_4815_samples.slice_of("m" * 253, part, pool=POOL, count=2)
     spec = json_types.mapping(made, "spec")
     del spec["nodeName"]
     spec.update({"driver": "d" * 63, "perDeviceNodeSelection": True})
@@ -55,9 +55,9 @@ def holding(**part: Json) -> Object:
 
 def stored(obj: Object) -> int:
     """The size of a slice as the server keeps it."""
-    cell = Cell()
-    cell.apply(obj)
-    return size(cell.api.list(SLICE).items[0])
+    cluster = SingleThreadedCluster()
+    cluster.apply(obj)
+    return size(cluster.api.list(SLICE).items[0])
 
 
 @pytest.mark.parametrize("number, taken", [(64, True), (65, False)])
@@ -72,8 +72,8 @@ def test_the_largest_slice_of_devices_stays_below_the_limit_of_etcd(number: int,
 
 def test_the_largest_slice_is_taken_and_one_that_etcd_would_not_take_is_refused() -> None:
     """Node selectors have no limit of their own: with long ones a slice of few devices is too large, and nothing of it is kept."""
-    cell = Cell()
-    largest = cell.api.create(SLICE, holding(devices=[fullest_device(n) for n in range(64)]))
+    cluster = SingleThreadedCluster()
+    largest = cluster.api.create(SLICE, holding(devices=[fullest_device(n) for n in range(64)]))
     assert ETCD_LIMIT // 3 < store.request_bytes(SLICE, ("", "m" * 253), largest) < size(largest) < ETCD_LIMIT
     values: list[Json] = [long("v", n % 1000, 63) for n in range(30_000)]
     selector: Json = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "In", "values": values}]}]}
@@ -81,8 +81,8 @@ def test_the_largest_slice_is_taken_and_one_that_etcd_would_not_take_is_refused(
     json_types.mapping(excessive, "metadata")["name"] = "excessive"
     assert size(excessive) < 3 << 20  # So that the server reads the body.
     with pytest.raises(errors.StorageError, match="etcdserver: request is too large"):
-        cell.api.create(SLICE, excessive)
-    assert [json_types.text(one, "metadata", "name") for one in cell.api.list(SLICE).items] == ["m" * 253]
+        cluster.api.create(SLICE, excessive)
+    assert [json_types.text(one, "metadata", "name") for one in cluster.api.list(SLICE).items] == ["m" * 253]
 
 
 def test_the_largest_slice_of_counters_stays_far_below_the_limit_of_etcd() -> None:
@@ -109,9 +109,9 @@ def test_mixins_halve_the_bytes_of_a_large_node_and_no_slice_comes_near_the_limi
             cli.main()
         assert not ended.value.code
         found = [one.body for one in manifests.read("slices", capsys.readouterr().out)]
-        cell = Cell()
-        cell.apply(*found)
-        sizes[form] = [size(one) for one in cell.api.list(SLICE).items]
+        cluster = SingleThreadedCluster()
+        cluster.apply(*found)
+        sizes[form] = [size(one) for one in cluster.api.list(SLICE).items]
         assert sum(len(json_types.items(one, "spec", "devices")) for one in found) > 128
         assert max(sizes[form]) < ETCD_LIMIT // 10
     assert sum(sizes["mixins"]) < sum(sizes["flat"]) / 2
@@ -119,6 +119,6 @@ def test_mixins_halve_the_bytes_of_a_large_node_and_no_slice_comes_near_the_limi
 
 @pytest.mark.parametrize("name, percent", [("mixins-of-four-gpus", 97), ("two-gpus", 60)])
 def test_mixins_make_the_slices_of_the_text_smaller(name: str, percent: int) -> None:
-    compact = samples.mended(name)
+    compact = kep_4815_samples.mended(name)
     flat = [one | {"spec": mixins.flatten(json_types.mapping(one, "spec"))} for one in compact]
     assert 100 * sum(map(size, compact)) <= percent * sum(map(size, flat))

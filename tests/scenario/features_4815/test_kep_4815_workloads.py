@@ -11,15 +11,15 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, DEPLOYMENT, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 NODES = ("node-1", "node-2", "node-3")
 
 
 @contextlib.contextmanager
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, nodes=NODES)
+    running = QuickCluster(folder, nodes=NODES)
     try:
         running.start()
         for node in NODES:
@@ -40,7 +40,7 @@ def shared_slice(*nodes: str) -> Object:
 
 
 def test_a_deployment_makes_the_pods_of_a_shared_claim_on_the_nodes_of_its_device() -> None:
-    with town() as running:
+    with cluster() as running:
         running.create(SLICE, shared_slice("node-1", "node-2"))
         running.create(CLAIM, objects.claim("tpu"))
         labels: Object = {"app": "consumer"}

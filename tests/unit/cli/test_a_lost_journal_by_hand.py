@@ -6,48 +6,48 @@ import sqlite3
 
 import pytest
 
-from fakes import desk as desks
+from fakes import command_line
 
 OTHER = "00000000-0000-4000-8000-000000000001"
 RESTORED = "drakit: all claims of the lost journal of gpu.drakit.dev are restored\n"
 
 
-def home(desk: desks.Desk) -> pathlib.Path:
-    return desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+def home(shell: command_line.CommandLine) -> pathlib.Path:
+    return shell.folder / "node" / "plugins" / "gpu.drakit.dev"
 
 
 @pytest.fixture
-def lost(desk: desks.Desk) -> desks.Desk:
+def lost(shell: command_line.CommandLine) -> command_line.CommandLine:
     """A node whose journal was lost with one claim prepared."""
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    shutil.rmtree(home(desk))
-    return desk
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    shutil.rmtree(home(shell))
+    return shell
 
 
-def other(desk: desks.Desk, device: str = "gpu-1-mig-3g20gb-9-0") -> str:
-    return desk.claim_file(desks.mig(device), name="other", uid=OTHER)
+def other(shell: command_line.CommandLine, device: str = "gpu-1-mig-3g20gb-9-0") -> str:
+    return shell.claim_file(command_line.mig(device), name="other", uid=OTHER)
 
 
-def test_another_claim_is_not_prepared_and_the_message_names_the_missing_claims(lost: desks.Desk) -> None:
+def test_another_claim_is_not_prepared_and_the_message_names_the_missing_claims(lost: command_line.CommandLine) -> None:
     for _ in range(2):
         told = lost.on_node("prepare", other(lost))
         assert (told.status, told.out) == (1, "")
         assert "the journal of gpu.drakit.dev was lost (it is missing, and CDI files say that claims are prepared)" in told.err
-        assert f"these claims are not restored: {desks.UID}. " in told.err
-        assert f"drakit unprepare {desks.UID}\n" in told.err
+        assert f"these claims are not restored: {command_line.UID}. " in told.err
+        assert f"drakit unprepare {command_line.UID}\n" in told.err
 
 
-def test_claims_whose_files_are_given_are_restored_and_others_prepared(lost: desks.Desk) -> None:
-    file = lost.claim_file(desks.mig())
+def test_claims_whose_files_are_given_are_restored_and_others_prepared(lost: command_line.CommandLine) -> None:
+    file = lost.claim_file(command_line.mig())
     told = lost.on_node("prepare", file, other(lost))
     assert told.status == 0, told.err
     assert told.err.endswith(RESTORED)
-    assert {"default/other" in told.out, "default/claim" in told.out or desks.UID in told.out} == {True}
+    assert {"default/other" in told.out, "default/claim" in told.out or command_line.UID in told.out} == {True}
 
 
 @pytest.mark.parametrize("command", ["prepare", "unprepare"])
-def test_once_every_claim_is_restored_or_released_the_journal_is_no_longer_lost(lost: desks.Desk, command: str) -> None:
-    file = lost.claim_file(desks.mig())
+def test_once_every_claim_is_restored_or_released_the_journal_is_no_longer_lost(lost: command_line.CommandLine, command: str) -> None:
+    file = lost.claim_file(command_line.mig())
     assert lost.on_node("prepare", other(lost)).status == 1
     told = lost.on_node(command, file)
     assert told.status == 0
@@ -57,27 +57,27 @@ def test_once_every_claim_is_restored_or_released_the_journal_is_no_longer_lost(
     assert lost.on_node("prepare", other(lost)).status == 0
 
 
-def test_claims_that_the_lost_journal_named_are_released_one_by_one(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    assert desk.on_node("prepare", other(desk)).status == 0
-    with sqlite3.connect(home(desk) / "journal.db") as damaged:
+def test_claims_that_the_lost_journal_named_are_released_one_by_one(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    assert shell.on_node("prepare", other(shell)).status == 0
+    with sqlite3.connect(home(shell) / "journal.db") as damaged:
         damaged.execute("UPDATE grants SET snapshot = '{'")
     damaged.close()
-    first = desk.on_node("unprepare", desks.UID)
-    assert (first.status, first.out) == (0, f"unprepared {desks.UID}\n")
+    first = shell.on_node("unprepare", command_line.UID)
+    assert (first.status, first.out) == (0, f"unprepared {command_line.UID}\n")
     assert f"for the others: drakit unprepare {OTHER}\n" in first.err
-    assert desk.on_node("unprepare", OTHER).err.endswith(RESTORED)
-    assert desk.on_node("unprepare", OTHER).err == ""
+    assert shell.on_node("unprepare", OTHER).err.endswith(RESTORED)
+    assert shell.on_node("unprepare", OTHER).err == ""
 
 
-def test_a_stray_file_is_removed_once_the_journal_is_no_longer_lost(lost: desks.Desk) -> None:
-    assert lost.on_node("unprepare", desks.UID).err.endswith(RESTORED)
+def test_a_stray_file_is_removed_once_the_journal_is_no_longer_lost(lost: command_line.CommandLine) -> None:
+    assert lost.on_node("unprepare", command_line.UID).err.endswith(RESTORED)
     stray = lost.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{OTHER}-gpu-0.json"
     stray.write_text("{}")
-    assert lost.on_node("prepare", lost.claim_file(desks.mig())).err == ""
+    assert lost.on_node("prepare", lost.claim_file(command_line.mig())).err == ""
     assert not stray.exists()
 
 
-def test_a_node_with_a_whole_journal_prints_no_note(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).err == ""
-    assert desk.on_node("unprepare", desks.UID).err == ""
+def test_a_node_with_a_whole_journal_prints_no_note(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).err == ""
+    assert shell.on_node("unprepare", command_line.UID).err == ""

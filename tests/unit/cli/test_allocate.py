@@ -9,7 +9,7 @@ import yaml
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
-from fakes import desk as desks
+from fakes import command_line
 
 MANIFESTS = pathlib.Path(__file__).parents[3] / "daemonset"
 
@@ -38,20 +38,20 @@ def claim(name: str, *requests: dict[str, object], **fields: object) -> dict[str
 
 
 @pytest.fixture
-def slices(desk: desks.Desk) -> str:
-    file = desk.folder / "slices.yaml"
-    file.write_text(CLASS + desk.on_node("slices", "--family", "gpu", "-o", "yaml").out)
+def slices(shell: command_line.CommandLine) -> str:
+    file = shell.folder / "slices.yaml"
+    file.write_text(CLASS + shell.on_node("slices", "--family", "gpu", "-o", "yaml").out)
     return str(file)
 
 
-def write(desk: desks.Desk, *objects: object) -> str:
-    file = desk.folder / "asked.yaml"
+def write(shell: command_line.CommandLine, *objects: object) -> str:
+    file = shell.folder / "asked.yaml"
     file.write_text(yaml.safe_dump_all(objects))
     return str(file)
 
 
-def test_what_fits_is_shown_with_node_and_device_and_status_0(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("allocate", "-f", slices, "-f", write(desk, claim("one", request("3g.20gb"))))
+def test_what_fits_is_shown_with_node_and_device_and_status_0(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("allocate", "-f", slices, "-f", write(shell, claim("one", request("3g.20gb"))))
     assert (told.status, told.err) == (0, "")
     assert [line.split() for line in told.out.splitlines()] == [
         ["CLAIM", "NODE", "REQUEST", "DEVICE"],
@@ -59,9 +59,9 @@ def test_what_fits_is_shown_with_node_and_device_and_status_0(desk: desks.Desk, 
     ]
 
 
-def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
-    told = desk.run("allocate", "-f", slices, "-f", file, "--why")
+def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    told = shell.run("allocate", "-f", slices, "-f", file, "--why")
     assert told.status == 1
     assert "claim demo/two does not fit" in told.out
     assert "needs 2 devices, 1 available" in told.out
@@ -70,23 +70,23 @@ def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.D
     assert "47 devices: not selected by the request: " in told.out
 
 
-def test_with_v_every_device_has_a_line_of_its_own(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
-    grouped = desk.run("allocate", slices, file, "--why").out.splitlines()
-    single = desk.run("allocate", slices, file, "--why", "-v").out.splitlines()
+def test_with_v_every_device_has_a_line_of_its_own(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    grouped = shell.run("allocate", slices, file, "--why").out.splitlines()
+    single = shell.run("allocate", slices, file, "--why", "-v").out.splitlines()
     assert len(grouped) < 12
     assert len([line for line in single if "not selected by the request: " in line]) == 47
     short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
     assert f"      gpu-0-mig-7g40gb-0-0: {short}" in single
 
 
-def test_files_may_be_given_with_and_without_f(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("one", request("3g.20gb")))
+def test_files_may_be_given_with_and_without_f(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("one", request("3g.20gb")))
     given = [("-f", slices, "-f", file), (slices, file), (slices, "-f", file)]
-    assert len({desk.run("allocate", *arguments).out for arguments in given}) == 1
+    assert len({shell.run("allocate", *arguments).out for arguments in given}) == 1
 
 
-def test_a_taint_rule_keeps_devices_away(desk: desks.Desk, slices: str) -> None:
+def test_a_taint_rule_keeps_devices_away(shell: command_line.CommandLine, slices: str) -> None:
     taint = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
     rule = {
         "apiVersion": "resource.k8s.io/v1alpha3",
@@ -94,22 +94,22 @@ def test_a_taint_rule_keeps_devices_away(desk: desks.Desk, slices: str) -> None:
         "metadata": {"name": "broken"},
         "spec": {"deviceSelector": {"driver": "gpu.drakit.dev", "pool": "node-1"}, "taint": taint},
     }
-    told = desk.run("allocate", slices, write(desk, claim("one", request("7g.40gb")), rule), "--why")
+    told = shell.run("allocate", slices, write(shell, claim("one", request("7g.40gb")), rule), "--why")
     assert told.status == 1
     assert "2 devices: tainted and not tolerated: example.com/broken=yes:NoSchedule" in told.out
     assert "needs 1 device, none available" in told.out
 
 
-def test_kinds_that_are_not_looked_at_are_named(desk: desks.Desk, slices: str) -> None:
+def test_kinds_that_are_not_looked_at_are_named(shell: command_line.CommandLine, slices: str) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
-    told = desk.run("allocate", slices, write(desk, claim("one", request("3g.20gb")), service))
+    told = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
     assert told.status == 0
     assert "skipped, not looked at: Service web (" in told.err
 
 
-def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
-    told = desk.run("allocate", "-f", slices, "-f", file, "-o", "json")
+def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    told = shell.run("allocate", "-f", slices, "-f", file, "-o", "json")
     answer = json.loads(told.out)
     assert (told.status, answer["fits"]) == (1, False)
     first, second = answer["decisions"]
@@ -118,15 +118,15 @@ def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(desk: de
     assert sum(len(group["devices"]) for group in groups) == 51
 
 
-def test_claims_that_are_allocated_already_take_their_devices_away(desk: desks.Desk, slices: str) -> None:
+def test_claims_that_are_allocated_already_take_their_devices_away(shell: command_line.CommandLine, slices: str) -> None:
     result = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
     held = claim("held", request("3g.20gb")) | {"status": {"allocation": {"devices": {"results": [result]}}}}
-    told = desk.run("allocate", "-f", slices, "-f", write(desk, held, claim("one", request("3g.20gb"))), "-o", "json")
+    told = shell.run("allocate", "-f", slices, "-f", write(shell, held, claim("one", request("3g.20gb"))), "-o", "json")
     (decision,) = json.loads(told.out)["decisions"]
     assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
 
 
-def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(desk: desks.Desk, slices: str) -> None:
+def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(shell: command_line.CommandLine, slices: str) -> None:
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -145,32 +145,32 @@ def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(desk: des
     }
     node: dict[str, object] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"gpu": "yes"}}}
     asked = [template, pod, claim("one", request("3g.20gb"))]
-    told = desk.run("allocate", "-f", slices, "-f", write(desk, *asked, node), "-o", "json")
+    told = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node), "-o", "json")
     (decision,) = json.loads(told.out)["decisions"]
     assert (decision["asked"], decision["node"]) == ("pod demo/p", "node-1")
     assert {one["claim"] for one in decision["claims"]} == {"demo/p-a", "demo/one"}
     node["metadata"] = {"name": "node-1"}
-    told = desk.run("allocate", "-f", slices, "-f", write(desk, *asked, node))
+    told = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node))
     assert told.status == 1
     assert "lacks the labels gpu=yes of the pod's nodeSelector" in told.out
 
 
-def test_a_template_that_no_pod_uses_is_tried_once(desk: desks.Desk, slices: str) -> None:
+def test_a_template_that_no_pod_uses_is_tried_once(shell: command_line.CommandLine, slices: str) -> None:
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "t", "namespace": "demo"},
         "spec": {"spec": claim("", request("1g.5gb"))["spec"]},
     }
-    told = desk.run("allocate", "-f", slices, "-f", write(desk, template))
+    told = shell.run("allocate", "-f", slices, "-f", write(shell, template))
     assert told.status == 0
     assert "template demo/t" in told.out
 
 
-def test_a_gate_that_is_off_changes_the_answer(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("one", request("7g.40gb", count=2)), claim("two", request("3g.20gb")))
-    assert desk.run("allocate", "-f", slices, "-f", file).status == 1
-    assert desk.run("allocate", "-f", slices, "-f", file, "--gate", "DRAPartitionableDevices=false").status == 0
+def test_a_gate_that_is_off_changes_the_answer(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("one", request("7g.40gb", count=2)), claim("two", request("3g.20gb")))
+    assert shell.run("allocate", "-f", slices, "-f", file).status == 1
+    assert shell.run("allocate", "-f", slices, "-f", file, "--gate", "DRAPartitionableDevices=false").status == 0
 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
@@ -183,9 +183,9 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("arguments, told", BAD.values(), ids=BAD)
-def test_bad_input_is_status_2_and_one_line(desk: desks.Desk, slices: str, arguments: tuple[str, ...], told: str) -> None:
-    given = () if told.startswith("give") else ("-f", slices, "-f", write(desk, claim("one", request("1g.5gb"))))
-    ran = desk.run("allocate", *given, *arguments)
+def test_bad_input_is_status_2_and_one_line(shell: command_line.CommandLine, slices: str, arguments: tuple[str, ...], told: str) -> None:
+    given = () if told.startswith("give") else ("-f", slices, "-f", write(shell, claim("one", request("1g.5gb"))))
+    ran = shell.run("allocate", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("drakit: ")
     assert ran.err.count("\n") == 1
@@ -204,15 +204,17 @@ def test_bad_input_is_status_2_and_one_line(desk: desks.Desk, slices: str, argum
         (CLASS, "there is nothing to allocate"),
     ],
 )
-def test_a_file_that_the_server_would_refuse_is_status_2(desk: desks.Desk, text: str, told: str) -> None:
-    file = desk.folder / "bad.yaml"
+def test_a_file_that_the_server_would_refuse_is_status_2(shell: command_line.CommandLine, text: str, told: str) -> None:
+    file = shell.folder / "bad.yaml"
     file.write_text(text)
-    ran = desk.run("allocate", "-f", str(file))
+    ran = shell.run("allocate", "-f", str(file))
     assert (ran.status, ran.out) == (2, "")
     assert told in ran.err
 
 
-def test_a_live_cluster_gives_slices_classes_and_what_is_taken(desk: desks.Desk, slices: str, tmp_path: pathlib.Path) -> None:
+def test_a_live_cluster_gives_slices_classes_and_what_is_taken(
+    shell: command_line.CommandLine, slices: str, tmp_path: pathlib.Path
+) -> None:
     memory = registry.Registry()
     kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
     for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
@@ -226,8 +228,8 @@ def test_a_live_cluster_gives_slices_classes_and_what_is_taken(desk: desks.Desk,
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
         live = ("allocate", "--live", "--kubeconfig", str(kubeconfig), "-o", "json")
-        own = desk.run(*live, "-f", write(desk, claim("one", request("3g.20gb"))))
-        pending = desk.run(*live)
+        own = shell.run(*live, "-f", write(shell, claim("one", request("3g.20gb"))))
+        pending = shell.run(*live)
     (decision,) = json.loads(own.out)["decisions"]
     assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
     assert (pending.status, [one["asked"] for one in json.loads(pending.out)["decisions"]]) == (1, ["claim demo/pending"])
@@ -238,8 +240,8 @@ def as_object(value: dict[str, object]) -> Object:
     return made
 
 
-def test_a_cluster_that_does_not_answer_is_bad_input(desk: desks.Desk) -> None:
-    ran = desk.run("allocate", "--live", "--kubeconfig", str(desk.folder / "none"))
+def test_a_cluster_that_does_not_answer_is_bad_input(shell: command_line.CommandLine) -> None:
+    ran = shell.run("allocate", "--live", "--kubeconfig", str(shell.folder / "none"))
     assert (ran.status, ran.out) == (2, "")
 
 
@@ -265,28 +267,28 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: shared, capacit
 """
 
 
-def test_with_a_gate_off_stored_expressions_compile_and_new_ones_do_not(desk: desks.Desk) -> None:
-    file = desk.folder / "shared.yaml"
+def test_with_a_gate_off_stored_expressions_compile_and_new_ones_do_not(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "shared.yaml"
     file.write_text(SHARED % {"uid": ""})
-    new = desk.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false")
+    new = shell.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false")
     assert (new.status, new.out) == (2, "")
     assert "allowMultipleAllocations" in new.err
     file.write_text(SHARED % {"uid": ", uid: u"})
-    stored = desk.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false", "-o", "json")
+    stored = shell.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false", "-o", "json")
     assert "ResourceClaim demo/c: spec.devices.requests[0].exactly.capacity is dropped as the API server does it" in stored.err
     assert "ResourceSlice" not in stored.err, "what is stored keeps its fields"
     assert (stored.status, "shareID" in stored.out) == (0, False), "a scheduler without the feature gives the device to one claim"
-    shared = desk.run("allocate", str(file), "-o", "json")
+    shared = shell.run("allocate", str(file), "-o", "json")
     assert (shared.status, "shareID" in shared.out) == (0, True)
 
 
-def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(desk: desks.Desk, slices: str) -> None:
+def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(shell: command_line.CommandLine, slices: str) -> None:
     job = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "u"}
     wanted = claim("many", request("1g.5gb"))
     wanted["spec"] = {**as_object(wanted["spec"]), "reservedFor": job}  # type: ignore[arg-type]
-    file = write(desk, wanted, claim("one", request("1g.5gb")))
+    file = write(shell, wanted, claim("one", request("1g.5gb")))
     for gate, expected in (("true", [True, None]), ("false", [None, None])):
-        told = desk.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
+        told = shell.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
         found = [one for decision in yaml.safe_load(told.out)["decisions"] for one in decision["claims"]]
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
 
@@ -296,51 +298,53 @@ HALVES = (request("3g.20gb"), request("3g.20gb"))
 LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not release the counters of a device that it tried and rejected"
 
 
-def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    told = desk.run("allocate", slices, file, "--why")
+def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
+    told = shell.run("allocate", slices, file, "--why")
     assert told.status == 0
     assert "gpu-1-mig-3g20gb-9-0" in told.out
     [warning] = [line for line in told.out.splitlines() if line.startswith("warning: ")]
     assert warning.startswith(f"warning: claim demo/two: {LEFT_PENDING}")
     assert "name the GPU with a CEL selector in the first request" in warning
-    assert "warning" not in desk.run("allocate", slices, file).out
-    decisions = json.loads(desk.run("allocate", slices, file, "-o", "json").out)["decisions"]
+    assert "warning" not in shell.run("allocate", slices, file).out
+    decisions = json.loads(shell.run("allocate", slices, file, "-o", "json").out)["decisions"]
     assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
 
 
-def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(desk: desks.Desk, slices: str) -> None:
-    file = write(desk, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    told = desk.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
+def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(shell: command_line.CommandLine, slices: str) -> None:
+    file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
+    told = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
     assert told.status == 1
     assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in told.out
     assert "warning" not in told.out
-    unknown = desk.run("allocate", slices, file, "--as-kubernetes", "1.35")
+    unknown = shell.run("allocate", slices, file, "--as-kubernetes", "1.35")
     assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
 
 
-def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("allocate", slices, write(desk, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why")
+def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run(
+        "allocate", slices, write(shell, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why"
+    )
     assert told.status == 1
     assert "1.36" not in told.out
 
 
-def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("lint", slices, write(desk, claim("two", *HALVES, **SHARED_PARENT)))
+def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("lint", slices, write(shell, claim("two", *HALVES, **SHARED_PARENT)))
     assert told.status == 0
     assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in told.out
     assert "  fix: name the GPU with a CEL selector in the first request" in told.out
     assert "0 errors, 1 warning" in told.out
 
 
-def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits(desk: desks.Desk, slices: str) -> None:
+def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits(shell: command_line.CommandLine, slices: str) -> None:
     taken, unnamed, named = (
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )
     given = ("allocate", slices, str(MANIFESTS / "gpu" / "deviceclasses.yaml"), taken)
-    told = desk.run(*given, named, "--as-kubernetes", "1.36")
+    told = shell.run(*given, named, "--as-kubernetes", "1.36")
     assert (told.status, "gpu-1-mig-1g5gb-19-6" in told.out, "gpu-1-mig-4g20gb-5-0" in told.out) == (0, True, True), told
-    told = desk.run(*given, unnamed, "--as-kubernetes", "1.36")
+    told = shell.run(*given, unnamed, "--as-kubernetes", "1.36")
     assert (told.status, "pod drakit-demo/four-partitions does not fit" in told.out) == (1, True), told
-    assert "1.36" not in desk.run("lint", *given[1:], named).out
-    assert "name the GPU with a CEL selector in the first request" in desk.run("lint", *given[1:], unnamed).out
+    assert "1.36" not in shell.run("lint", *given[1:], named).out
+    assert "name the GPU with a CEL selector in the first request" in shell.run("lint", *given[1:], unnamed).out

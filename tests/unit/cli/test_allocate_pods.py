@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fakes import desk as desks
+from fakes import command_line
 
 BY_CLASS = "deviceclass.resource.kubernetes.io/gpu"
 BY_NAME = "example.com/gpu"
@@ -37,22 +37,22 @@ def pod(name: str, *, claim: bool = False, limits: dict[str, int] | None = None,
 
 
 @pytest.fixture
-def slices(desk: desks.Desk) -> str:
-    file = desk.folder / "slices.yaml"
-    file.write_text(desk.on_node("slices", "--family", "gpu", "-o", "yaml").out)
+def slices(shell: command_line.CommandLine) -> str:
+    file = shell.folder / "slices.yaml"
+    file.write_text(shell.on_node("slices", "--family", "gpu", "-o", "yaml").out)
     return str(file)
 
 
-def write(desk: desks.Desk, *objects: dict[str, Any]) -> str:
-    file = desk.folder / "pods.yaml"
+def write(shell: command_line.CommandLine, *objects: dict[str, Any]) -> str:
+    file = shell.folder / "pods.yaml"
     template = [TEMPLATE] if any("resourceClaims" in one.get("spec", {}) for one in objects) else []
     file.write_text(yaml.safe_dump_all([CLASS, *template, *objects]))
     return str(file)
 
 
-def rows(desk: desks.Desk, slices: str, *objects: dict[str, Any]) -> tuple[int, dict[str, list[str]]]:
+def rows(shell: command_line.CommandLine, slices: str, *objects: dict[str, Any]) -> tuple[int, dict[str, list[str]]]:
     """Return the exit status, and what each pod was given; pods that do not fit are missing."""
-    told = desk.run("allocate", slices, write(desk, *objects), "-o", "json")
+    told = shell.run("allocate", slices, write(shell, *objects), "-o", "json")
     decisions = [one for one in json.loads(told.out)["decisions"] if one["fits"]]
     return told.status, {
         one["asked"]: [device["device"] for claim in one["claims"] for device in claim["allocation"]["devices"]["results"]]
@@ -62,55 +62,59 @@ def rows(desk: desks.Desk, slices: str, *objects: dict[str, Any]) -> tuple[int, 
 
 @pytest.mark.parametrize("name", ["serviceAccountName", "serviceAccount"])
 @pytest.mark.parametrize("given", ["in the files", ""])
-def test_whether_a_service_account_exists_is_no_question_about_devices(desk: desks.Desk, slices: str, name: str, given: str) -> None:
+def test_whether_a_service_account_exists_is_no_question_about_devices(
+    shell: command_line.CommandLine, slices: str, name: str, given: str
+) -> None:
     account: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}}
     user = pod("p", claim=True)
     user["spec"][name] = "trainer"
     objects = [user, *([account] if given else [])]
-    assert rows(desk, slices, *objects) == (0, {"pod default/p": ["gpu-0"]})
-    linted = desk.run("lint", slices, write(desk, *objects), "--strict")
+    assert rows(shell, slices, *objects) == (0, {"pod default/p": ["gpu-0"]})
+    linted = shell.run("lint", slices, write(shell, *objects), "--strict")
     assert (linted.status, linted.out.splitlines()[-1].partition(": ")[2]) == (0, "0 errors, 0 warnings")
 
 
-def test_a_pod_that_asks_for_no_devices_fits_and_gets_none(desk: desks.Desk, slices: str) -> None:
-    assert rows(desk, slices, pod("bare")) == (0, {"pod default/bare": []})
-    shown = desk.run("allocate", slices, write(desk, pod("bare"))).out.splitlines()
+def test_a_pod_that_asks_for_no_devices_fits_and_gets_none(shell: command_line.CommandLine, slices: str) -> None:
+    assert rows(shell, slices, pod("bare")) == (0, {"pod default/bare": []})
+    shown = shell.run("allocate", slices, write(shell, pod("bare"))).out.splitlines()
     assert shown[1].split() == ["pod", "default/bare", "node-1", "asks", "for", "no", "devices"]
 
 
 @pytest.mark.parametrize("resource", [BY_CLASS, BY_NAME])
-def test_a_pod_with_extended_resources_alone_gets_devices_that_are_gone_for_the_next(desk: desks.Desk, slices: str, resource: str) -> None:
+def test_a_pod_with_extended_resources_alone_gets_devices_that_are_gone_for_the_next(
+    shell: command_line.CommandLine, slices: str, resource: str
+) -> None:
     extended = [pod("a", limits={resource: 1}), pod("b", limits={resource: 1})]
-    status, given = rows(desk, slices, *extended, pod("late", claim=True))
+    status, given = rows(shell, slices, *extended, pod("late", claim=True))
     assert (status, given) == (1, {"pod default/a": ["gpu-0"], "pod default/b": ["gpu-1"]})
 
 
-def test_claims_and_extended_resources_of_a_pod_are_placed_together(desk: desks.Desk, slices: str) -> None:
+def test_claims_and_extended_resources_of_a_pod_are_placed_together(shell: command_line.CommandLine, slices: str) -> None:
     both = pod("both", claim=True, limits={BY_CLASS: 1})
-    assert rows(desk, slices, both) == (0, {"pod default/both": ["gpu-0", "gpu-1"]})
-    status, given = rows(desk, slices, pod("first", limits={BY_CLASS: 1}), both)
+    assert rows(shell, slices, both) == (0, {"pod default/both": ["gpu-0", "gpu-1"]})
+    status, given = rows(shell, slices, pod("first", limits={BY_CLASS: 1}), both)
     assert (status, given) == (1, {"pod default/first": ["gpu-0"]})
 
 
-def test_what_is_in_the_way_of_extended_resources_is_shown(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("allocate", slices, write(desk, pod("big", limits={BY_CLASS: 3})), "--why")
+def test_what_is_in_the_way_of_extended_resources_is_shown(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("allocate", slices, write(shell, pod("big", limits={BY_CLASS: 3})), "--why")
     assert told.status == 1
     assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 available" in told.out
 
 
-def test_with_the_gate_off_no_device_serves_an_extended_resource(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("allocate", slices, write(desk, pod("p", limits={BY_CLASS: 1})), "--gate", "DRAExtendedResource=false")
+def test_with_the_gate_off_no_device_serves_an_extended_resource(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("allocate", slices, write(shell, pod("p", limits={BY_CLASS: 1})), "--gate", "DRAExtendedResource=false")
     assert (told.status, f"insufficient {BY_CLASS}" in told.out) == (1, True)
 
 
-def test_resources_of_device_plugins_are_no_obstacle_where_no_node_is_given(desk: desks.Desk, slices: str) -> None:
+def test_resources_of_device_plugins_are_no_obstacle_where_no_node_is_given(shell: command_line.CommandLine, slices: str) -> None:
     foreign = pod("p", limits={"example.com/rdma": 2, BY_CLASS: 1})
-    assert rows(desk, slices, foreign) == (0, {"pod default/p": ["gpu-0"]})
+    assert rows(shell, slices, foreign) == (0, {"pod default/p": ["gpu-0"]})
     node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
-    assert rows(desk, slices, foreign, node) == (1, {})
+    assert rows(shell, slices, foreign, node) == (1, {})
 
 
-def test_a_pod_that_has_a_node_takes_what_it_has_of_device_plugins(desk: desks.Desk, slices: str) -> None:
+def test_a_pod_that_has_a_node_takes_what_it_has_of_device_plugins(shell: command_line.CommandLine, slices: str) -> None:
     node: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -118,18 +122,18 @@ def test_a_pod_that_has_a_node_takes_what_it_has_of_device_plugins(desk: desks.D
         "status": {"allocatable": {"example.com/rdma": "1"}},
     }
     limits = {"example.com/rdma": 1}
-    assert rows(desk, slices, node, pod("p", limits=limits)) == (0, {"pod default/p": []})
-    assert rows(desk, slices, node, pod("q", limits=limits, nodeName="node-1"), pod("p", limits=limits)) == (1, {})
+    assert rows(shell, slices, node, pod("p", limits=limits)) == (0, {"pod default/p": []})
+    assert rows(shell, slices, node, pod("q", limits=limits, nodeName="node-1"), pod("p", limits=limits)) == (1, {})
 
 
-def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("lint", slices, write(desk, pod("fits", claim=True, limits={BY_CLASS: 1}), pod("big", limits={BY_NAME: 3})))
+def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("lint", slices, write(shell, pod("fits", claim=True, limits={BY_CLASS: 1}), pod("big", limits={BY_NAME: 3})))
     assert told.out.count("warning: ") == 1
     assert "Pod default/big" in told.out
     assert "spec.containers: fits on no node, even where nothing is allocated" in told.out
     assert "needs 3 devices, 2 available" in told.out
 
 
-def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(desk: desks.Desk, slices: str) -> None:
-    told = desk.run("lint", slices, write(desk, pod("p", limits={BY_CLASS + "s": 1})))
+def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(shell: command_line.CommandLine, slices: str) -> None:
+    told = shell.run("lint", slices, write(shell, pod("p", limits={BY_CLASS + "s": 1})))
     assert f"asks for {BY_CLASS}s, and there is no DeviceClass gpus in these files\n  fix: write gpu\n" in told.out

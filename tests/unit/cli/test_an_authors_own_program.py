@@ -12,14 +12,13 @@ import pytest
 from drakit import testing
 from drakit.cli import driver_program as authors
 from drakit.core import errors
-from fakes import author
-from fakes import desk as desks
+from fakes import author, command_line
 
 COMMANDS = ("run", "slices", "show", "prepare", "unprepare")
 JOURNAL = ("list", "show", "export", "verify")
 CALLS = [*((command,) for command in COMMANDS), *(("journal", command) for command in JOURNAL)]
 
-Program = Callable[..., desks.Ran]
+Program = Callable[..., command_line.Result]
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def program(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "boards")])
 
-    def run(*arguments: str) -> desks.Ran:
+    def run(*arguments: str) -> command_line.Result:
         capsys.readouterr()
         try:
             authors.serve(lambda: author.FakeDriver(hardware), arguments)
@@ -36,7 +35,7 @@ def program(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypa
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
         written = capsys.readouterr()
-        return desks.Ran(status=status, out=written.out, err=written.err)
+        return command_line.Result(status=status, out=written.out, err=written.err)
 
     return run
 
@@ -79,12 +78,12 @@ def test_options_of_drakits_own_drivers_are_refused(on_node: Program) -> None:
 
 def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: pathlib.Path) -> None:
     result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
-    claim = desks.Desk(run=on_node, folder=tmp_path).claim_file(result)
+    claim = command_line.CommandLine(run=on_node, folder=tmp_path).claim_file(result)
     assert on_node("journal", "list", "-o", "json").out == "[]\n"
     assert on_node("prepare", claim).status == 0
     [row] = json.loads(on_node("journal", "list", "-o", "json").out)
-    assert (row["uid"], row["driver"], row["state"], row["devices"]) == (desks.UID, "fake.example.com", "prepared", ["chip-0"])
-    shown = json.loads(on_node("journal", "show", desks.UID, "-o", "json").out)
+    assert (row["uid"], row["driver"], row["state"], row["devices"]) == (command_line.UID, "fake.example.com", "prepared", ["chip-0"])
+    shown = json.loads(on_node("journal", "show", command_line.UID, "-o", "json").out)
     assert shown["grants"][0]["record"] == {"made": "chip-0"}
     [exported] = json.loads(on_node("journal", "export").out)
     assert exported["claims"] == [shown]

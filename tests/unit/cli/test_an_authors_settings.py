@@ -12,7 +12,7 @@ import typer
 import drakit
 from drakit.cli import driver_program
 from drakit.settings import schema
-from fakes import desk as desks
+from fakes import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def wear(settings: SsdSettings, top: Annotated[int, typer.Option(help="How many.
     typer.echo(f"{settings.device}: {top}")
 
 
-Program = Callable[..., desks.Ran]
+Program = Callable[..., command_line.Result]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def program(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "ssd")])
     extras = driver_program.Extras(settings=SsdSettings, commands={"wear": wear})
 
-    def run(*arguments: str) -> desks.Ran:
+    def run(*arguments: str) -> command_line.Result:
         capsys.readouterr()
         try:
             driver_program.serve(SsdDriver, [*arguments, "--node", "node-1", "--folder", str(tmp_path / "node")], extras)
@@ -74,7 +74,7 @@ def program(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypa
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
         written = capsys.readouterr()
-        return desks.Ran(status=status, out=written.out, err=written.err)
+        return command_line.Result(status=status, out=written.out, err=written.err)
 
     return run
 

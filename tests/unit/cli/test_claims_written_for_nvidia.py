@@ -6,7 +6,7 @@ import pathlib
 import pytest
 import yaml
 
-from fakes import desk as desks
+from fakes import command_line
 
 DRIVER = "gpu.nvidia.com"
 CLASSES = """
@@ -44,52 +44,54 @@ def claim(device_class: str, *expressions: str, **fields: object) -> dict[str, o
 
 
 @pytest.fixture
-def slices(desk: desks.Desk) -> str:
-    told = desk.run("slices", "--family", "gpu", "-o", "yaml", *served(desk))
+def slices(shell: command_line.CommandLine) -> str:
+    told = shell.run("slices", "--family", "gpu", "-o", "yaml", *served(shell))
     assert told.status == 0, told.err
-    file = desk.folder / "slices.yaml"
+    file = shell.folder / "slices.yaml"
     file.write_text(CLASSES + told.out)
     return str(file)
 
 
-def served(desk: desks.Desk) -> tuple[str, ...]:
+def served(shell: command_line.CommandLine) -> tuple[str, ...]:
     """A mock H100 node whose GPUs are served under NVIDIA's name."""
-    place = ("--node", "node-1", "--folder", str(desk.folder / "node"))
+    place = ("--node", "node-1", "--folder", str(shell.folder / "node"))
     return ("--set", f"gpu.driver_name={DRIVER}", "--mock", "dgx-h100", *place)
 
 
 @pytest.mark.parametrize("device_class,expression,device", SELECTORS)
-def test_nvidias_selectors_mean_the_same(desk: desks.Desk, slices: str, device_class: str, expression: str, device: str) -> None:
-    asked = desk.folder / "asked.yaml"
+def test_nvidias_selectors_mean_the_same(
+    shell: command_line.CommandLine, slices: str, device_class: str, expression: str, device: str
+) -> None:
+    asked = shell.folder / "asked.yaml"
     asked.write_text(yaml.safe_dump(claim(device_class, expression)))
-    told = desk.run("allocate", "-f", slices, "-f", str(asked))
+    told = shell.run("allocate", "-f", slices, "-f", str(asked))
     assert told.status == 0, told.err + told.out
     assert told.out.split()[-1] == f"{DRIVER}/node-1/{device}"
 
 
-def test_two_partitions_of_one_gpu_are_found_by_their_parent(desk: desks.Desk, slices: str) -> None:
+def test_two_partitions_of_one_gpu_are_found_by_their_parent(shell: command_line.CommandLine, slices: str) -> None:
     wanted = {"deviceClassName": "mig.nvidia.com", "count": 2}
     metadata = {"name": "two", "namespace": "demo"}
     devices = {
         "requests": [{"name": "r0", "exactly": wanted}],
         "constraints": [{"requests": ["r0"], "matchAttribute": "gpu.nvidia.com/parentUUID"}],
     }
-    asked = desk.folder / "asked.yaml"
+    asked = shell.folder / "asked.yaml"
     document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
     asked.write_text(yaml.safe_dump(document))
-    told = desk.run("allocate", "-f", slices, "-f", str(asked))
+    told = shell.run("allocate", "-f", slices, "-f", str(asked))
     assert told.status == 0, told.err
     assert told.out.count(f"{DRIVER}/node-1/gpu-0-mig-") == 2
 
 
-def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_files(desk: desks.Desk) -> None:
+def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_files(shell: command_line.CommandLine) -> None:
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
     config = {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": parameters}}
     result = {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"}
-    told = desk.run("prepare", desk.claim_file(result, config=[config]), *served(desk))
+    told = shell.run("prepare", shell.claim_file(result, config=[config]), *served(shell))
     assert told.status == 0, told.err
-    (file,) = (desk.folder / "node").rglob("gpu.nvidia.com-claim*.json")
+    (file,) = (shell.folder / "node").rglob("gpu.nvidia.com-claim*.json")
     spec = json.loads(file.read_text())
     (edits,) = (one["containerEdits"] for one in spec["devices"])
     assert "NVIDIA_VISIBLE_DEVICES=void" in edits["env"]
@@ -97,5 +99,5 @@ def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_fi
     for name in ("libcuda.so.580.95.05", "libcuda.so.1", "libnvidia-ml.so.1"):
         assert mounts[f"/usr/lib64/{name}"].is_file()
     assert mounts["/usr/bin/nvidia-smi"].is_file()
-    (state,) = (desk.folder / "node").rglob("gpus.json")
+    (state,) = (shell.folder / "node").rglob("gpus.json")
     assert json.loads(state.read_text())["gpus"][0]["timeSlice"] == "Long"

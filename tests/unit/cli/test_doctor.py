@@ -21,8 +21,7 @@ from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import port
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from fakes import desk as desks
-from fakes import nvml_library
+from fakes import command_line, nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"
 NOT_SUPPORTED = 3
@@ -33,9 +32,9 @@ Ask = Callable[..., tuple[int, Found]]
 
 
 @pytest.fixture
-def ask(desk: desks.Desk, node: pathlib.Path) -> Ask:
+def ask(shell: command_line.CommandLine, node: pathlib.Path) -> Ask:
     def run(*arguments: str) -> tuple[int, Found]:
-        ran = desk.run("doctor", "--mock", MACHINE, "--folder", str(node), "-o", "json", *arguments)
+        ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "-o", "json", *arguments)
         return ran.status, json.loads(ran.out)
 
     return run
@@ -277,9 +276,9 @@ def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> No
     assert gpus.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
 
 
-def test_people_get_lines_with_a_mend_and_a_count(desk: desks.Desk, node: pathlib.Path) -> None:
+def test_people_get_lines_with_a_mend_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:
     (node / "plugins_registry").rmdir()
-    ran = desk.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
+    ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
     assert (
         f"failed   {node / 'plugins_registry'}: node.registry_dir: No such file or directory\n         fix: the kubelet makes it" in ran.out
     )
@@ -300,14 +299,14 @@ def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: 
 
 @pytest.mark.parametrize("lost,status", [([1], (1, 0, 0)), ([0, 1], (1, 1, 1))])
 def test_doctor_show_and_slices_name_the_gpus_that_do_not_answer(
-    desk: desks.Desk, node: pathlib.Path, lost: list[int], status: tuple[int, int, int]
+    shell: command_line.CommandLine, node: pathlib.Path, lost: list[int], status: tuple[int, int, int]
 ) -> None:
     choice = machines.Choice(name=MACHINE, directory=node / "mock", owner="local")
     hardware = mock_gpus.MockGpus(choice)
     for index in lost:
         hardware.lose(hardware.plugged()[index].uuid)
     where = ("--mock", MACHINE, "--folder", str(node), "--set", f"mock.dir={choice.directory}")
-    ran = [desk.run("doctor", *where, "--no-api"), desk.run("show", *where), desk.run("slices", *where)]
+    ran = [shell.run("doctor", *where, "--no-api"), shell.run("show", *where), shell.run("slices", *where)]
     assert tuple(one.status for one in ran) == status
     for one in ran:
         named = ", ".join(f"index {index}" for index in lost)

@@ -15,8 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from fakes import desk as desks
-from fakes import forked_cli
+from fakes import command_line, forked_cli
 
 DRAKIT = [sys.executable, "-m", "drakit"]
 NOBODY = 65534
@@ -24,7 +23,7 @@ POD = b"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{na
 ONE_NODE = ("--mock", "dgx-a100-40gb-2gpu")
 
 
-def in_one_line(ended: desks.Ran) -> str:
+def in_one_line(ended: command_line.Result) -> str:
     assert ended.status in (1, 2), ended
     assert "Traceback" not in ended.err
     assert ended.err.startswith("drakit: ")
@@ -35,33 +34,33 @@ def in_one_line(ended: desks.Ran) -> str:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
 @pytest.mark.parametrize("command", ["cluster", "demo", "show", "run"])
-def test_a_folder_of_another_user_is_refused(desk: desks.Desk, command: str) -> None:
-    folder = desk.folder / "theirs"
+def test_a_folder_of_another_user_is_refused(shell: command_line.CommandLine, command: str) -> None:
+    folder = shell.folder / "theirs"
     folder.mkdir(mode=0o700)
     os.chown(folder, NOBODY, NOBODY)
     mock = ONE_NODE if command in ("show", "run") else ()
-    told = in_one_line(desk.run(command, "--folder", str(folder), *mock))
+    told = in_one_line(shell.run(command, "--folder", str(folder), *mock))
     assert f"{folder} belongs to user {NOBODY}, who could replace the files in it" in told
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_folder_below_one_of_another_user_is_refused(desk: desks.Desk, *, is_there: bool) -> None:
-    theirs = desk.folder / "theirs"
+def test_a_folder_below_one_of_another_user_is_refused(shell: command_line.CommandLine, *, is_there: bool) -> None:
+    theirs = shell.folder / "theirs"
     theirs.mkdir(mode=0o755)
     if is_there:
         (theirs / "mine").mkdir(mode=0o700)
     os.chown(theirs, NOBODY, NOBODY)
-    assert f"{theirs} belongs to user {NOBODY}" in in_one_line(desk.run("show", *ONE_NODE, "--folder", str(theirs / "mine" / "node-1")))
+    assert f"{theirs} belongs to user {NOBODY}" in in_one_line(shell.run("show", *ONE_NODE, "--folder", str(theirs / "mine" / "node-1")))
 
 
 @pytest.mark.parametrize("command", ["cluster", "show"])
-def test_a_folder_that_others_can_write_to_is_refused_with_the_fix(desk: desks.Desk, command: str) -> None:
-    folder = desk.folder / "open"
+def test_a_folder_that_others_can_write_to_is_refused_with_the_fix(shell: command_line.CommandLine, command: str) -> None:
+    folder = shell.folder / "open"
     folder.mkdir()
     folder.chmod(0o777)
     mock = ONE_NODE if command == "show" else ()
-    assert f"other users can write to {folder}; run: chmod go-w {folder}" in in_one_line(desk.run(command, "--folder", str(folder), *mock))
+    assert f"other users can write to {folder}; run: chmod go-w {folder}" in in_one_line(shell.run(command, "--folder", str(folder), *mock))
 
 
 @pytest.fixture
@@ -73,15 +72,15 @@ def short() -> Iterator[pathlib.Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="/tmp belongs to root")
-def test_the_folder_of_everybody_is_not_to_be_closed(desk: desks.Desk) -> None:
+def test_the_folder_of_everybody_is_not_to_be_closed(shell: command_line.CommandLine) -> None:
     assert "other users can write to /tmp; give a folder inside it, such as /tmp/drakit" in in_one_line(
-        desk.run("cluster", "--folder", "/tmp")
+        shell.run("cluster", "--folder", "/tmp")
     )
 
 
-def test_a_lock_that_is_a_link_is_refused(desk: desks.Desk, short: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_lock_that_is_a_link_is_refused(shell: command_line.CommandLine, short: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (short / ".lock").symlink_to(tmp_path / "elsewhere")
-    assert f"cannot use {short / '.lock'}" in in_one_line(desk.run("cluster", "--folder", str(short)))
+    assert f"cannot use {short / '.lock'}" in in_one_line(shell.run("cluster", "--folder", str(short)))
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -102,32 +101,32 @@ FILE_COMMANDS = [("lint",), ("allocate",), ("prepare", *ONE_NODE), ("slices", "-
 
 
 @pytest.mark.parametrize("command", FILE_COMMANDS)
-def test_pipes_and_devices_are_refused_at_once(desk: desks.Desk, command: tuple[str, ...]) -> None:
-    os.mkfifo(desk.folder / "pipe.yaml")
-    assert "is a pipe" in in_one_line(desk.run(*command, str(desk.folder / "pipe.yaml")))
-    assert "is a character device" in in_one_line(desk.run(*command, "/dev/zero"))
+def test_pipes_and_devices_are_refused_at_once(shell: command_line.CommandLine, command: tuple[str, ...]) -> None:
+    os.mkfifo(shell.folder / "pipe.yaml")
+    assert "is a pipe" in in_one_line(shell.run(*command, str(shell.folder / "pipe.yaml")))
+    assert "is a character device" in in_one_line(shell.run(*command, "/dev/zero"))
 
 
 @pytest.mark.parametrize("command", [("lint", "-f"), ("allocate", "-f"), ("prepare", *ONE_NODE, "-f"), ("show", "--config")])
 @pytest.mark.parametrize(
     "text", ["[" * 5_000, "{" * 300_000, '{"a":' * 5_000, "a: &a [x, x, x, x, x, x, x, x, x, x]\n"], ids=["lists", "maps", "json", "bomb"]
 )
-def test_hostile_texts_are_refused_in_one_line(desk: desks.Desk, command: tuple[str, ...], text: str) -> None:
+def test_hostile_texts_are_refused_in_one_line(shell: command_line.CommandLine, command: tuple[str, ...], text: str) -> None:
     if text.startswith("a: &a"):
         names = "abcdefghi"
         text += "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in pairwise(names))
-    file = desk.folder / "hostile.yaml"
+    file = shell.folder / "hostile.yaml"
     file.write_text(text)
-    reason = in_one_line(desk.run(*command, str(file)))
+    reason = in_one_line(shell.run(*command, str(file)))
     assert "nested more than 100 levels" in reason or "aliases stand for more than" in reason
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(desk: desks.Desk, kind: str) -> None:
-    folder = desk.folder / "node"
+def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(shell: command_line.CommandLine, kind: str) -> None:
+    folder = shell.folder / "node"
     folder.mkdir(mode=0o700)
     mock = ("--mock", "dgx-a100-40gb-2gpu", "--folder", str(folder))
-    assert desk.run("show", *mock).status == 0
+    assert shell.run("show", *mock).status == 0
     home = folder / "plugins" / "gpu.drakit.dev"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / "journal.db").unlink(missing_ok=True)
@@ -136,7 +135,7 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(desk: desks.Desk, kind: 
     else:
         os.mkfifo(home / "journal.db")
     for command in (("show",), ("journal", "list")):
-        told = desk.run(*command, *mock).err
+        told = shell.run(*command, *mock).err
         assert "journal.db is a symbolic link" in told or "journal.db is no regular file" in told
 
 
@@ -153,7 +152,7 @@ def test_a_kubeconfig_is_read_with_care(commands: forked_cli.Commands, tmp_path:
         done = commands.run(
             "allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD, environment=os.environ | {"COLUMNS": "200"}
         )
-        return in_one_line(desks.Ran(status=done.returncode, out=done.stdout, err=done.stderr))
+        return in_one_line(command_line.Result(status=done.returncode, out=done.stdout, err=done.stderr))
 
     os.mkfifo(kubeconfig)
     assert f"cannot use kubeconfig {kubeconfig}: is a pipe" in refused()

@@ -13,7 +13,7 @@ import yaml
 
 from drakit import cli
 from drakit.cli import app
-from fakes import desk as desks
+from fakes import command_line
 
 ROOT = pathlib.Path(__file__).parents[3]
 SAMPLES = sorted((ROOT / "daemonset" / "samples").glob("*.yaml"))
@@ -67,8 +67,8 @@ def options_of(command: Any) -> list[str]:
     return [name for parameter in command.params for name in parameter.opts if name.startswith("-")]
 
 
-def ended(desk: desks.Desk, *arguments: str) -> desks.Ran:
-    ran = desk.run(*arguments)
+def ended(shell: command_line.CommandLine, *arguments: str) -> command_line.Result:
+    ran = shell.run(*arguments)
     assert ran.status in (0, 1, 2), (arguments, ran)
     assert "Traceback" not in ran.err, (arguments, ran.err)
     assert ran.status == 0 or ran.err or ran.out, arguments
@@ -77,8 +77,10 @@ def ended(desk: desks.Desk, *arguments: str) -> desks.Ran:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed, rounds", ROUNDS)
-def test_no_command_line_makes_a_traceback(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int) -> None:
-    place = desk.folder / "some" / "where"
+def test_no_command_line_makes_a_traceback(
+    shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
+) -> None:
+    place = shell.folder / "some" / "where"
     place.mkdir(parents=True)
     monkeypatch.chdir(place)  # A relative --folder is made there, and not in the repository.
     source = random.Random(seed)
@@ -88,7 +90,7 @@ def test_no_command_line_makes_a_traceback(desk: desks.Desk, monkeypatch: pytest
         name = source.choice(sorted(commands))
         known = options_of(commands[name])
         typed = [source.choice(known + WORDS) if source.random() < 0.7 else source.choice(WORDS) for _ in range(source.randint(0, 5))]
-        ended(desk, name, *(("--help",) if name in SERVING else ()), *typed)
+        ended(shell, name, *(("--help",) if name in SERVING else ()), *typed)
 
 
 def mutated(source: random.Random, value: Any) -> Any:
@@ -129,33 +131,33 @@ def samples() -> list[list[Any]]:
 
 
 def allocated() -> list[list[Any]]:
-    results = [desks.mig(), desks.share("10G")]
+    results = [command_line.mig(), command_line.share("10G")]
     allocation = {"devices": {"results": results, "config": []}, "nodeSelector": {"nodeSelectorTerms": []}}
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": "default", "uid": desks.UID},
+        "metadata": {"name": "c", "namespace": "default", "uid": command_line.UID},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.drakit.dev"}}]}},
-        "status": {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": "p", "uid": desks.UID}]},
+        "status": {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": "p", "uid": command_line.UID}]},
     }
     return [[claim]]
 
 
 def machines() -> list[list[Any]]:
     folder = pathlib.Path(cli.__file__).parents[1] / "devices" / "machines"
-    return [[yaml.safe_load((folder / f"{desks.MACHINE}.yaml").read_text("utf-8"))]]
+    return [[yaml.safe_load((folder / f"{command_line.MACHINE}.yaml").read_text("utf-8"))]]
 
 
 SETTINGS = {"node": {"name": "n"}, "gpu": {"shares": 2}, "nic": {"include": ["eth*"]}}
 FILES: dict[str, tuple[Callable[[], list[list[Any]]], tuple[str, ...]]] = {
     "lint": (samples, ("lint", "-f")),
     "allocate": (samples, ("allocate", "--why", "-f")),
-    "prepare": (allocated, ("prepare", "--mock", desks.MACHINE, "-f")),
-    "unprepare": (allocated, ("unprepare", "--mock", desks.MACHINE, "-f")),
+    "prepare": (allocated, ("prepare", "--mock", command_line.MACHINE, "-f")),
+    "unprepare": (allocated, ("unprepare", "--mock", command_line.MACHINE, "-f")),
     "machine": (machines, ("slices", "--node", "n", "--mock")),
     "settings": (
         lambda: [[{"node": {"name": "n"}, "gpu": {"shares": 2}, "nic": {"include": ["eth*"]}}]],
-        ("show", "--mock", desks.MACHINE, "--config"),
+        ("show", "--mock", command_line.MACHINE, "--config"),
     ),
 }
 
@@ -163,7 +165,7 @@ FILES: dict[str, tuple[Callable[[], list[list[Any]]], tuple[str, ...]]] = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed, rounds", ROUNDS)
 @pytest.mark.parametrize("kind", FILES)
-def test_no_file_makes_a_traceback(desk: desks.Desk, kind: str, seed: int, rounds: int) -> None:
+def test_no_file_makes_a_traceback(shell: command_line.CommandLine, kind: str, seed: int, rounds: int) -> None:
     source = random.Random(f"{kind} {seed}")
     seeds, command = FILES[kind]
     given = seeds()
@@ -172,7 +174,7 @@ def test_no_file_makes_a_traceback(desk: desks.Desk, kind: str, seed: int, round
         documents = source.choice(given)
         for _ in range(source.randint(1, 3)):
             documents = [mutated(source, document) for document in documents]
-        file = desk.folder / f"{kind}-{number}.yaml"
+        file = shell.folder / f"{kind}-{number}.yaml"
         file.write_bytes(as_text(source, documents))
-        refused += ended(desk, *command, str(file)).status != 0
+        refused += ended(shell, *command, str(file)).status != 0
     assert refused > 0, "mutations that nobody notices try nothing"

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from fakes import desk as desks
+from fakes import command_line
 
 APP = importlib.import_module("drakit.cli.app").app
 COMMANDS = [str(command.name or command.callback.__name__) for command in APP.registered_commands]
 
 
-def test_every_command_is_listed_by_help(desk: desks.Desk) -> None:
-    told = desk.run("--help")
+def test_every_command_is_listed_by_help(shell: command_line.CommandLine) -> None:
+    told = shell.run("--help")
     assert told.status == 0
     assert {"demo", "run", "cluster", "slices", "show", "prepare", "unprepare"} <= set(COMMANDS)
     for command in COMMANDS:
@@ -21,38 +21,38 @@ def test_every_command_is_listed_by_help(desk: desks.Desk) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_every_command_has_an_example_of_it(desk: desks.Desk, command: str) -> None:
-    told = desk.run(command, "--help")
+def test_the_help_of_every_command_has_an_example_of_it(shell: command_line.CommandLine, command: str) -> None:
+    told = shell.run(command, "--help")
     assert told.status == 0
     _, _, examples = told.out.partition("Examples")
     assert re.search(rf"\bdrakit {command}\b", examples), told.out
 
 
-def test_examples_survive_the_markup_of_help(desk: desks.Desk) -> None:
-    assert "nic.include='[eth1, eth2]'" in " ".join(desk.run("slices", "--help").out.replace("│", "").split())
+def test_examples_survive_the_markup_of_help(shell: command_line.CommandLine) -> None:
+    assert "nic.include='[eth1, eth2]'" in " ".join(shell.run("slices", "--help").out.replace("│", "").split())
 
 
-def test_the_version_is_that_of_the_package(desk: desks.Desk) -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", desk.run("--version").out)
+def test_the_version_is_that_of_the_package(shell: command_line.CommandLine) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", shell.run("--version").out)
 
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])
-def test_a_mistake_in_the_command_is_status_2(desk: desks.Desk, arguments: tuple[str, ...]) -> None:
-    told = desk.run(*arguments)
+def test_a_mistake_in_the_command_is_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
+    told = shell.run(*arguments)
     assert (told.status, told.out) == (2, "")
     assert "drakit" in told.err
 
 
-def test_a_misspelt_command_is_told_which_was_meant(desk: desks.Desk) -> None:
-    told = desk.run("slicez")
+def test_a_misspelt_command_is_told_which_was_meant(shell: command_line.CommandLine) -> None:
+    told = shell.run("slicez")
     assert told.status == 2
     assert "Did you mean 'slices'?" in told.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_paragraphs_of_help_fill_their_lines(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_paragraphs_of_help_fill_their_lines(shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = [line.strip() for line in desk.run(command, "--help").out.partition("Examples")[0].splitlines()]
+    lines = [line.strip() for line in shell.run(command, "--help").out.partition("Examples")[0].splitlines()]
     for line, following in itertools.pairwise(lines):
         if line and following and not line.startswith(("Usage", "drakit")):
             assert len(line) + 1 + len(following.split()[0]) > 78, line

@@ -13,8 +13,7 @@ from typing import Protocol
 import pytest
 import yaml
 
-from fakes import desk as desks
-from fakes import forked_cli
+from fakes import command_line, forked_cli
 
 # Colours, the title of the window, the cursor, a forged line, bidirectional and zero-width characters, C1 controls, a bell.
 HOSTILE = "x\x1b[31;8mHIDDEN\x1b]0;title\x07\x1b[2J\rforged\x9b1m\u202egnp\u2066\u200b\x08"
@@ -47,13 +46,13 @@ def assert_harmless(written: str) -> None:
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> Sequence[str]:
-    return ("--mock", desks.MACHINE, "--node", "node-1", "--folder", str(tmp_path / "node"))
+    return ("--mock", command_line.MACHINE, "--node", "node-1", "--folder", str(tmp_path / "node"))
 
 
 def claim(folder: pathlib.Path, **fields: object) -> str:
-    desk = desks.Desk(run=lambda *_: desks.Ran(status=0, out="", err=""), folder=folder)
+    shell = command_line.CommandLine(run=lambda *_: command_line.Result(status=0, out="", err=""), folder=folder)
     config = [{"source": "FromClaim", "opaque": {"driver": "gpu.drakit.dev", "parameters": fields}}] if fields else []
-    return desk.claim_file(desks.mig(), config=config)
+    return shell.claim_file(command_line.mig(), config=config)
 
 
 @pytest.mark.parametrize("level", ["error", "debug"])
@@ -75,7 +74,9 @@ def test_prepare_escapes_what_a_claim_calls_itself(run: Run, tmp_path: pathlib.P
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
 def test_prepare_and_show_escape_a_request(run: Run, tmp_path: pathlib.Path, node: Sequence[str], form: str) -> None:
-    path = desks.Desk(run=lambda *_: desks.Ran(status=0, out="", err=""), folder=tmp_path).claim_file(desks.mig(request=HOSTILE))
+    path = command_line.CommandLine(run=lambda *_: command_line.Result(status=0, out="", err=""), folder=tmp_path).claim_file(
+        command_line.mig(request=HOSTILE)
+    )
     assert_harmless(run("prepare", path, *node, "-o", form, folder=tmp_path))
     assert_harmless(run("show", *node, "-o", form, folder=tmp_path))
     assert_harmless(run("journal", "list", *node, "-o", form, folder=tmp_path))

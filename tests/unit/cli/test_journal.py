@@ -9,38 +9,38 @@ import yaml
 from drakit.core import claim as claims
 from drakit.core import device, names
 from drakit.journal import journal
-from fakes import desk as desks
+from fakes import command_line
 
-COMMANDS = [("list",), ("show", desks.UID), ("export",), ("verify",)]
+COMMANDS = [("list",), ("show", command_line.UID), ("export",), ("verify",)]
 
 
 @pytest.fixture
-def prepared(desk: desks.Desk) -> desks.Desk:
+def prepared(shell: command_line.CommandLine) -> command_line.CommandLine:
     """A node on which one claim has a partition."""
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    return desk
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    return shell
 
 
-def home(desk: desks.Desk) -> pathlib.Path:
-    return desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+def home(shell: command_line.CommandLine) -> pathlib.Path:
+    return shell.folder / "node" / "plugins" / "gpu.drakit.dev"
 
 
-def state(desk: desks.Desk) -> dict[str, tuple[int, bytes]]:
+def state(shell: command_line.CommandLine) -> dict[str, tuple[int, bytes]]:
     """Every file below the node's folder, with its mode and content."""
-    root = desk.folder / "node"
+    root = shell.folder / "node"
     return {str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes()) for path in root.rglob("*") if path.is_file()}
 
 
-def asked(desk: desks.Desk, *arguments: str) -> desks.Ran:
+def asked(shell: command_line.CommandLine, *arguments: str) -> command_line.Result:
     command, *rest = arguments
-    return desk.on_node("journal", command, *rest)
+    return shell.on_node("journal", command, *rest)
 
 
-def test_a_list_names_claims_states_and_devices(prepared: desks.Desk) -> None:
+def test_a_list_names_claims_states_and_devices(prepared: command_line.CommandLine) -> None:
     (row,) = json.loads(asked(prepared, "list", "-o", "json").out)
     assert row == {
         "claim": "default/claim",
-        "uid": desks.UID,
+        "uid": command_line.UID,
         "driver": "gpu.drakit.dev",
         "state": "prepared",
         "boot": "this",
@@ -48,55 +48,55 @@ def test_a_list_names_claims_states_and_devices(prepared: desks.Desk) -> None:
     }
     table = asked(prepared, "list").out.splitlines()
     assert table[0].split() == ["CLAIM", "UID", "DRIVER", "STATE", "BOOT", "DEVICES"]
-    assert table[1].split() == ["default/claim", desks.UID, "gpu.drakit.dev", "prepared", "this", "gpu-0-mig-3g20gb-9-0"]
+    assert table[1].split() == ["default/claim", command_line.UID, "gpu.drakit.dev", "prepared", "this", "gpu-0-mig-3g20gb-9-0"]
 
 
-def test_a_claim_is_shown_with_all_that_is_remembered_of_it(prepared: desks.Desk) -> None:
-    boot = yaml.safe_load(asked(prepared, "show", desks.UID).out)["bootID"]
+def test_a_claim_is_shown_with_all_that_is_remembered_of_it(prepared: command_line.CommandLine) -> None:
+    boot = yaml.safe_load(asked(prepared, "show", command_line.UID).out)["bootID"]
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:
-        entry = memory.entry(names.ClaimUid(desks.UID))
+        entry = memory.entry(names.ClaimUid(command_line.UID))
         assert entry is not None
         memory.note(entry.claim.uid, entry.grants[0].key, "seen", {"by": ["me"]})
-    shown = yaml.safe_load(asked(prepared, "show", desks.UID).out)
+    shown = yaml.safe_load(asked(prepared, "show", command_line.UID).out)
     (grant,) = shown["grants"]
     assert (shown["name"], shown["state"], grant["device"]) == ("claim", "prepared", "gpu-0-mig-3g20gb-9-0")
     assert grant["notes"] == {"seen": {"by": ["me"]}}
     assert grant["intent"]["profile"] == 9
     assert grant["edits"]["env"]
-    assert json.loads(asked(prepared, "show", desks.UID, "-o", "json").out) == shown
+    assert json.loads(asked(prepared, "show", command_line.UID, "-o", "json").out) == shown
 
 
-def test_an_export_holds_every_claim_and_taint(prepared: desks.Desk) -> None:
-    boot = yaml.safe_load(asked(prepared, "show", desks.UID).out)["bootID"]
+def test_an_export_holds_every_claim_and_taint(prepared: command_line.CommandLine) -> None:
+    boot = yaml.safe_load(asked(prepared, "show", command_line.UID).out)["bootID"]
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:
-        from fakes import ticking
+        from fakes import manual_clock
 
-        memory.taint("gpu-0", device.Taint(key="example.com/hot"), since=ticking.START)
+        memory.taint("gpu-0", device.Taint(key="example.com/hot"), since=manual_clock.START)
         known = memory.entries()
-    assert [entry.claim for entry in known] == [claims.ClaimRef(uid=names.ClaimUid(desks.UID), namespace="default", name="claim")]
+    assert [entry.claim for entry in known] == [claims.ClaimRef(uid=names.ClaimUid(command_line.UID), namespace="default", name="claim")]
     found = {one["driver"]: one for one in json.loads(asked(prepared, "export").out)}
     gpu = found["gpu.drakit.dev"]
-    assert [claim["uid"] for claim in gpu["claims"]] == [desks.UID]
+    assert [claim["uid"] for claim in gpu["claims"]] == [command_line.UID]
     assert [(one["device"], one["key"], one["timeAdded"]) for one in gpu["taints"]] == [
         ("gpu-0", "example.com/hot", "2026-11-22T12:00:00+00:00")
     ]
     assert gpu["path"] == str(home(prepared) / "journal.db")
 
 
-def test_a_whole_node_verifies(prepared: desks.Desk) -> None:
+def test_a_whole_node_verifies(prepared: command_line.CommandLine) -> None:
     ran = asked(prepared, "verify")
     assert (ran.status, ran.out.splitlines()) == (0, ["gpu.drakit.dev: ok", "nic.drakit.dev: ok"])
 
 
-def cdi_file(desk: desks.Desk) -> pathlib.Path:
-    (found,) = (desk.folder / "node" / "cdi").glob("gpu.drakit.dev-claim_*.json")
+def cdi_file(shell: command_line.CommandLine) -> pathlib.Path:
+    (found,) = (shell.folder / "node" / "cdi").glob("gpu.drakit.dev-claim_*.json")
     return found
 
 
-def test_a_cdi_file_that_is_missing_altered_or_strange_is_told(prepared: desks.Desk) -> None:
+def test_a_cdi_file_that_is_missing_altered_or_strange_is_told(prepared: command_line.CommandLine) -> None:
     file = cdi_file(prepared)
     content = file.read_bytes()
-    stray = file.with_name(file.name.replace(desks.UID, "00000000-0000-4000-8000-000000000000"))
+    stray = file.with_name(file.name.replace(command_line.UID, "00000000-0000-4000-8000-000000000000"))
     file.write_bytes(content.replace(b"void", b"many"))
     stray.write_bytes(content)
     ran = asked(prepared, "verify")
@@ -108,7 +108,7 @@ def test_a_cdi_file_that_is_missing_altered_or_strange_is_told(prepared: desks.D
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_an_unreadable_journal_is_told_and_left_as_it_is(prepared: desks.Desk, command: tuple[str, ...]) -> None:
+def test_an_unreadable_journal_is_told_and_left_as_it_is(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
     (home(prepared) / "journal.db").write_bytes(b"not a database" * 300)
     before = state(prepared)
     ran = asked(prepared, *command)
@@ -117,27 +117,27 @@ def test_an_unreadable_journal_is_told_and_left_as_it_is(prepared: desks.Desk, c
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_looking_changes_nothing(prepared: desks.Desk, command: tuple[str, ...]) -> None:
+def test_looking_changes_nothing(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
     before = state(prepared)
     assert asked(prepared, *command).status == 0
     assert state(prepared) == before
 
 
 @pytest.mark.parametrize("command", [("list",), ("export",), ("verify",)], ids=lambda command: command[0])
-def test_where_there_is_no_journal_none_is_made(desk: desks.Desk, command: tuple[str, ...]) -> None:
-    assert asked(desk, *command).status == 0
-    assert not list((desk.folder / "node").rglob("journal.db"))
+def test_where_there_is_no_journal_none_is_made(shell: command_line.CommandLine, command: tuple[str, ...]) -> None:
+    assert asked(shell, *command).status == 0
+    assert not list((shell.folder / "node").rglob("journal.db"))
 
 
-def test_an_unknown_claim_and_a_malformed_uid_are_errors_that_the_user_can_fix(prepared: desks.Desk) -> None:
+def test_an_unknown_claim_and_a_malformed_uid_are_errors_that_the_user_can_fix(prepared: command_line.CommandLine) -> None:
     unknown = asked(prepared, "show", "00000000-0000-4000-8000-000000000000")
     assert (unknown.status, unknown.err) == (1, "drakit: no driver here remembers claim 00000000-0000-4000-8000-000000000000\n")
     assert "is not a claim UID; journal list shows them" in asked(prepared, "show", "claim").err
 
 
-def test_an_earlier_journal_that_was_set_aside_is_told(prepared: desks.Desk) -> None:
+def test_an_earlier_journal_that_was_set_aside_is_told(prepared: command_line.CommandLine) -> None:
     (home(prepared) / "journal.db").write_bytes(b"not a database" * 300)
-    assert prepared.on_node("unprepare", desks.UID).status == 0
+    assert prepared.on_node("unprepare", command_line.UID).status == 0
     ran = asked(prepared, "verify")
     assert ran.status == 1
     assert "a journal was set aside earlier" in ran.out

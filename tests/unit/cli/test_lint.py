@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 import yaml
 
-from fakes import desk as desks
+from fakes import command_line
 
 GPU = {"string": "gpu"}
 
@@ -280,10 +280,10 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
 }
 
 
-def findings(desk: desks.Desk, objects: tuple[object, ...], *arguments: str) -> tuple[int, list[dict[str, object]]]:
-    file = desk.folder / "objects.yaml"
+def findings(shell: command_line.CommandLine, objects: tuple[object, ...], *arguments: str) -> tuple[int, list[dict[str, object]]]:
+    file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    told = desk.run("lint", "-f", str(file), "-o", "json", *arguments)
+    told = shell.run("lint", "-f", str(file), "-o", "json", *arguments)
     assert told.err == ""
     return told.status, json.loads(told.out)
 
@@ -300,33 +300,35 @@ def expect(found: list[dict[str, object]], severity: str, field: str, text: str,
 
 @pytest.mark.parametrize("objects, field, text, fix", ERRORS.values(), ids=ERRORS)
 def test_an_error_names_field_and_fix_and_is_status_1(
-    desk: desks.Desk, objects: tuple[object, ...], field: str, text: str, fix: str
+    shell: command_line.CommandLine, objects: tuple[object, ...], field: str, text: str, fix: str
 ) -> None:
-    status, found = findings(desk, objects)
+    status, found = findings(shell, objects)
     assert status == 1
     expect(found, "error", field, text, fix)
 
 
 @pytest.mark.parametrize("objects, field, text, fix", WARNINGS.values(), ids=WARNINGS)
-def test_a_warning_fails_only_when_strict(desk: desks.Desk, objects: tuple[object, ...], field: str, text: str, fix: str) -> None:
-    status, found = findings(desk, objects)
+def test_a_warning_fails_only_when_strict(
+    shell: command_line.CommandLine, objects: tuple[object, ...], field: str, text: str, fix: str
+) -> None:
+    status, found = findings(shell, objects)
     expect(found, "warning", field, text, fix)
     assert status == (1 if any(one["severity"] == "error" for one in found) else 0)
-    assert findings(desk, objects, "--strict")[0] == 1
+    assert findings(shell, objects, "--strict")[0] == 1
 
 
-def test_what_the_driver_publishes_and_its_samples_ask_for_is_without_fault(desk: desks.Desk) -> None:
-    file = desk.folder / "slices.yaml"
-    file.write_text(desk.on_node("slices", "-o", "yaml").out)
-    told = desk.run("lint", "-f", str(file), "--strict")
+def test_what_the_driver_publishes_and_its_samples_ask_for_is_without_fault(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "slices.yaml"
+    file.write_text(shell.on_node("slices", "-o", "yaml").out)
+    told = shell.run("lint", "-f", str(file), "--strict")
     assert (told.status, told.err) == (0, "")
     assert told.out.endswith("0 errors, 0 warnings\n")
 
 
-def test_people_get_file_document_field_and_fix_in_three_lines(desk: desks.Desk) -> None:
-    file = desk.folder / "claim.yaml"
+def test_people_get_file_document_field_and_fix_in_three_lines(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "claim.yaml"
     file.write_text(yaml.safe_dump(claim(exactly={"toleration": []})))
-    told = desk.run("lint", "-f", str(file))
+    told = shell.run("lint", "-f", str(file))
     assert told.out.splitlines() == [
         f"error: {file}:10 (document 1), ResourceClaim default/c",
         "  spec.devices.requests[0].exactly.toleration: unknown field",
@@ -338,9 +340,9 @@ def test_people_get_file_document_field_and_fix_in_three_lines(desk: desks.Desk)
 @pytest.mark.parametrize(
     "arguments, told", [((), "nothing to check"), (("-f", "/no/such/file"), "cannot be read"), (("--gate", "x"), "write NAME=true")]
 )
-def test_files_that_cannot_be_read_are_status_2(desk: desks.Desk, arguments: tuple[str, ...], told: str) -> None:
-    given = ("-f", str(desk.folder)) if arguments[:1] == ("--gate",) else ()
-    ran = desk.run("lint", *given, *arguments)
+def test_files_that_cannot_be_read_are_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], told: str) -> None:
+    given = ("-f", str(shell.folder)) if arguments[:1] == ("--gate",) else ()
+    ran = shell.run("lint", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert told in ran.err
 
@@ -356,15 +358,15 @@ def stored(obj: dict[str, object]) -> dict[str, object]:
     return {**obj, "metadata": {**metadata, "uid": f"uid-{metadata['name']}", "resourceVersion": "7"}}
 
 
-def test_with_a_gate_off_new_expressions_and_fields_are_refused_and_stored_ones_hold(desk: desks.Desk) -> None:
+def test_with_a_gate_off_new_expressions_and_fields_are_refused_and_stored_ones_hold(shell: command_line.CommandLine) -> None:
     new = (device_class(ONLY_SHARED), devices(SHARED_NIC, count=1))
     off = ("--gate", "DRAConsumableCapacity=false")
-    assert findings(desk, new) == (0, [])
-    status, found = findings(desk, new, *off)
+    assert findings(shell, new) == (0, [])
+    status, found = findings(shell, new, *off)
     assert status == 1
     assert "spec.selectors[0].cel.expression" in [one["field"] for one in found if one["severity"] == "error"]
     assert "spec.devices[0].allowMultipleAllocations" in [one["field"] for one in found if one["severity"] == "warning"]
-    assert findings(desk, tuple(stored(one) for one in new), *off) == (0, [])
+    assert findings(shell, tuple(stored(one) for one in new), *off) == (0, [])
 
 
 OTHER = typed("ResourceSlice", "o1", {**pool(count=1), "driver": "nic.example.com", "devices": [{"name": "eth0"}]})
@@ -382,8 +384,8 @@ DRIVER, ATTRIBUTE = "check the driver first", "ask only for what is there"
     ids=["devices of other drivers fail", "the driver is not checked and an attribute is missing", "the driver is checked"],
 )
 def test_a_class_is_told_to_check_the_driver_only_where_it_does_not(
-    desk: desks.Desk, expression: str, others: tuple[object, ...], fixes: tuple[str, ...]
+    shell: command_line.CommandLine, expression: str, others: tuple[object, ...], fixes: tuple[str, ...]
 ) -> None:
-    _, found = findings(desk, (device_class(expression), devices(PLAIN, count=1), *others))
+    _, found = findings(shell, (device_class(expression), devices(PLAIN, count=1), *others))
     [fix] = [str(one["fix"]) for one in found if "fails on" in str(one["message"])]
     assert [one for one in (DRIVER, ATTRIBUTE) if one in fix] == list(fixes)

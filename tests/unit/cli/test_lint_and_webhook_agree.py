@@ -9,7 +9,7 @@ import yaml
 from drakit import settings
 from drakit.admission import review
 from drakit.cli import composition
-from fakes import desk as desks
+from fakes import command_line
 from fakes import parameters as p
 
 RULES = composition.opaque_rules(settings.Settings())
@@ -24,27 +24,27 @@ def by_lint(found: Sequence[Mapping[str, Any]]) -> set[tuple[int, str]]:
     return {(one["document"], one["field"]) for one in found if ".opaque.parameters" in one["field"] and one["severity"] == "error"}
 
 
-def test_lint_refuses_the_corpus_exactly_as_the_webhook_does(desk: desks.Desk) -> None:
+def test_lint_refuses_the_corpus_exactly_as_the_webhook_does(shell: command_line.CommandLine) -> None:
     objects = [
         p.holding(kind, p.config(*entry), version=version) for kind in p.PATHS for entry in p.WRITTEN for version in ("v1", "v1beta1")
     ]
     expected = {(number, field) for number, body in enumerate(objects, 1) for field in by_webhook(body)}
-    file = desk.folder / "objects.yaml"
+    file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    assert by_lint(json.loads(desk.run("lint", str(file), "-o", "json").out)) == expected
+    assert by_lint(json.loads(shell.run("lint", str(file), "-o", "json").out)) == expected
     assert len(expected) > 80
 
 
-def test_people_get_the_field_the_known_ones_and_status_1(desk: desks.Desk) -> None:
-    file = desk.folder / "claim.yaml"
+def test_people_get_the_field_the_known_ones_and_status_1(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "claim.yaml"
     file.write_text(yaml.safe_dump(p.holding(p.CLAIM, p.config(p.GPU, p.gpu(sharing={"strateg": "MPS"})))))
-    told = desk.run("lint", str(file))
+    told = shell.run("lint", str(file))
     assert told.status == 1
     assert "  spec.devices.config[0].opaque.parameters.sharing.strateg: is not a known field\n" in told.out
     assert "  fix: known are strategy, mpsConfig, timeSlicingConfig\n" in told.out
 
 
-def test_parameters_for_drivers_of_others_are_left_alone(desk: desks.Desk) -> None:
-    file = desk.folder / "claim.yaml"
+def test_parameters_for_drivers_of_others_are_left_alone(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "claim.yaml"
     file.write_text(yaml.safe_dump(p.holding(p.CLAIM, p.config("gpu.example.com", {"sharing": {"strateg": "MPS"}}))))
-    assert "strateg" not in desk.run("lint", str(file), "-o", "json").out
+    assert "strateg" not in shell.run("lint", str(file), "-o", "json").out

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 import yaml
 
-from fakes import desk as desks
+from fakes import command_line
 
 DRIVER = "gpu.example.com"
 POD_UID = "00000000-0000-4000-8000-000000000009"
@@ -294,19 +294,19 @@ SUPPLY: dict[str, Case] = {
 ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
 
 
-def lint(desk: desks.Desk, objects: tuple[object, ...]) -> list[dict[str, object]]:
-    file = desk.folder / "objects.yaml"
+def lint(shell: command_line.CommandLine, objects: tuple[object, ...]) -> list[dict[str, object]]:
+    file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    found: list[dict[str, object]] = json.loads(desk.run("lint", str(file), "-o", "json").out)
+    found: list[dict[str, object]] = json.loads(shell.run("lint", str(file), "-o", "json").out)
     return found
 
 
 @pytest.mark.parametrize("objects, severity, field, text, fix", ALL.values(), ids=ALL)
 def test_a_mistake_between_objects_names_its_field_and_its_mend(
-    desk: desks.Desk, objects: tuple[object, ...], severity: str, field: str, text: str, fix: str
+    shell: command_line.CommandLine, objects: tuple[object, ...], severity: str, field: str, text: str, fix: str
 ) -> None:
-    found = [one for one in lint(desk, objects) if one["field"] == field and text in str(one["message"])]
-    assert len(found) == 1, lint(desk, objects)
+    found = [one for one in lint(shell, objects) if one["field"] == field and text in str(one["message"])]
+    assert len(found) == 1, lint(shell, objects)
     assert found[0]["severity"] == severity
     assert fix in str(found[0]["fix"])
 
@@ -346,22 +346,22 @@ RIGHT: dict[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
-def test_what_is_right_is_left_alone(desk: desks.Desk, objects: tuple[object, ...]) -> None:
-    assert lint(desk, objects) == []
+def test_what_is_right_is_left_alone(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
+    assert lint(shell, objects) == []
 
 
-def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(desk: desks.Desk) -> None:
-    file = desk.folder / "objects.yaml"
+def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
-    told = desk.run("lint", str(file))
+    told = shell.run("lint", str(file))
     assert (told.status, told.out) == (0, "1 object: 0 errors, 0 warnings\n")
     assert told.err == f"drakit: skipped, not looked at: Service web ({file}:10), Role r ({file}:16)\n"
 
 
-def test_the_same_mistake_in_many_places_is_shown_once(desk: desks.Desk) -> None:
-    file = desk.folder / "slice.yaml"
+def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "slice.yaml"
     file.write_text(yaml.safe_dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
-    told = desk.run("lint", str(file)).out.splitlines()
+    told = shell.run("lint", str(file)).out.splitlines()
     assert told[1:] == [
         "  spec.devices[0].basic: unknown field",
         "  and so 3 more times, the last at spec.devices[3].basic",

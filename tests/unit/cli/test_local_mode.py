@@ -8,63 +8,66 @@ from typing import Any
 
 import pytest
 
-from fakes import desk as desks
+from fakes import command_line
 
 OTHER = "00000000-0000-4000-8000-000000000001"
 
 
-def shown(desk: desks.Desk) -> dict[str, dict[str, object]]:
+def shown(shell: command_line.CommandLine) -> dict[str, dict[str, object]]:
     """What ``drakit show`` says, by driver."""
-    return {document["driver"]: document for document in json.loads(desk.on_node("show", "-o", "json").out)}
+    return {document["driver"]: document for document in json.loads(shell.on_node("show", "-o", "json").out)}
 
 
-def test_prepare_show_and_unprepare_are_a_round_trip(desk: desks.Desk) -> None:
-    empty = shown(desk)
-    file = desk.claim_file(desks.mig())
-    (row,) = json.loads(desk.on_node("prepare", file, "-o", "json").out)
-    assert (row["claim"], row["uid"], row["device"]) == ("default/claim", desks.UID, "gpu-0-mig-3g20gb-9-0")
-    (cdi,) = (desk.folder / "node" / "cdi").iterdir()
+def test_prepare_show_and_unprepare_are_a_round_trip(shell: command_line.CommandLine) -> None:
+    empty = shown(shell)
+    file = shell.claim_file(command_line.mig())
+    (row,) = json.loads(shell.on_node("prepare", file, "-o", "json").out)
+    assert (row["claim"], row["uid"], row["device"]) == ("default/claim", command_line.UID, "gpu-0-mig-3g20gb-9-0")
+    (cdi,) = (shell.folder / "node" / "cdi").iterdir()
     assert row["cdiDirectory"] == str(cdi.parent)
     spec = json.loads(cdi.read_text())
     assert [f"{spec['kind']}={device['name']}" for device in spec["devices"]] == row["cdiDevices"]
 
-    busy = shown(desk)["gpu.drakit.dev"]
-    assert [(claim["uid"], claim["state"]) for claim in busy["claims"]] == [(desks.UID, "prepared")]  # type: ignore[attr-defined]
+    busy = shown(shell)["gpu.drakit.dev"]
+    assert [(claim["uid"], claim["state"]) for claim in busy["claims"]] == [(command_line.UID, "prepared")]  # type: ignore[attr-defined]
     assert busy["fitting"]["gpu-0-counter-set"]["fit"] < empty["gpu.drakit.dev"]["fitting"]["gpu-0-counter-set"]["fit"]  # type: ignore[index]
     assert busy["fitting"]["gpu-1-counter-set"] == empty["gpu.drakit.dev"]["fitting"]["gpu-1-counter-set"]  # type: ignore[index]
 
-    assert desk.on_node("unprepare", file).out == f"unprepared {desks.UID}\n"
-    assert shown(desk) == empty
-    assert not list((desk.folder / "node" / "cdi").iterdir())
+    assert shell.on_node("unprepare", file).out == f"unprepared {command_line.UID}\n"
+    assert shown(shell) == empty
+    assert not list((shell.folder / "node" / "cdi").iterdir())
 
 
-def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error(desk: desks.Desk) -> None:
-    file = desk.claim_file(desks.mig())
-    first, again = desk.on_node("prepare", file), desk.on_node("prepare", file)
+def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error(shell: command_line.CommandLine) -> None:
+    file = shell.claim_file(command_line.mig())
+    first, again = shell.on_node("prepare", file), shell.on_node("prepare", file)
     assert (first.status, first) == (0, again)
-    assert [desk.on_node("unprepare", desks.UID).status for _ in range(2)] == [0, 0]
+    assert [shell.on_node("unprepare", command_line.UID).status for _ in range(2)] == [0, 0]
 
 
-def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    journal = desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db"
+def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    journal = shell.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db"
     journal.write_bytes(b"not a database" * 100)
-    assert desk.on_node("unprepare", desks.UID, OTHER).out == f"unprepared {desks.UID}\n{OTHER} is not prepared; nothing to release\n"
-    assert not list((desk.folder / "node" / "cdi").iterdir())
+    assert (
+        shell.on_node("unprepare", command_line.UID, OTHER).out
+        == f"unprepared {command_line.UID}\n{OTHER} is not prepared; nothing to release\n"
+    )
+    assert not list((shell.folder / "node" / "cdi").iterdir())
 
 
-def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), name="both")).status == 0
-    lines = desk.on_node("show").out.splitlines()
+def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"), name="both")).status == 0
+    lines = shell.on_node("show").out.splitlines()
     start = lines.index("gpu-0-counter-set: 10 of 26 devices still fit")
     assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
     bar = lines[lines.index("pci-0000-0c-00-0") + 1]
     assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"
 
 
-def metadata_file(desk: desks.Desk, driver: str, request: str) -> pathlib.Path:
+def metadata_file(shell: command_line.CommandLine, driver: str, request: str) -> pathlib.Path:
     """Return the file that the container of the one prepared claim finds about its device."""
-    (cdi,) = (desk.folder / "node" / "cdi").iterdir()
+    (cdi,) = (shell.folder / "node" / "cdi").iterdir()
     devices = json.loads(cdi.read_text())["devices"]
     mounts = {mount["containerPath"]: mount for device in devices for mount in device["containerEdits"]["mounts"]}
     seen = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/claim/{request}/{driver}-metadata.json"
@@ -80,69 +83,71 @@ def described(file: pathlib.Path) -> dict[str, object]:
     return device
 
 
-def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    file = metadata_file(desk, "gpu.drakit.dev", "gpu")
+def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    file = metadata_file(shell, "gpu.drakit.dev", "gpu")
     device = described(file)
     assert (device["driver"], device["name"]) == ("gpu.drakit.dev", "gpu-0-mig-3g20gb-9-0")
     attributes: Any = device["attributes"]
     assert attributes["profile"] == {"string": "3g.20gb"}
     assert attributes["parentUUID"]["string"].startswith("GPU-")
-    assert desk.on_node("unprepare", desks.UID).status == 0
+    assert shell.on_node("unprepare", command_line.UID).status == 0
     assert not file.exists()
 
 
-def test_a_container_finds_a_file_about_its_nic_share_that_is_removed_with_the_claim(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.share("1G"))).status == 0
-    file = metadata_file(desk, "nic.drakit.dev", "net")
+def test_a_container_finds_a_file_about_its_nic_share_that_is_removed_with_the_claim(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.share("1G"))).status == 0
+    file = metadata_file(shell, "nic.drakit.dev", "net")
     device = described(file)
     assert (device["driver"], device["name"]) == ("nic.drakit.dev", "pci-0000-0c-00-0")
     attributes: Any = device["attributes"]
     assert attributes["form"] == {"string": "shared"}
-    assert desk.on_node("unprepare", desks.UID).status == 0
+    assert shell.on_node("unprepare", command_line.UID).status == 0
     assert not file.exists()
 
 
-def test_what_two_claims_want_both_is_given_to_the_first(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig(), name="first")).status == 0
-    refused = desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-7g40gb-0-0"), name="second", uid=OTHER))
+def test_what_two_claims_want_both_is_given_to_the_first(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(), name="first")).status == 0
+    refused = shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-7g40gb-0-0"), name="second", uid=OTHER))
     assert refused.status == 1
     assert refused.err.startswith("drakit: default/second: ")
-    assert [claim["name"] for claim in shown(desk)["gpu.drakit.dev"]["claims"]] == ["first"]  # type: ignore[attr-defined]
+    assert [claim["name"] for claim in shown(shell)["gpu.drakit.dev"]["claims"]] == ["first"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", ["show", "slices"])
-def test_looking_leaves_no_trace_of_a_driver(desk: desks.Desk, command: str) -> None:
-    assert desk.on_node(command).status == 0
-    assert not (desk.folder / "node" / "plugins").exists()
-    assert not (desk.folder / "node" / "cdi").exists()
+def test_looking_leaves_no_trace_of_a_driver(shell: command_line.CommandLine, command: str) -> None:
+    assert shell.on_node(command).status == 0
+    assert not (shell.folder / "node" / "plugins").exists()
+    assert not (shell.folder / "node" / "cdi").exists()
 
 
-def test_output_in_a_pipe_is_plain(desk: desks.Desk) -> None:
+def test_output_in_a_pipe_is_plain(shell: command_line.CommandLine) -> None:
     for command in ("show", "slices"):
-        written = desk.on_node(command).out
+        written = shell.on_node(command).out
         assert written.isprintable() or {char for char in written if not char.isprintable()} == {"\n"}
         assert written.isascii()
 
 
-def test_a_mock_machine_without_a_folder_keeps_its_state_in_the_users_own(desk: desks.Desk) -> None:
-    assert desk.run("show", "--mock", desks.MACHINE).status == 0
-    assert (desk.folder / "state" / "drakit" / desks.MACHINE / "mock").is_dir()
+def test_a_mock_machine_without_a_folder_keeps_its_state_in_the_users_own(shell: command_line.CommandLine) -> None:
+    assert shell.run("show", "--mock", command_line.MACHINE).status == 0
+    assert (shell.folder / "state" / "drakit" / command_line.MACHINE / "mock").is_dir()
 
 
-def test_claims_may_be_given_with_and_without_f_and_from_standard_input(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = desk.claim_file(desks.mig(), name="first")
-    second = desk.claim_file(desks.mig("gpu-1-mig-3g20gb-9-0"), name="second", uid=OTHER)
-    rows = json.loads(desk.on_node("prepare", first, "-f", second, "-o", "json").out)
+def test_claims_may_be_given_with_and_without_f_and_from_standard_input(
+    shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shell.claim_file(command_line.mig(), name="first")
+    second = shell.claim_file(command_line.mig("gpu-1-mig-3g20gb-9-0"), name="second", uid=OTHER)
+    rows = json.loads(shell.on_node("prepare", first, "-f", second, "-o", "json").out)
     assert [row["claim"] for row in rows] == ["default/first", "default/second"]
-    assert desk.on_node("unprepare", desks.UID, "-f", second).out == f"unprepared {desks.UID}\nunprepared {OTHER}\n"
+    assert shell.on_node("unprepare", command_line.UID, "-f", second).out == f"unprepared {command_line.UID}\nunprepared {OTHER}\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pathlib.Path(first).read_bytes())))
-    (row,) = json.loads(desk.on_node("prepare", "-f", "-", "-o", "json").out)
+    (row,) = json.loads(shell.on_node("prepare", "-f", "-", "-o", "json").out)
     assert row["claim"] == "default/first"
 
 
 @pytest.mark.parametrize("command", ["prepare", "unprepare"])
-def test_nothing_given_is_a_mistake_in_the_command(desk: desks.Desk, command: str) -> None:
-    told = desk.on_node(command)
+def test_nothing_given_is_a_mistake_in_the_command(shell: command_line.CommandLine, command: str) -> None:
+    told = shell.on_node(command)
     assert (told.status, told.out) == (2, "")
     assert "-f CLAIM.yaml" in told.err

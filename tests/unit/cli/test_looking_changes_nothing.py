@@ -5,11 +5,11 @@ import pathlib
 
 from drakit.core import names
 from drakit.journal import inspection, journal
-from fakes import desk as desks
+from fakes import command_line
 
 
-def home(desk: desks.Desk) -> pathlib.Path:
-    return desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+def home(shell: command_line.CommandLine) -> pathlib.Path:
+    return shell.folder / "node" / "plugins" / "gpu.drakit.dev"
 
 
 def contents(folder: pathlib.Path) -> dict[str, tuple[bytes, int]]:
@@ -17,44 +17,44 @@ def contents(folder: pathlib.Path) -> dict[str, tuple[bytes, int]]:
     return {str(one.relative_to(folder)): (one.read_bytes(), one.stat().st_mode) for one in folder.rglob("*") if one.is_file()}
 
 
-def prepared(desk: desks.Desk) -> dict[str, tuple[bytes, int]]:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    return contents(desk.folder / "node" / "plugins")
+def prepared(shell: command_line.CommandLine) -> dict[str, tuple[bytes, int]]:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    return contents(shell.folder / "node" / "plugins")
 
 
-def test_a_journal_is_looked_at_and_stays_as_it_is(desk: desks.Desk) -> None:
-    before = prepared(desk)
+def test_a_journal_is_looked_at_and_stays_as_it_is(shell: command_line.CommandLine) -> None:
+    before = prepared(shell)
     for command in ("show", "slices"):
-        assert desk.on_node(command).status == 0
-    assert contents(desk.folder / "node" / "plugins") == before
+        assert shell.on_node(command).status == 0
+    assert contents(shell.folder / "node" / "plugins") == before
 
 
-def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(desk: desks.Desk) -> None:
-    prepared(desk)
-    (home(desk) / "journal.db").write_bytes(b"junk")
-    before = contents(desk.folder / "node" / "plugins")
-    told = desk.on_node("show", "--family", "gpu")
+def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(shell: command_line.CommandLine) -> None:
+    prepared(shell)
+    (home(shell) / "journal.db").write_bytes(b"junk")
+    before = contents(shell.folder / "node" / "plugins")
+    told = shell.on_node("show", "--family", "gpu")
     assert told.status == 0
     assert told.err.startswith(
-        f"drakit: {home(desk)}/journal.db cannot be read (file is not a database), none of its claims can be; it stays"
+        f"drakit: {home(shell)}/journal.db cannot be read (file is not a database), none of its claims can be; it stays"
     )
     assert told.err.count("\n") == 1
-    assert contents(desk.folder / "node" / "plugins") == before
+    assert contents(shell.folder / "node" / "plugins") == before
 
 
-def test_a_loose_mode_is_not_narrowed_by_looking(desk: desks.Desk) -> None:
-    prepared(desk)
-    (home(desk) / "journal.db").chmod(0o644)
-    assert desk.on_node("show").status == 0
-    assert (home(desk) / "journal.db").stat().st_mode & 0o777 == 0o644
+def test_a_loose_mode_is_not_narrowed_by_looking(shell: command_line.CommandLine) -> None:
+    prepared(shell)
+    (home(shell) / "journal.db").chmod(0o644)
+    assert shell.on_node("show").status == 0
+    assert (home(shell) / "journal.db").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_journal_that_is_open_is_looked_at_as_of_now(desk: desks.Desk) -> None:
-    prepared(desk)
-    with journal.Journal.open(home(desk), driver="gpu.drakit.dev", boot_id="another") as opened:
-        assert opened.entry(names.ClaimUid(desks.UID)) is not None
-        (shown,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
-    assert [claim["uid"] for claim in shown["claims"]] == [desks.UID]
+def test_a_journal_that_is_open_is_looked_at_as_of_now(shell: command_line.CommandLine) -> None:
+    prepared(shell)
+    with journal.Journal.open(home(shell), driver="gpu.drakit.dev", boot_id="another") as opened:
+        assert opened.entry(names.ClaimUid(command_line.UID)) is not None
+        (shown,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
+    assert [claim["uid"] for claim in shown["claims"]] == [command_line.UID]
 
 
 def test_what_an_open_journal_has_not_yet_moved_into_its_file_is_copied_too(tmp_path: pathlib.Path) -> None:

@@ -14,8 +14,7 @@ from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.cli import composition
 from drakit.cli.commands import run
-from fakes import demo
-from fakes import desk as desks
+from fakes import command_line, demo
 
 DRIVER = "gpu.drakit.dev"
 POD = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -57,7 +56,7 @@ def registered(root: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[p
             "node.plugins_dir": root / "plugins",
             "node.registry_dir": registry,
             "node.cdi_dir": root / "cdi",
-            "mock.machine": desks.MACHINE,
+            "mock.machine": command_line.MACHINE,
             "mock.dir": root / "mock",
             "api.kubeconfig": nobody(root),
         },

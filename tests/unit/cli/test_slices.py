@@ -8,7 +8,7 @@ import yaml
 
 from drakit_cluster.api import patching, registry
 from drakit_cluster.objects import features, json_types, resources
-from fakes import desk as desks
+from fakes import command_line
 
 
 def rows(text: str) -> dict[tuple[str, str], list[str]]:
@@ -16,8 +16,8 @@ def rows(text: str) -> dict[tuple[str, str], list[str]]:
     return {(cells[0], cells[1]): cells[2:] for cells in map(str.split, text.splitlines()[1:])}
 
 
-def test_the_table_compares_both_forms_of_both_drivers(desk: desks.Desk) -> None:
-    table = rows(desk.on_node("slices").out)
+def test_the_table_compares_both_forms_of_both_drivers(shell: command_line.CommandLine) -> None:
+    table = rows(shell.on_node("slices").out)
     assert set(table) == {(f"{family}.drakit.dev", form) for family in ("gpu", "nic") for form in ("flat", "mixins")}
     flat, mixins = table["gpu.drakit.dev", "flat"], table["gpu.drakit.dev", "mixins"]
     assert flat[1:3] == mixins[1:3] == ["52", "2"]
@@ -26,30 +26,30 @@ def test_the_table_compares_both_forms_of_both_drivers(desk: desks.Desk) -> None
 
 
 @pytest.mark.parametrize("form", ["flat", "mixins"])
-def test_the_sizes_told_are_those_of_the_objects_printed(desk: desks.Desk, form: str) -> None:
-    ran = desk.on_node("slices", "--form", form, "--family", "gpu", "-o", "json")
+def test_the_sizes_told_are_those_of_the_objects_printed(shell: command_line.CommandLine, form: str) -> None:
+    ran = shell.on_node("slices", "--form", form, "--family", "gpu", "-o", "json")
     items = json.loads(ran.out)["items"]
     size = sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in items)
     assert ran.err == f"# gpu.drakit.dev {form}: {len(items)} slices, {size} bytes\n"
-    assert rows(desk.on_node("slices").out)["gpu.drakit.dev", form][3] == str(size)
+    assert rows(shell.on_node("slices").out)["gpu.drakit.dev", form][3] == str(size)
     assert any("mixins" in item["spec"] for item in items) is (form == "mixins")
 
 
-def test_flat_slices_match_the_schema_of_kubernetes(desk: desks.Desk) -> None:
-    documents = list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
+def test_flat_slices_match_the_schema_of_kubernetes(shell: command_line.CommandLine) -> None:
+    documents = list(yaml.safe_load_all(shell.on_node("slices", "-o", "yaml").out))
     assert len(documents) == 3
     for document in documents:
         kubernetes_validate.validate(document, "1.36", strict=True)
 
 
-def test_yaml_and_json_say_the_same(desk: desks.Desk) -> None:
-    as_json = json.loads(desk.on_node("slices", "-o", "json").out)["items"]
-    assert as_json == list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
+def test_yaml_and_json_say_the_same(shell: command_line.CommandLine) -> None:
+    as_json = json.loads(shell.on_node("slices", "-o", "json").out)["items"]
+    assert as_json == list(yaml.safe_load_all(shell.on_node("slices", "-o", "yaml").out))
 
 
 @pytest.mark.parametrize("form", ["flat", "mixins"])
-def test_the_slices_can_be_applied_and_applied_again(desk: desks.Desk, form: str) -> None:
-    documents = list(yaml.safe_load_all(desk.on_node("slices", "--form", form, "-o", "yaml").out))
+def test_the_slices_can_be_applied_and_applied_again(shell: command_line.CommandLine, form: str) -> None:
+    documents = list(yaml.safe_load_all(shell.on_node("slices", "--form", form, "-o", "yaml").out))
     server = registry.Registry(gates=features.FeatureGates.of({"DRAMixins": True}))
     for document in documents * 2:
         server.patch(resources.SLICE, document["metadata"]["name"], document, kind=patching.PatchKind.APPLY, manager="kubectl")

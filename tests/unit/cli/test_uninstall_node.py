@@ -16,8 +16,7 @@ from drakit import testing
 from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from fakes import desk as desks
-from fakes import driver_process
+from fakes import command_line, driver_process
 
 MPS = [
     {
@@ -33,7 +32,7 @@ SECONDS = 60.0
 OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
 
-def kinds(ran: desks.Ran) -> dict[str, int]:
+def kinds(ran: command_line.Result) -> dict[str, int]:
     told = [item["kind"] for item in json.loads(ran.out)["items"]]
     return {kind: told.count(kind) for kind in sorted(set(told))}
 
@@ -43,28 +42,28 @@ def files(folder: pathlib.Path) -> list[str]:
 
 
 @pytest.fixture
-def desk(desk: desks.Desk) -> Iterator[desks.Desk]:
+def shell(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]:
     """A desk whose paths are short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="dk") as short:
-        yield dataclasses.replace(desk, folder=pathlib.Path(short))
+        yield dataclasses.replace(shell, folder=pathlib.Path(short))
 
 
 @pytest.fixture
-def used(desk: desks.Desk) -> Iterator[desks.Desk]:
+def used(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]:
     """A node on which a claim with an MPS daemon, a MIG device and a NIC share was prepared, and from which the driver has gone."""
-    ran = desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), config=MPS))
+    ran = shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"), config=MPS))
     assert ran.status == 0, ran.err
-    yield desk
-    for one in daemons(desk):
+    yield shell
+    for one in daemons(shell):
         one.send(signal.SIGKILL)
 
 
-def daemons(desk: desks.Desk) -> list[processes.Process]:
-    folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
+def daemons(shell: command_line.CommandLine) -> list[processes.Process]:
+    folders = (shell.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
     return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
-def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> None:
+def test_it_lists_and_changes_nothing_until_it_is_told_to(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     ran = used.on_node("uninstall-node", "--no-api", "-o", "json")
     assert ran.status == 0
@@ -75,7 +74,7 @@ def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> N
     assert "nothing was removed; remove it with --yes" in used.on_node("uninstall-node", "--no-api").out
 
 
-def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(used: desks.Desk) -> None:
+def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     refused = used.on_node("uninstall-node", "--no-api", "--yes")
     assert refused.status == 1
@@ -93,26 +92,28 @@ def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(u
     assert files(used.folder / "node") == []
 
 
-def test_the_mig_device_is_gone_from_hardware_that_stays(desk: desks.Desk) -> None:
+def test_the_mig_device_is_gone_from_hardware_that_stays(shell: command_line.CommandLine) -> None:
     """Each family by itself: the pretend hardware is kept until the last of them is removed."""
-    assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"))).status == 0
-    ran = desk.on_node("uninstall-node", "--no-api", "--yes", "--force", "--family", "gpu", "--set", "mock.dir=" + str(desk.folder / "hw"))
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"))).status == 0
+    ran = shell.on_node(
+        "uninstall-node", "--no-api", "--yes", "--force", "--family", "gpu", "--set", "mock.dir=" + str(shell.folder / "hw")
+    )
     assert ran.status == 0, ran.err
 
 
-def test_a_claim_half_done_and_an_orphaned_file_need_no_force(desk: desks.Desk) -> None:
-    assert desk.on_node("slices").status == 0
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
-    assert desk.on_node("unprepare", desks.UID).status == 0
-    (desk.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{desks.UID}-left.json").write_text("{}")
-    theirs = desk.folder / "node" / "cdi" / "nvidia.yaml"
+def test_a_claim_half_done_and_an_orphaned_file_need_no_force(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("slices").status == 0
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    assert shell.on_node("unprepare", command_line.UID).status == 0
+    (shell.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{command_line.UID}-left.json").write_text("{}")
+    theirs = shell.folder / "node" / "cdi" / "nvidia.yaml"
     theirs.write_text("cdiVersion: 0.6.0")
-    ran = desk.on_node("uninstall-node", "--no-api", "--yes")
+    ran = shell.on_node("uninstall-node", "--no-api", "--yes")
     assert ran.status == 0, ran.err
-    assert files(desk.folder / "node") == ["cdi/nvidia.yaml"], "what is others' stays"
+    assert files(shell.folder / "node") == ["cdi/nvidia.yaml"], "what is others' stays"
 
 
-def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: desks.Desk) -> None:
+def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: command_line.CommandLine) -> None:
     for one in daemons(used):
         one.send(signal.SIGKILL)
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
@@ -125,7 +126,7 @@ def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: desks.De
     assert files(used.folder / "node") == []
 
 
-def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used: desks.Desk) -> None:
+def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used: command_line.CommandLine) -> None:
     """The file that could not be read was set aside, by a driver say, and the journal that took its place can be read and names no claim."""
     for one in daemons(used):
         one.send(signal.SIGKILL)
@@ -139,7 +140,7 @@ def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used:
     assert files(used.folder / "node" / "cdi") == before
 
 
-def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: desks.Desk) -> None:
+def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: command_line.CommandLine) -> None:
     for one in daemons(used):
         one.send(signal.SIGKILL)
     (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").write_bytes(b"not a database" * 100)
@@ -157,7 +158,7 @@ def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: desks.
     assert (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").exists()
 
 
-def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: desks.Desk) -> None:
+def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: command_line.CommandLine) -> None:
     for one in daemons(used):
         one.send(signal.SIGKILL)
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
@@ -167,13 +168,13 @@ def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: desk
     assert files(used.folder / "node") == []
 
 
-def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(desk: desks.Desk) -> None:
+def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(shell: command_line.CommandLine) -> None:
     """As on a node from which NVIDIA's driver was removed first."""
-    home = desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+    home = shell.folder / "node" / "plugins" / "gpu.drakit.dev"
     home.mkdir(parents=True)
     bare = [
         "--folder",
-        str(desk.folder / "node"),
+        str(shell.folder / "node"),
         "--node",
         "node-1",
         "--no-api",
@@ -182,17 +183,17 @@ def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(desk: de
         "--set",
         "tpu.enabled=false",
     ]
-    bare += ["--set", f"gpu.kernel_root={desk.folder}"]
-    ran = desk.run("uninstall-node", *bare, "--yes")
+    bare += ["--set", f"gpu.kernel_root={shell.folder}"]
+    ran = shell.run("uninstall-node", *bare, "--yes")
     assert ran.status == 1
     assert "install the NVIDIA driver" in ran.err
     assert home.exists()
     home.rmdir()
-    again = desk.run("uninstall-node", *bare, "--yes")
+    again = shell.run("uninstall-node", *bare, "--yes")
     assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
 
 
-def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) -> None:
+def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     registry = used.folder / "node" / "plugins_registry"
     registry.mkdir(exist_ok=True)
@@ -212,7 +213,7 @@ def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) ->
     assert files(used.folder / "node") == before
 
 
-def test_what_fails_is_named_and_the_journal_stays_for_the_next_try(used: desks.Desk) -> None:
+def test_what_fails_is_named_and_the_journal_stays_for_the_next_try(used: command_line.CommandLine) -> None:
     directory = next(iter((used.folder / "node" / "cdi").glob("gpu.*")))
     directory.unlink()
     directory.mkdir()
@@ -244,7 +245,9 @@ def create(cluster: clusters.LocalCluster, item: json_types.Object) -> None:
     cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
 
 
-def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(cluster: clusters.LocalCluster, desk: desks.Desk) -> None:
+def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(
+    cluster: clusters.LocalCluster, shell: command_line.CommandLine
+) -> None:
     root = cluster.node("node-1").folder.root
     where = ["--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(root)]
     where += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
@@ -257,17 +260,17 @@ def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(c
     cdi = cluster.node("node-1").folder.cdi
     with driver_process.running(driver_process.drakit("run", *where), root / "log") as driver:
         until(lambda: bool(list(cdi.iterdir())))
-        running = desk.run("uninstall-node", *where, "--yes", "--force")
+        running = shell.run("uninstall-node", *where, "--yes", "--force")
         assert "gpu.drakit.dev is running on this node" in running.err
         driver.kill()
-    refused = desk.run("uninstall-node", *where, "--yes")
+    refused = shell.run("uninstall-node", *where, "--yes")
     assert refused.status == 1
     assert "default/mine (prepared and allocated)" in refused.err
     cluster.api.delete(resources.POD, "p", namespace="default", grace_seconds=0)
     cluster.api.delete(resources.CLAIM, "mine", namespace="default")
     until(lambda: not cluster.api.list(resources.CLAIM, namespace="default").items)
     assert cluster.api.list(resources.SLICE).items
-    ran = desk.run("uninstall-node", *where, "--yes", "-o", "json")
+    ran = shell.run("uninstall-node", *where, "--yes", "-o", "json")
     assert ran.status == 0, ran.err
     assert {"claim", "CDI file", "ResourceSlice", "folder", "socket", "mock machine"} == set(kinds(ran))
     assert not cluster.api.list(resources.SLICE).items

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.cli.commands import webhook
-from fakes import desk as desks
+from fakes import command_line, tls_files
 from fakes import parameters as p
-from fakes import tls_files
 
 GOOD, BAD = p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic()))), p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(mtu=20))))
 
@@ -80,10 +79,10 @@ def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: Process, files
     assert running.process.wait(30) == 0
 
 
-def test_an_address_that_another_process_has_is_an_error(desk: desks.Desk, files: tls_files.TlsFiles) -> None:
+def test_an_address_that_another_process_has_is_an_error(shell: command_line.CommandLine, files: tls_files.TlsFiles) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        told = desk.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
+        told = shell.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
     assert (told.status, told.out) == (1, "")
     assert f"webhook.address: another process listens on {address}" in told.err
 
@@ -96,9 +95,11 @@ def test_an_address_that_another_process_has_is_an_error(desk: desks.Desk, files
         (("--set", "webhook.port=1"), "webhook.port: is not a setting"),
     ],
 )
-def test_settings_that_cannot_be_used_are_named(desk: desks.Desk, files: tls_files.TlsFiles, arguments: tuple[str, str], said: str) -> None:
+def test_settings_that_cannot_be_used_are_named(
+    shell: command_line.CommandLine, files: tls_files.TlsFiles, arguments: tuple[str, str], said: str
+) -> None:
     given = () if arguments[0] == "--certificate" else ("--certificate", str(files.chain), "--key", str(files.key))
-    told = desk.run("webhook", *given, *arguments)
+    told = shell.run("webhook", *given, *arguments)
     assert told.status == 1
     assert said in told.err
 

@@ -9,7 +9,7 @@ from drakit.cli import not_offered
 from drakit.cli.doctor import hardware
 from drakit.cli.doctor.finding import Verdict
 from drakit.devices.nic.discovery import eligibility, offers
-from fakes import desk as desks
+from fakes import command_line
 
 UPLINK = {
     "interface": "eth0",
@@ -21,39 +21,39 @@ WITHOUT_ETH1 = ("--set", 'nic.exclude=["eth1"]')
 CUT_OFF = "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
 
 
-def test_show_lists_them_for_people_and_for_programs(desk: desks.Desk) -> None:
-    table = desk.on_node("show", "--family", "nic", *WITHOUT_ETH1).out
+def test_show_lists_them_for_people_and_for_programs(shell: command_line.CommandLine) -> None:
+    table = shell.on_node("show", "--family", "nic", *WITHOUT_ETH1).out
     for row in (UPLINK, EXCLUDED):
         (line,) = (line for line in table.splitlines() if line.startswith(row["interface"]))
         assert " ".join(line.split()) == " ".join(row.values())
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
-        (family,) = read(desk.on_node("show", "--family", "nic", *WITHOUT_ETH1, "-o", form).out)
+        (family,) = read(shell.on_node("show", "--family", "nic", *WITHOUT_ETH1, "-o", form).out)
         assert family["notOffered"] == [UPLINK, EXCLUDED]
 
 
-def test_a_family_that_offers_all_it_has_says_nothing(desk: desks.Desk) -> None:
-    ran = desk.on_node("show", "--family", "gpu")
+def test_a_family_that_offers_all_it_has_says_nothing(shell: command_line.CommandLine) -> None:
+    ran = shell.on_node("show", "--family", "gpu")
     assert "Not offered" not in ran.out
-    (family,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
+    (family,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
     assert family["notOffered"] == []
 
 
-def interfaces(desk: desks.Desk, *more: str) -> Mapping[str, Mapping[str, str]]:
-    found = json.loads(desk.on_node("doctor", "--no-api", "-o", "json", *more).out)
+def interfaces(shell: command_line.CommandLine, *more: str) -> Mapping[str, Mapping[str, str]]:
+    found = json.loads(shell.on_node("doctor", "--no-api", "-o", "json", *more).out)
     return {one["subject"]: one for one in found if one["topic"] == "interfaces"}
 
 
-def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(desk: desks.Desk) -> None:
-    found = interfaces(desk, *WITHOUT_ETH1)
+def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(shell: command_line.CommandLine) -> None:
+    found = interfaces(shell, *WITHOUT_ETH1)
     assert {name: one["verdict"] for name, one in found.items()} == {"eth0": "ok", "eth1": "ok"}
     assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; to offer it: {UPLINK['change']}"
 
 
-def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(desk: desks.Desk) -> None:
-    (warned,) = interfaces(desk, "--set", 'nic.take_over=["eth0"]').values()
+def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(shell: command_line.CommandLine) -> None:
+    (warned,) = interfaces(shell, "--set", 'nic.take_over=["eth0"]').values()
     assert (warned["verdict"], warned["message"]) == ("warning", f"not offered: {CUT_OFF}")
     assert warned["fix"] == "nic.reserve, or the reserve of a rule in nic.rules, above 0"
-    assert interfaces(desk, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
+    assert interfaces(shell, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
 
 
 def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_them() -> None:

@@ -11,16 +11,16 @@ from drakit.cli.demo import observer
 from drakit.devices import machines
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import desk as desks
+from fakes import command_line
 
 SHARING = ("--set", "gpu.share_memory=true", "--set", "gpu.shares=4", "--set", "gpu.share_mig=true")
 OTHER = "5cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 SHARE = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 
 
-def lines_of(desk: desks.Desk, *more: str) -> dict[str, list[str]]:
+def lines_of(shell: command_line.CommandLine, *more: str) -> dict[str, list[str]]:
     """What is said of each GPU: the figure, the map's cells, and what else is said."""
-    told = [line.strip() for line in desk.on_node("show", "--family", "gpu", *more).out.splitlines()]
+    told = [line.strip() for line in shell.on_node("show", "--family", "gpu", *more).out.splitlines()]
     found: dict[str, list[str]] = {}
     for index, line in enumerate(told):
         if " devices still fit" in line:
@@ -30,8 +30,8 @@ def lines_of(desk: desks.Desk, *more: str) -> dict[str, list[str]]:
     return found
 
 
-def fitting(desk: desks.Desk) -> Mapping[str, Mapping[str, int]]:
-    (told,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
+def fitting(shell: command_line.CommandLine) -> Mapping[str, Mapping[str, int]]:
+    (told,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
     return told["fitting"]  # type: ignore[no-any-return]  # what json gives is of no type
 
 
@@ -48,45 +48,45 @@ def fitting(desk: desks.Desk) -> Mapping[str, Mapping[str, int]]:
         ("7g40gb-0-0", 0, 0),
     ],
 )
-def test_the_figure_is_what_counting_by_hand_gives(desk: desks.Desk, device: str, left: int, best: int) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig(f"gpu-0-mig-{device}"))).status == 0
-    assert fitting(desk)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
-    said = lines_of(desk)["gpu-0-counter-set"]
+def test_the_figure_is_what_counting_by_hand_gives(shell: command_line.CommandLine, device: str, left: int, best: int) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(f"gpu-0-mig-{device}"))).status == 0
+    assert fitting(shell)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
+    said = lines_of(shell)["gpu-0-counter-set"]
     assert said[0] == f"{left} of 26 devices still fit"
     assert said[2:] == ([f"fragmented: {best} would fit after defragmentation"] if best > left else [])
 
 
-def test_several_partitions_are_moved_together(desk: desks.Desk) -> None:
+def test_several_partitions_are_moved_together(shell: command_line.CommandLine) -> None:
     """3g at 0 and 1g at 6 leave slices 4 and 5; 3g at 4 and 1g at 0 would leave 1, 2 and 3: six devices of one slice, and two at 2."""
-    both = desk.claim_file(desks.mig(), desks.mig("gpu-0-mig-1g5gb-19-6", request="small"))
-    assert desk.on_node("prepare", both).status == 0
-    assert fitting(desk)["gpu-0-counter-set"] == {"fit": 6, "best": 8, "of": 26}
+    both = shell.claim_file(command_line.mig(), command_line.mig("gpu-0-mig-1g5gb-19-6", request="small"))
+    assert shell.on_node("prepare", both).status == 0
+    assert fitting(shell)["gpu-0-counter-set"] == {"fit": 6, "best": 8, "of": 26}
 
 
-def test_what_shares_hold_is_taken(desk: desks.Desk) -> None:
+def test_what_shares_hold_is_taken(shell: command_line.CommandLine) -> None:
     consumed = {"memory": "5Gi", "shares": "1"}
-    partition = desks.mig("gpu-0-mig-2g10gb-14-4-shared", shareID=OTHER, consumedCapacity=consumed)
-    whole = desks.mig("gpu-1-shared", shareID=SHARE, consumedCapacity=consumed)
-    assert desk.on_node("prepare", desk.claim_file(partition, name="part"), *SHARING).status == 0
-    assert desk.on_node("prepare", desk.claim_file(whole, name="whole", uid=OTHER), *SHARING).status == 0
-    said = lines_of(desk, *SHARING)
+    partition = command_line.mig("gpu-0-mig-2g10gb-14-4-shared", shareID=OTHER, consumedCapacity=consumed)
+    whole = command_line.mig("gpu-1-shared", shareID=SHARE, consumedCapacity=consumed)
+    assert shell.on_node("prepare", shell.claim_file(partition, name="part"), *SHARING).status == 0
+    assert shell.on_node("prepare", shell.claim_file(whole, name="whole", uid=OTHER), *SHARING).status == 0
+    said = lines_of(shell, *SHARING)
     assert said["gpu-0-counter-set"][:2] == ["17 of 26 devices still fit", "|.|.|.|.|part|.|.|"]
     assert said["gpu-1-counter-set"][:2] == ["0 of 26 devices still fit", "|whole|"]
 
 
-def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-1g5gb-19-6"))).status == 0
-    (state,) = (desk.folder / "node").rglob("gpus.json")
-    hardware = mock_gpus.MockGpus(machines.Choice(name=desks.MACHINE, directory=state.parent, owner="node-1"))
+def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-1g5gb-19-6"))).status == 0
+    (state,) = (shell.folder / "node").rglob("gpus.json")
+    hardware = mock_gpus.MockGpus(machines.Choice(name=command_line.MACHINE, directory=state.parent, owner="node-1"))
     gpu = hardware.gpus()[0].uuid
     made = hardware.create_gpu_instance(gpu, 14, port.Placement(start=0, size=2))
     hardware.create_compute_instance(gpu, made.id, 1)
-    assert lines_of(desk)["gpu-0-counter-set"][1] == "|admin|.|.|.|.|claim|.|"
+    assert lines_of(shell)["gpu-0-counter-set"][1] == "|admin|.|.|.|.|claim|.|"
 
 
-def test_the_demo_says_of_a_gpu_what_show_says(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
-    given = {"mock.machine": desks.MACHINE, "node.name": "node-1", **options.places(desk.folder / "node")}
+def test_the_demo_says_of_a_gpu_what_show_says(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
+    given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(shell.folder / "node")}
     told = observer.Onlooker(values.load(given, environ={})).memory_map()
     assert told[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
     assert told[5] == "fragmented: 14 would fit after defragmentation"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @pytest.fixture
@@ -18,16 +18,16 @@ def folder() -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def town(folder: pathlib.Path) -> Iterator[Town]:
-    running = Town(folder).start()
+def cluster(folder: pathlib.Path) -> Iterator[QuickCluster]:
+    running = QuickCluster(folder).start()
     yield running
     running.stop()
 
 
 @pytest.fixture
-def pair(folder: pathlib.Path) -> Iterator[Town]:
+def pair(folder: pathlib.Path) -> Iterator[QuickCluster]:
     """A cluster of two nodes, each with a plugin."""
-    running = Town(folder, nodes=("node-1", "node-2")).start()
+    running = QuickCluster(folder, nodes=("node-1", "node-2")).start()
     for node in ("node-1", "node-2"):
         running.plugin(node=node)
     yield running

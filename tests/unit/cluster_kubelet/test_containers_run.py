@@ -10,15 +10,15 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, POD
 from drakit_cluster.runtime import Config, Hook, Identity, Mode, Runtime, RuntimeFailureError, State
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 PODS = Identity(namespace="default", name="p", uid="u")
 
 
 @pytest.fixture
-def real(folder: pathlib.Path) -> Iterator[Town]:
+def real(folder: pathlib.Path) -> Iterator[QuickCluster]:
     """A cluster that runs commands."""
-    running = Town(folder, mode=Mode.REAL).start()
+    running = QuickCluster(folder, mode=Mode.REAL).start()
     yield running
     running.stop()
 
@@ -28,7 +28,7 @@ def _pod(name: str, *command: str, restart: str = "Never", claim: str = "") -> j
     return objects.pod(name, claim=claim, containers=containers, restartPolicy=restart)
 
 
-def test_a_command_sees_what_its_pod_and_its_devices_give_it(real: Town) -> None:
+def test_a_command_sees_what_its_pod_and_its_devices_give_it(real: QuickCluster) -> None:
     real.plugin()
     real.offer("gpu-0")
     real.create(CLAIM, objects.claim("c"))
@@ -46,13 +46,13 @@ def test_a_command_sees_what_its_pod_and_its_devices_give_it(real: Town) -> None
 
 
 @pytest.mark.parametrize("code,phase", [(0, "Succeeded"), (3, "Failed")])
-def test_the_exit_code_decides_the_phase(real: Town, code: int, phase: str) -> None:
+def test_the_exit_code_decides_the_phase(real: QuickCluster, code: int, phase: str) -> None:
     real.create(POD, _pod("p", "/bin/sh", "-c", f"exit {code}"))
     [status] = json_types.objects(real.phase("p", phase), "status", "containerStatuses")
     assert json_types.number(status, "state", "terminated", "exitCode") == code
 
 
-def test_a_failed_container_is_started_again_where_the_policy_says_so(real: Town) -> None:
+def test_a_failed_container_is_started_again_where_the_policy_says_so(real: QuickCluster) -> None:
     real.create(POD, _pod("p", "/bin/sh", "-c", "test -e flag || { touch flag; exit 1; }", restart="OnFailure"))
     flag = pathlib.Path("flag")
     try:
@@ -62,14 +62,14 @@ def test_a_failed_container_is_started_again_where_the_policy_says_so(real: Town
     assert status["restartCount"] == 1
 
 
-def test_a_command_that_does_not_exist_is_reported(real: Town) -> None:
+def test_a_command_that_does_not_exist_is_reported(real: QuickCluster) -> None:
     real.create(POD, _pod("p", "/no/such/program", restart="Always"))
     real.until(lambda: real.events("Failed"), "an event")
     assert "failed to start '/no/such/program'" in real.events("Failed")[0]
     assert json_types.text(real.find(POD, "p"), "status", "phase") in ("Pending", "Running")
 
 
-def test_deleting_a_pod_ends_its_processes_and_what_they_started(real: Town, folder: pathlib.Path) -> None:
+def test_deleting_a_pod_ends_its_processes_and_what_they_started(real: QuickCluster, folder: pathlib.Path) -> None:
     marker = folder / "child"
     real.run(_pod("p", "/bin/sh", "-c", f"sleep 60 & echo $! > {marker}; wait"))
     real.until(lambda: marker.exists() and marker.read_text().strip(), "the child")
@@ -81,7 +81,7 @@ def test_deleting_a_pod_ends_its_processes_and_what_they_started(real: Town, fol
     real.until(lambda: not (_alive(main) or _alive(child)), "the end of both")
 
 
-def test_a_process_that_ignores_the_signal_is_killed_after_its_grace(real: Town) -> None:
+def test_a_process_that_ignores_the_signal_is_killed_after_its_grace(real: QuickCluster) -> None:
     real.run(_pod("p", "/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
     main = real.view("p").process_id
     assert main is not None
@@ -98,15 +98,15 @@ def _alive(process: int) -> bool:
     return state.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_an_init_container_that_fails_for_good_fails_the_pod(real: Town) -> None:
+def test_an_init_container_that_fails_for_good_fails_the_pod(real: QuickCluster) -> None:
     pod = objects.pod("p", restartPolicy="Never", inits=[objects.container("init", command=["/bin/false"])])
     real.create(POD, pod)
     real.phase("p", "Failed")
 
 
-def test_a_pretended_pod_ends_by_its_annotation_whatever_its_restart_policy(town: Town) -> None:
-    town.create(POD, objects.pod("p", run_seconds=0.05))
-    town.phase("p", "Succeeded")
+def test_a_pretended_pod_ends_by_its_annotation_whatever_its_restart_policy(cluster: QuickCluster) -> None:
+    cluster.create(POD, objects.pod("p", run_seconds=0.05))
+    cluster.phase("p", "Succeeded")
 
 
 def test_hooks_run_when_a_runner_is_given_and_can_refuse_the_container(tmp_path: pathlib.Path) -> None:

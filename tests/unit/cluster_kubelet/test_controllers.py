@@ -10,25 +10,25 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
-def _generated(town: Town, pod: str) -> str:
-    [status] = json_types.objects(town.find(POD, pod), "status", "resourceClaimStatuses")
+def _generated(cluster: QuickCluster, pod: str) -> str:
+    [status] = json_types.objects(cluster.find(POD, pod), "status", "resourceClaimStatuses")
     assert status["name"] == "gpu"
     return json_types.text(status, "resourceClaimName")
 
 
-def test_each_pod_gets_a_claim_of_its_own_from_a_template(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0", "gpu-1")
+def test_each_pod_gets_a_claim_of_its_own_from_a_template(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0", "gpu-1")
     template = objects.template("t")
     json_types.child(template, "spec")["metadata"] = {"labels": {"team": "red"}, "annotations": {"note": "x"}}
-    town.create(CLAIM_TEMPLATE, template)
-    pods = [town.run(objects.pod(name, template="t")) for name in ("p", "q")]
-    names = [_generated(town, name) for name in ("p", "q")]
-    assert [town.devices(name) for name in names] == [["gpu-0"], ["gpu-1"]]
-    claim = town.claim(names[0])
+    cluster.create(CLAIM_TEMPLATE, template)
+    pods = [cluster.run(objects.pod(name, template="t")) for name in ("p", "q")]
+    names = [_generated(cluster, name) for name in ("p", "q")]
+    assert [cluster.devices(name) for name in names] == [["gpu-0"], ["gpu-1"]]
+    claim = cluster.claim(names[0])
     assert names[0].startswith("p-gpu-")
     assert json_types.mapping(claim, "metadata", "labels") == {"team": "red"}
     assert json_types.mapping(claim, "metadata", "annotations") == {"note": "x", "resource.kubernetes.io/pod-claim-name": "gpu"}
@@ -37,133 +37,133 @@ def test_each_pod_gets_a_claim_of_its_own_from_a_template(town: Town) -> None:
     assert owner["uid"] == json_types.text(pods[0], "metadata", "uid")
 
 
-def test_a_generated_claim_goes_with_its_pod(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.run(objects.pod("p", template="t"))
-    name = _generated(town, "p")
-    uid = town.uid(name)
-    town.delete("p")
-    town.gone(CLAIM, name)
+def test_a_generated_claim_goes_with_its_pod(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.run(objects.pod("p", template="t"))
+    name = _generated(cluster, "p")
+    uid = cluster.uid(name)
+    cluster.delete("p")
+    cluster.gone(CLAIM, name)
     assert plugin.uids(UNPREPARE) == [uid]
 
 
-def test_a_generated_claim_goes_when_its_pod_has_finished(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.create(POD, objects.pod("p", template="t", run_seconds=0.05))
-    town.phase("p", "Succeeded")
-    town.gone(CLAIM, _generated(town, "p"))
+def test_a_generated_claim_goes_when_its_pod_has_finished(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.create(POD, objects.pod("p", template="t", run_seconds=0.05))
+    cluster.phase("p", "Succeeded")
+    cluster.gone(CLAIM, _generated(cluster, "p"))
 
 
-def test_a_generated_claim_of_a_pod_that_never_ran_goes_too(town: Town) -> None:
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.create(POD, objects.pod("p", template="t"))
-    town.until(lambda: town.api.list(CLAIM).items, "the claim")
-    town.delete("p")
-    town.until(lambda: not town.api.list(CLAIM).items, "the end of the claim")
+def test_a_generated_claim_of_a_pod_that_never_ran_goes_too(cluster: QuickCluster) -> None:
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.create(POD, objects.pod("p", template="t"))
+    cluster.until(lambda: cluster.api.list(CLAIM).items, "the claim")
+    cluster.delete("p")
+    cluster.until(lambda: not cluster.api.list(CLAIM).items, "the end of the claim")
 
 
-def test_a_pod_waits_for_its_template(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(POD, objects.pod("p", template="t"))
-    town.until(lambda: town.events("FailedResourceClaimCreation"), "an event")
-    assert town.scheduling_message("p") == "claim gpu is not yet generated from template t"
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.phase("p", "Running")
-    assert town.events("FailedScheduling") == []
+def test_a_pod_waits_for_its_template(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(POD, objects.pod("p", template="t"))
+    cluster.until(lambda: cluster.events("FailedResourceClaimCreation"), "an event")
+    assert cluster.scheduling_message("p") == "claim gpu is not yet generated from template t"
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.phase("p", "Running")
+    assert cluster.events("FailedScheduling") == []
 
 
-def test_a_pod_that_waits_for_its_claim_is_not_tried_and_gets_no_failure_event(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(POD, objects.pod("p", claim="later"))
-    town.until(lambda: town.scheduling_message("p") == "claim default/later not found", "the reason")
-    town.create(CLAIM, objects.claim("later"))
-    town.phase("p", "Running")
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.delete("p")
-    town.gone(POD, "p")
-    town.run(objects.pod("q", template="t"))
-    assert town.events("FailedScheduling") == []
-    assert sum("assigned default/" in text for text in town.events("Scheduled")) == 2
+def test_a_pod_that_waits_for_its_claim_is_not_tried_and_gets_no_failure_event(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(POD, objects.pod("p", claim="later"))
+    cluster.until(lambda: cluster.scheduling_message("p") == "claim default/later not found", "the reason")
+    cluster.create(CLAIM, objects.claim("later"))
+    cluster.phase("p", "Running")
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    cluster.run(objects.pod("q", template="t"))
+    assert cluster.events("FailedScheduling") == []
+    assert sum("assigned default/" in text for text in cluster.events("Scheduled")) == 2
 
 
-def test_a_generated_claim_that_was_not_recorded_is_found_again(town: Town) -> None:
-    town.plugin()
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    town.create(POD, objects.pod("p", template="t"))
-    town.until(lambda: json_types.at(town.find(POD, "p"), "status", "resourceClaimStatuses"), "the claim")
-    name = _generated(town, "p")
+def test_a_generated_claim_that_was_not_recorded_is_found_again(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    cluster.create(POD, objects.pod("p", template="t"))
+    cluster.until(lambda: json_types.at(cluster.find(POD, "p"), "status", "resourceClaimStatuses"), "the claim")
+    name = _generated(cluster, "p")
     forget: json_types.Object = {"status": {"resourceClaimStatuses": None}}
-    town.api.patch(POD, "p", forget, namespace="default", kind=PatchKind.MERGE, subresource="status")
-    town.until(lambda: json_types.at(town.find(POD, "p"), "status", "resourceClaimStatuses"), "the claim again")
-    assert _generated(town, "p") == name
-    assert len(town.api.list(CLAIM).items) == 1
+    cluster.api.patch(POD, "p", forget, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    cluster.until(lambda: json_types.at(cluster.find(POD, "p"), "status", "resourceClaimStatuses"), "the claim again")
+    assert _generated(cluster, "p") == name
+    assert len(cluster.api.list(CLAIM).items) == 1
 
 
-def test_a_claim_that_was_made_for_another_pod_is_not_prepared(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
-    thief = town.create(POD, objects.pod("q", template="t", nodeName=objects.NODE))
+def test_a_claim_that_was_made_for_another_pod_is_not_prepared(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    thief = cluster.create(POD, objects.pod("q", template="t", nodeName=objects.NODE))
     told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
-    town.api.patch(POD, "q", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
-    claim = town.claim("c")
+    cluster.api.patch(POD, "q", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    claim = cluster.claim("c")
     json_types.items(claim, "status", "reservedFor").append(
         {"resource": "pods", "name": "q", "uid": json_types.text(thief, "metadata", "uid")}
     )
-    town.api.update(CLAIM, claim, subresource="status")
+    cluster.api.update(CLAIM, claim, subresource="status")
     mine = "ResourceClaim default/c is not owned by pod q"
-    town.until(lambda: any(mine in text for text in town.events("FailedPrepareDynamicResources")), "the kubelet's event")
+    cluster.until(lambda: any(mine in text for text in cluster.events("FailedPrepareDynamicResources")), "the kubelet's event")
     assert plugin.count(PREPARE) == 1
 
 
-def test_a_claim_that_is_not_made_on_purpose_keeps_no_pod_waiting(town: Town) -> None:
-    town.plugin()
+def test_a_claim_that_is_not_made_on_purpose_keeps_no_pod_waiting(cluster: QuickCluster) -> None:
+    cluster.plugin()
     pod = objects.pod("p", template="t", nodeName=objects.NODE)
-    town.create(POD, pod)
+    cluster.create(POD, pod)
     told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
-    town.api.patch(POD, "p", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
-    town.phase("p", "Running")
+    cluster.api.patch(POD, "p", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    cluster.phase("p", "Running")
 
 
-def test_a_claim_in_use_stays_until_its_last_pod_is_done(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.api.delete(CLAIM, "c", namespace="default")
+def test_a_claim_in_use_stays_until_its_last_pod_is_done(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.api.delete(CLAIM, "c", namespace="default")
     time.sleep(0.1)
-    assert town.devices("c") == ["gpu-0"]
-    town.delete("p")
-    town.gone(CLAIM, "c")
+    assert cluster.devices("c") == ["gpu-0"]
+    cluster.delete("p")
+    cluster.gone(CLAIM, "c")
 
 
-def test_a_released_claim_loses_its_devices_and_its_finalizer(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.delete("p")
-    town.until(lambda: not json_types.items(town.claim("c"), "metadata", "finalizers"), "the finalizer's end")
-    assert town.claim("c").get("status") in (None, {})
+def test_a_released_claim_loses_its_devices_and_its_finalizer(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.delete("p")
+    cluster.until(lambda: not json_types.items(cluster.claim("c"), "metadata", "finalizers"), "the finalizer's end")
+    assert cluster.claim("c").get("status") in (None, {})
 
 
-def test_a_pod_of_the_same_name_does_not_inherit_a_reservation(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    first = town.run(objects.pod("p", claim="c"))
-    town.delete("p", force=True)
-    town.create(POD, objects.pod("p", claim="c"))
-    second = town.phase("p", "Running")
-    uids = [json_types.text(one, "uid") for one in json_types.objects(town.claim("c"), "status", "reservedFor")]
+def test_a_pod_of_the_same_name_does_not_inherit_a_reservation(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    first = cluster.run(objects.pod("p", claim="c"))
+    cluster.delete("p", force=True)
+    cluster.create(POD, objects.pod("p", claim="c"))
+    second = cluster.phase("p", "Running")
+    uids = [json_types.text(one, "uid") for one in json_types.objects(cluster.claim("c"), "status", "reservedFor")]
     assert uids == [json_types.text(second, "metadata", "uid")]
     assert uids != [json_types.text(first, "metadata", "uid")]
 

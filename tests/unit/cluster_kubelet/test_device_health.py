@@ -16,15 +16,15 @@ from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.health_plugin import Health
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
-from unit.cluster_kubelet.town import QUICK, Town
+from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 TIMING = dataclasses.replace(QUICK, health_retry=0.1)
 WAIT = 30.0
 
 
 @pytest.fixture
-def town(folder: pathlib.Path) -> Iterator[Town]:
-    running = Town(folder, timing=TIMING).start()
+def cluster(folder: pathlib.Path) -> Iterator[QuickCluster]:
+    running = QuickCluster(folder, timing=TIMING).start()
     yield running
     running.stop()
 
@@ -38,60 +38,60 @@ def device(name: str, state: "wire.HealthStatus", message: str = "", seconds: in
     )
 
 
-def start(town: Town, *versions: str) -> tuple[Plugin, Health]:
+def start(cluster: QuickCluster, *versions: str) -> tuple[Plugin, Health]:
     """A plugin that serves the health services of these versions, and advertises v1 if that is one of them."""
-    plugin, health = town.new_plugin(), Health()
+    plugin, health = cluster.new_plugin(), Health()
     if "v1" in versions:
         plugin.services.append(health.add_v1)
         plugin.versions = ["v1.DRAPlugin", "v1.DRAResourceHealth"]
     if "v1alpha1" in versions:
         plugin.services.append(health.add_v1alpha1)
     plugin.start()
-    town.until(lambda: plugin.statuses, "registration")
+    cluster.until(lambda: plugin.statuses, "registration")
     return plugin, health
 
 
-def run(town: Town, *requests: str, uses: tuple[str, ...] = ("",)) -> None:
-    town.offer("gpu-0", "gpu-1")
-    town.create(CLAIM, objects.claim("c", *(objects.request(name) for name in requests)))
+def run(cluster: QuickCluster, *requests: str, uses: tuple[str, ...] = ("",)) -> None:
+    cluster.offer("gpu-0", "gpu-1")
+    cluster.create(CLAIM, objects.claim("c", *(objects.request(name) for name in requests)))
     containers = [objects.container("main", *(objects.use(name) for name in uses))]
-    town.run(objects.pod("p", claim="c", containers=containers))
+    cluster.run(objects.pod("p", claim="c", containers=containers))
 
 
-def shown(town: Town, pod: str = "p") -> list[Object]:
+def shown(cluster: QuickCluster, pod: str = "p") -> list[Object]:
     """allocatedResourcesStatus of the pod's only container."""
-    [container] = json_types.objects(town.find(POD, pod) or {}, "status", "containerStatuses")
+    [container] = json_types.objects(cluster.find(POD, pod) or {}, "status", "containerStatuses")
     return json_types.objects(container, "allocatedResourcesStatus")
 
 
-def states(town: Town) -> list[str]:
-    return [json_types.text(one, "health") for status in shown(town) for one in json_types.objects(status, "resources")]
+def states(cluster: QuickCluster) -> list[str]:
+    return [json_types.text(one, "health") for status in shown(cluster) for one in json_types.objects(status, "resources")]
 
 
-def expect(town: Town, *expected: str) -> None:
-    town.until(lambda: states(town) == list(expected), f"{expected} in the pod's status", timeout=WAIT)
+def expect(cluster: QuickCluster, *expected: str) -> None:
+    cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=WAIT)
 
 
-def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(town: Town) -> None:
-    _, health = start(town, "v1")
+def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(cluster: QuickCluster) -> None:
+    _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
-    run(town, "a")
-    expect(town, "Healthy")
+    run(cluster, "a")
+    expect(cluster, "Healthy")
     health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
-    expect(town, "Unhealthy")
-    resource = f"example.com/gpu={town.uid('c')}-0"
-    assert shown(town) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Unhealthy", "message": "too hot"}]}]
+    expect(cluster, "Unhealthy")
+    resource = f"example.com/gpu={cluster.uid('c')}-0"
+    assert shown(cluster) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Unhealthy", "message": "too hot"}]}]
     health.say(device("gpu-0", wire.HEALTHY))
-    expect(town, "Healthy")
-    assert shown(town) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Healthy"}]}]
+    expect(cluster, "Healthy")
+    assert shown(cluster) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Healthy"}]}]
 
 
-def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(town: Town) -> None:
-    _, health = start(town, "v1")
+def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(cluster: QuickCluster) -> None:
+    _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
-    run(town, "a", "b", uses=("a", "b"))
-    expect(town, "Healthy", "Unhealthy")
-    assert [one["name"] for one in shown(town)] == ["claim:gpu/a", "claim:gpu/b"]
+    run(cluster, "a", "b", uses=("a", "b"))
+    expect(cluster, "Healthy", "Unhealthy")
+    assert [one["name"] for one in shown(cluster)] == ["claim:gpu/a", "claim:gpu/b"]
 
 
 @pytest.mark.parametrize(
@@ -101,48 +101,48 @@ def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(t
         pytest.param(("v1alpha1",), "v1alpha1", id="v1alpha1 though it is not advertised"),
     ],
 )
-def test_the_stream_is_opened_in_the_newest_version(town: Town, served: tuple[str, ...], asked: str) -> None:
-    _, health = start(town, *served)
-    town.until(lambda: health.opened, "a stream", timeout=WAIT)
+def test_the_stream_is_opened_in_the_newest_version(cluster: QuickCluster, served: tuple[str, ...], asked: str) -> None:
+    _, health = start(cluster, *served)
+    cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
     assert set(health.opened) == {asked}
 
 
-def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(town: Town) -> None:
-    plugin, health = start(town, "v1")
+def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(cluster: QuickCluster) -> None:
+    plugin, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
-    run(town, "a")
-    expect(town, "Healthy")
+    run(cluster, "a")
+    expect(cluster, "Healthy")
     plugin.stop()
-    expect(town, "Unknown")
+    expect(cluster, "Unknown")
     plugin.start()
-    expect(town, "Healthy")
+    expect(cluster, "Healthy")
 
 
-def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(town: Town) -> None:
-    _, health = start(town, "v1")
+def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(cluster: QuickCluster) -> None:
+    _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
-    run(town, "a")
-    expect(town, "Healthy")
+    run(cluster, "a")
+    expect(cluster, "Healthy")
     health.say()
-    assert states(town) == ["Healthy"]
+    assert states(cluster) == ["Healthy"]
     health.hang_up()
-    expect(town, "Unknown")
-    town.until(lambda: len(health.opened) >= 2, "another stream", timeout=WAIT)
+    expect(cluster, "Unknown")
+    cluster.until(lambda: len(health.opened) >= 2, "another stream", timeout=WAIT)
 
 
-def test_devices_of_a_plugin_without_the_service_are_unknown(town: Town) -> None:
-    start(town)
-    run(town, "a")
-    expect(town, "Unknown")
+def test_devices_of_a_plugin_without_the_service_are_unknown(cluster: QuickCluster) -> None:
+    start(cluster)
+    run(cluster, "a")
+    expect(cluster, "Unknown")
 
 
-def test_a_report_that_is_not_repeated_in_its_time_is_unknown(town: Town) -> None:
-    _, health = start(town, "v1")
+def test_a_report_that_is_not_repeated_in_its_time_is_unknown(cluster: QuickCluster) -> None:
+    _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY, seconds=1))
-    run(town, "a")
-    expect(town, "Unknown")
+    run(cluster, "a")
+    expect(cluster, "Unknown")
     health.say(device("gpu-0", wire.HEALTHY, seconds=600))
-    expect(town, "Healthy")
+    expect(cluster, "Healthy")
 
 
 @pytest.mark.parametrize(
@@ -153,30 +153,30 @@ def test_a_report_that_is_not_repeated_in_its_time_is_unknown(town: Town) -> Non
     ],
 )
 def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
-    town = Town(folder, timing=TIMING, gates=FeatureGates.of({gate: False})).start()
+    cluster = QuickCluster(folder, timing=TIMING, gates=FeatureGates.of({gate: False})).start()
     try:
-        _, health = start(town, "v1")
+        _, health = start(cluster, "v1")
         health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
         if expected:
-            town.until(lambda: health.opened, "a stream", timeout=WAIT)
-        run(town, "a")
-        expect(town, *expected)
-        assert all("message" not in one for status in shown(town) for one in json_types.objects(status, "resources"))
+            cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
+        run(cluster, "a")
+        expect(cluster, *expected)
+        assert all("message" not in one for status in shown(cluster) for one in json_types.objects(status, "resources"))
         assert bool(health.opened) is bool(expected)
     finally:
-        town.stop()
+        cluster.stop()
 
 
-def test_a_driver_that_speaks_only_v1beta1_is_called_so(town: Town) -> None:
-    plugin = town.new_plugin()
+def test_a_driver_that_speaks_only_v1beta1_is_called_so(cluster: QuickCluster) -> None:
+    plugin = cluster.new_plugin()
     plugin.services = [plugin.add_v1beta1]
     plugin.versions = ["v1beta1.DRAPlugin"]
     plugin.start()
-    town.until(lambda: plugin.statuses, "registration")
-    run(town, "a")
-    town.delete("p")
-    town.gone(POD, "p")
-    assert plugin.uids("prepare") == plugin.uids("unprepare") == [town.uid("c")]
+    cluster.until(lambda: plugin.statuses, "registration")
+    run(cluster, "a")
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    assert plugin.uids("prepare") == plugin.uids("unprepare") == [cluster.uid("c")]
 
 
 def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:

@@ -11,61 +11,61 @@ from drakit_cluster.kubelet.pods.records import Checkpoint, CheckpointError, Cla
 from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE, Plugin
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @pytest.fixture
-def plugin(town: Town) -> Plugin:
+def plugin(cluster: QuickCluster) -> Plugin:
     """A plugin that prepared claim c for the running pod p."""
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
     return plugin
 
 
-def _restart(town: Town) -> None:
-    town.cluster.restart_kubelet(objects.NODE)
-    town.until(lambda: town.cluster.node(objects.NODE).kubelet.plugins.is_usable(DRIVER), "registration")
+def _restart(cluster: QuickCluster) -> None:
+    cluster.cluster.restart_kubelet(objects.NODE)
+    cluster.until(lambda: cluster.cluster.node(objects.NODE).kubelet.plugins.is_usable(DRIVER), "registration")
 
 
-def test_running_pods_are_left_alone_and_unprepared_at_their_end(town: Town, plugin: Plugin) -> None:
-    started = town.view("p").started_at
-    _restart(town)
-    town.until(lambda: len(plugin.statuses) == 2, "the second registration")
-    assert (town.view("p").restarts, town.view("p").started_at) == (0, started)
-    town.delete("p")
-    town.gone(POD, "p")
-    assert (plugin.uids(PREPARE), plugin.uids(UNPREPARE)) == ([town.uid("c")], [town.uid("c")])
+def test_running_pods_are_left_alone_and_unprepared_at_their_end(cluster: QuickCluster, plugin: Plugin) -> None:
+    started = cluster.view("p").started_at
+    _restart(cluster)
+    cluster.until(lambda: len(plugin.statuses) == 2, "the second registration")
+    assert (cluster.view("p").restarts, cluster.view("p").started_at) == (0, started)
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    assert (plugin.uids(PREPARE), plugin.uids(UNPREPARE)) == ([cluster.uid("c")], [cluster.uid("c")])
 
 
-def test_the_nodes_slices_are_deleted_at_the_start(town: Town, plugin: Plugin) -> None:
-    _restart(town)
-    assert town.slices() == []
+def test_the_nodes_slices_are_deleted_at_the_start(cluster: QuickCluster, plugin: Plugin) -> None:
+    _restart(cluster)
+    assert cluster.slices() == []
 
 
-def test_a_pod_that_went_while_no_kubelet_watched_is_unprepared(town: Town, plugin: Plugin) -> None:
-    node = town.cluster.node(objects.NODE)
+def test_a_pod_that_went_while_no_kubelet_watched_is_unprepared(cluster: QuickCluster, plugin: Plugin) -> None:
+    node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
-    town.delete("p", force=True)
+    cluster.delete("p", force=True)
     assert plugin.count(UNPREPARE) == 0
     node.start_kubelet()
-    town.until(lambda: plugin.uids(UNPREPARE) == [town.uid("c")], "Unprepare")
-    town.until(lambda: node.runtime.sandboxes() == [], "the end of the sandbox")
+    cluster.until(lambda: plugin.uids(UNPREPARE) == [cluster.uid("c")], "Unprepare")
+    cluster.until(lambda: node.runtime.sandboxes() == [], "the end of the sandbox")
 
 
-def test_a_pod_deleted_while_no_kubelet_watched_ends_when_one_does(town: Town, plugin: Plugin) -> None:
-    node = town.cluster.node(objects.NODE)
+def test_a_pod_deleted_while_no_kubelet_watched_ends_when_one_does(cluster: QuickCluster, plugin: Plugin) -> None:
+    node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
-    town.delete("p")
+    cluster.delete("p")
     node.start_kubelet()
-    town.gone(POD, "p")
-    assert plugin.uids(UNPREPARE) == [town.uid("c")]
+    cluster.gone(POD, "p")
+    assert plugin.uids(UNPREPARE) == [cluster.uid("c")]
 
 
-def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(town: Town) -> None:
+def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(cluster: QuickCluster) -> None:
     """The claim is in the kubelet's books before a driver is called."""
-    plugin, node = town.plugin(), town.cluster.node(objects.NODE)
+    plugin, node = cluster.plugin(), cluster.cluster.node(objects.NODE)
     entered, go = threading.Event(), threading.Event()
 
     def hang(_response: object, _context: object) -> None:
@@ -73,57 +73,57 @@ def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(tow
         go.wait(30)
 
     plugin.on_prepare = hang
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
     assert entered.wait(30)
     books = node.folder.checkpoint.read_text()
     go.set()
     node.stop_kubelet()
     node.folder.checkpoint.write_text(books)
-    town.delete("p", force=True)
+    cluster.delete("p", force=True)
     node.start_kubelet()
-    town.until(lambda: plugin.uids(UNPREPARE) == [town.uid("c")], "Unprepare")
+    cluster.until(lambda: plugin.uids(UNPREPARE) == [cluster.uid("c")], "Unprepare")
 
 
-def test_a_sandbox_that_dies_is_made_again_without_a_prepare_in_the_same_kubelet(town: Town, plugin: Plugin) -> None:
-    _kill_sandbox(town)
+def test_a_sandbox_that_dies_is_made_again_without_a_prepare_in_the_same_kubelet(cluster: QuickCluster, plugin: Plugin) -> None:
+    _kill_sandbox(cluster)
     assert plugin.count(PREPARE) == 1
-    assert town.view("p").env == {"DEVICE_GPU": "gpu-0"}
+    assert cluster.view("p").env == {"DEVICE_GPU": "gpu-0"}
 
 
-def test_a_sandbox_that_dies_after_a_restart_is_prepared_again(town: Town, plugin: Plugin) -> None:
-    _restart(town)
-    _kill_sandbox(town)
-    assert plugin.uids(PREPARE) == [town.uid("c")] * 2
-    assert town.view("p").env == {"DEVICE_GPU": "gpu-0"}
+def test_a_sandbox_that_dies_after_a_restart_is_prepared_again(cluster: QuickCluster, plugin: Plugin) -> None:
+    _restart(cluster)
+    _kill_sandbox(cluster)
+    assert plugin.uids(PREPARE) == [cluster.uid("c")] * 2
+    assert cluster.view("p").env == {"DEVICE_GPU": "gpu-0"}
 
 
-def _kill_sandbox(town: Town) -> None:
-    runtime = town.cluster.node(objects.NODE).runtime
+def _kill_sandbox(cluster: QuickCluster) -> None:
+    runtime = cluster.cluster.node(objects.NODE).runtime
     [pod] = runtime.sandboxes()
     runtime.kill_sandbox(pod.uid)
-    town.until(lambda: runtime.containers(pod.uid), "a new sandbox")
+    cluster.until(lambda: runtime.containers(pod.uid), "a new sandbox")
 
 
-def test_the_checkpoint_has_the_real_kubelets_form(town: Town, plugin: Plugin) -> None:
-    outer = json.loads(town.cluster.node(objects.NODE).folder.checkpoint.read_text())
+def test_the_checkpoint_has_the_real_kubelets_form(cluster: QuickCluster, plugin: Plugin) -> None:
+    outer = json.loads(cluster.cluster.node(objects.NODE).folder.checkpoint.read_text())
     data = json.loads(outer["Data"])
     [state] = data["ClaimInfoStateList"]
     assert (data["kind"], data["apiVersion"]) == ("DRACheckpoint", "checkpoint.dra.kubelet.k8s.io/v1")
-    assert (state["ClaimName"], state["Namespace"], state["ClaimUID"]) == ("c", "default", town.uid("c"))
+    assert (state["ClaimName"], state["Namespace"], state["ClaimUID"]) == ("c", "default", cluster.uid("c"))
     [device] = state["DriverState"][DRIVER]["Devices"]
     assert device == {
         "PoolName": objects.NODE,
         "DeviceName": "gpu-0",
         "ShareID": None,
         "RequestNames": ["gpu"],
-        "CDIDeviceIDs": [f"example.com/gpu={town.uid('c')}-0"],
+        "CDIDeviceIDs": [f"example.com/gpu={cluster.uid('c')}-0"],
     }
 
 
-def test_a_kubelet_does_not_start_over_a_damaged_checkpoint(town: Town, plugin: Plugin) -> None:
-    node = town.cluster.node(objects.NODE)
+def test_a_kubelet_does_not_start_over_a_damaged_checkpoint(cluster: QuickCluster, plugin: Plugin) -> None:
+    node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
     content = node.folder.checkpoint.read_text()
     node.folder.checkpoint.write_text(content.replace("gpu-0", "gpu-1"))

@@ -19,26 +19,26 @@ from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects.resources import CLAIM, NODE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
-def test_each_node_has_folders_and_credentials_for_its_owner_only(town: Town) -> None:
-    folder = town.cluster.folder / objects.NODE
+def test_each_node_has_folders_and_credentials_for_its_owner_only(cluster: QuickCluster) -> None:
+    folder = cluster.cluster.folder / objects.NODE
     for path in (folder, folder / "plugins", folder / "plugins_registry", folder / "cdi"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    for path in (town.cluster.kubeconfig, town.cluster.driver_kubeconfig(objects.NODE)):
+    for path in (cluster.cluster.kubeconfig, cluster.cluster.driver_kubeconfig(objects.NODE)):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_drivers_kubeconfig_works(town: Town) -> None:
-    with ApiClient.from_kubeconfig(town.cluster.driver_kubeconfig(objects.NODE)) as client:
-        assert informer.uid_of(client.get(NODE, objects.NODE)) == informer.uid_of(town.api.get(NODE, objects.NODE))
+def test_the_drivers_kubeconfig_works(cluster: QuickCluster) -> None:
+    with ApiClient.from_kubeconfig(cluster.cluster.driver_kubeconfig(objects.NODE)) as client:
+        assert informer.uid_of(client.get(NODE, objects.NODE)) == informer.uid_of(cluster.api.get(NODE, objects.NODE))
 
 
-def test_the_administrator_can_use_the_cluster_over_https(town: Town) -> None:
-    with town.cluster.client() as client:
+def test_the_administrator_can_use_the_cluster_over_https(cluster: QuickCluster) -> None:
+    with cluster.cluster.client() as client:
         client.create(POD, objects.pod("p"), namespace="default")
-        town.phase("p", "Running")
+        cluster.phase("p", "Running")
 
 
 def test_a_folder_with_too_long_a_path_is_named(tmp_path: pathlib.Path) -> None:
@@ -56,7 +56,7 @@ def test_a_node_name_that_kubernetes_would_not_take_is_refused(folder: pathlib.P
 
 def test_a_stopped_cluster_leaves_no_thread_no_process_and_no_credentials(folder: pathlib.Path) -> None:
     before = set(threading.enumerate())
-    running = Town(folder).start()
+    running = QuickCluster(folder).start()
     running.run(objects.pod("p"))
     running.stop()
     running.stop()
@@ -77,7 +77,7 @@ def test_a_cluster_that_cannot_start_leaves_nothing_behind(folder: pathlib.Path)
 
 
 def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
-    running = Town(folder, timing=Timing()).start()
+    running = QuickCluster(folder, timing=Timing()).start()
     plugin = running.plugin()
     release, ended = threading.Event(), threading.Event()
 
@@ -96,33 +96,33 @@ def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
     running.stop()
 
 
-def test_what_happens_can_be_followed(town: Town) -> None:
+def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
     seen: list[Happening] = []
-    follower = threading.Thread(target=lambda: seen.extend(town.cluster.events()))
+    follower = threading.Thread(target=lambda: seen.extend(cluster.cluster.events()))
     follower.start()
-    town.run(objects.pod("p"))
-    town.until(lambda: town.events("Running"), "the last event")
-    town.cluster.stop()
+    cluster.run(objects.pod("p"))
+    cluster.until(lambda: cluster.events("Running"), "the last event")
+    cluster.cluster.stop()
     follower.join(5)
     assert not follower.is_alive()
     assert [one.reason for one in seen if one.name == "p"] == ["Scheduled", "Running"]
     assert {one.component for one in seen} == {"drakit-cluster", "kubelet"}
 
 
-def test_waiting_in_vain_says_for_what(town: Town) -> None:
+def test_waiting_in_vain_says_for_what(cluster: QuickCluster) -> None:
     with pytest.raises(TimeoutError, match=r"the moon did not come in 0\.05 s"):
-        town.cluster.wait_for(lambda: None, timeout=0.05, what="the moon")
+        cluster.cluster.wait_for(lambda: None, timeout=0.05, what="the moon")
 
 
 def test_a_cluster_in_the_folder_of_an_earlier_one_unprepares_what_that_one_left(folder: pathlib.Path) -> None:
-    first = Town(folder).start()
+    first = QuickCluster(folder).start()
     plugin = first.plugin()
     first.offer("gpu-0")
     first.create(CLAIM, objects.claim("c"))
     first.run(objects.pod("p", claim="c"))
     uid = first.uid("c")
     first.stop()
-    second = Town(folder).start()
+    second = QuickCluster(folder).start()
     try:
         again = second.plugin()
         second.until(lambda: again.uids("unprepare") == [uid], "Unprepare")

@@ -15,13 +15,13 @@ from drakit_cluster.kubelet.plugins.plugins import SliceWiper
 from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
-from unit.cluster_kubelet.town import QUICK, Town
+from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 
-def test_a_plugin_is_told_that_it_is_registered(town: Town) -> None:
-    plugin = town.plugin()
+def test_a_plugin_is_told_that_it_is_registered(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
     assert [(status.plugin_registered, status.error) for status in plugin.statuses] == [(True, "")]
-    assert list(town.cluster.node(objects.NODE).kubelet.plugins.names()) == [DRIVER]
+    assert list(cluster.cluster.node(objects.NODE).kubelet.plugins.names()) == [DRIVER]
 
 
 @pytest.mark.parametrize(
@@ -34,134 +34,136 @@ def test_a_plugin_is_told_that_it_is_registered(town: Town) -> None:
         ({"versions": ["1.0.0"]}, "supported_versions: none of 1.0.0 is known; known are v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_told_why(town: Town, change: dict[str, object], error: str) -> None:
-    plugin = town.new_plugin()
+def test_a_plugin_that_cannot_be_used_is_told_why(cluster: QuickCluster, change: dict[str, object], error: str) -> None:
+    plugin = cluster.new_plugin()
     for name, value in change.items():
         setattr(plugin, name, value)
     plugin.register()
-    town.until(lambda: plugin.statuses, "an answer")
+    cluster.until(lambda: plugin.statuses, "an answer")
     assert (plugin.statuses[0].plugin_registered, plugin.statuses[0].error) == (False, error)
-    assert list(town.cluster.node(objects.NODE).kubelet.plugins.names()) == []
+    assert list(cluster.cluster.node(objects.NODE).kubelet.plugins.names()) == []
 
 
-def test_a_plugin_that_mends_itself_is_registered_at_a_later_attempt(town: Town) -> None:
-    plugin = town.new_plugin()
+def test_a_plugin_that_mends_itself_is_registered_at_a_later_attempt(cluster: QuickCluster) -> None:
+    plugin = cluster.new_plugin()
     plugin.versions = []
     plugin.start()
-    town.until(lambda: len(plugin.statuses) >= 2, "a second attempt")
+    cluster.until(lambda: len(plugin.statuses) >= 2, "a second attempt")
     plugin.versions = ["future.DRAPlugin", "v1.DRAPlugin"]
-    town.until(lambda: plugin.statuses[-1].plugin_registered, "registration")
+    cluster.until(lambda: plugin.statuses[-1].plugin_registered, "registration")
 
 
-def test_a_plugin_that_fails_to_hear_of_its_success_is_not_registered(town: Town) -> None:
-    plugin = town.new_plugin()
+def test_a_plugin_that_fails_to_hear_of_its_success_is_not_registered(cluster: QuickCluster) -> None:
+    plugin = cluster.new_plugin()
     plugin.notify_fails = 2
     plugin.start()
-    town.until(lambda: len(plugin.statuses) == 3, "the third attempt")
+    cluster.until(lambda: len(plugin.statuses) == 3, "the third attempt")
     assert all(status.plugin_registered for status in plugin.statuses)
-    assert town.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER)
+    assert cluster.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER)
 
 
-def test_removing_the_registration_socket_unregisters_a_running_driver(town: Town) -> None:
-    plugin = town.plugin()
-    plugins = town.cluster.node(objects.NODE).kubelet.plugins
+def test_removing_the_registration_socket_unregisters_a_running_driver(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    plugins = cluster.cluster.node(objects.NODE).kubelet.plugins
     plugin.registration_socket.unlink()
-    town.until(lambda: not plugins.is_registered(DRIVER), "the end of the registration")
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
-    assert f"DRA driver {DRIVER} is not registered" in town.events("FailedPrepareDynamicResources")[0]
+    cluster.until(lambda: not plugins.is_registered(DRIVER), "the end of the registration")
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert f"DRA driver {DRIVER} is not registered" in cluster.events("FailedPrepareDynamicResources")[0]
     plugin.register()
-    town.phase("p", "Running")
+    cluster.phase("p", "Running")
 
 
-def test_a_replaced_socket_registers_again_and_a_changed_mode_does_not(town: Town) -> None:
-    plugin = town.plugin()
+def test_a_replaced_socket_registers_again_and_a_changed_mode_does_not(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
     plugin.registration_socket.chmod(0o600)
-    second = town.plugin(instance="-2")
+    second = cluster.plugin(instance="-2")
     assert len(plugin.statuses) == 1
     plugin.registration_socket.unlink()
     plugin.register()
-    town.until(lambda: len(plugin.statuses) == 2, "a second registration")
+    cluster.until(lambda: len(plugin.statuses) == 2, "a second registration")
     assert len(second.statuses) == 1
 
 
-def test_of_two_instances_the_one_that_registered_last_is_called_while_it_is_there(town: Town) -> None:
-    first, second = town.plugin(), town.plugin(instance="-2")
-    plugins = town.cluster.node(objects.NODE).kubelet.plugins
+def test_of_two_instances_the_one_that_registered_last_is_called_while_it_is_there(cluster: QuickCluster) -> None:
+    first, second = cluster.plugin(), cluster.plugin(instance="-2")
+    plugins = cluster.cluster.node(objects.NODE).kubelet.plugins
 
     def chosen() -> str:
         endpoint = plugins.choose(DRIVER)
         assert endpoint is not None
         return str(endpoint.path) if endpoint.connected else ""
 
-    town.until(lambda: chosen() == str(second.service_socket), "the second instance")
+    cluster.until(lambda: chosen() == str(second.service_socket), "the second instance")
     second.stop()
-    town.until(lambda: chosen() == str(first.service_socket), "the first instance")
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
+    cluster.until(lambda: chosen() == str(first.service_socket), "the first instance")
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
     assert (first.count(PREPARE), second.count(PREPARE)) == (1, 0)
 
 
-def test_the_same_endpoint_is_not_registered_twice(town: Town) -> None:
-    plugin = town.plugin()
-    other = town.new_plugin(instance="-2")
+def test_the_same_endpoint_is_not_registered_twice(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    other = cluster.new_plugin(instance="-2")
     other.service_socket = plugin.service_socket
     other.register()
-    town.until(lambda: other.statuses, "an answer")
+    cluster.until(lambda: other.statuses, "an answer")
     assert "is already registered" in other.statuses[0].error
 
 
-def test_files_hidden_sockets_and_dead_sockets_disturb_nobody(town: Town) -> None:
-    registry = town.cluster.node(objects.NODE).folder.registry
+def test_files_hidden_sockets_and_dead_sockets_disturb_nobody(cluster: QuickCluster) -> None:
+    registry = cluster.cluster.node(objects.NODE).folder.registry
     (registry / "readme.txt").write_text("not a socket")
     (registry / ".hidden").mkdir()
     (registry / "sub").mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(os.fspath(registry / "dead-reg.sock"))
-    hidden = town.new_plugin(instance="-2")
+    hidden = cluster.new_plugin(instance="-2")
     hidden.registration_socket = registry / ".hidden" / "reg.sock"
     hidden.register()
-    plugin = town.new_plugin()
+    plugin = cluster.new_plugin()
     plugin.registration_socket = registry / "sub" / "reg.sock"
     plugin.start()
-    town.until(lambda: plugin.statuses, "registration")
+    cluster.until(lambda: plugin.statuses, "registration")
     assert hidden.statuses == []
 
 
-def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(town: Town) -> None:
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
-    plugin = town.plugin()
-    town.phase("p", "Running")
+def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(cluster: QuickCluster) -> None:
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "an event")
+    plugin = cluster.plugin()
+    cluster.phase("p", "Running")
     assert plugin.count(PREPARE) == 1
 
 
-def test_a_pod_that_nobody_could_serve_leaves_no_trace_and_can_be_deleted(town: Town) -> None:
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
-    assert town.cluster.node(objects.NODE).kubelet.preparation.pods() == set()
-    town.delete("p")
-    town.gone(POD, "p")
+def test_a_pod_that_nobody_could_serve_leaves_no_trace_and_can_be_deleted(cluster: QuickCluster) -> None:
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert cluster.cluster.node(objects.NODE).kubelet.preparation.pods() == set()
+    cluster.delete("p")
+    cluster.gone(POD, "p")
 
 
-def test_a_second_pod_of_a_prepared_claim_waits_while_the_driver_is_away(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.lose(plugin)
-    town.create(POD, objects.pod("q", claim="c"))
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
-    assert town.events("FailedPrepareDynamicResources") == [f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"]
+def test_a_second_pod_of_a_prepared_claim_waits_while_the_driver_is_away(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.lose(plugin)
+    cluster.create(POD, objects.pod("q", claim="c"))
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert cluster.events("FailedPrepareDynamicResources") == [
+        f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"
+    ]
     plugin.start()
-    town.phase("q", "Running")
+    cluster.phase("q", "Running")
     assert plugin.count(PREPARE) == 1
 
 

@@ -13,7 +13,7 @@ from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 Prepared = dra.NodePrepareResourcesResponse
 Unprepared = dra.NodeUnprepareResourcesResponse
@@ -46,19 +46,19 @@ _FAILURES = [
 
 @pytest.mark.parametrize("fail,message", _FAILURES)
 def test_a_failed_prepare_is_shown_to_the_pods_owner_and_tried_again(
-    town: Town, fail: Callable[[Prepared, grpc.ServicerContext], None], message: str
+    cluster: QuickCluster, fail: Callable[[Prepared, grpc.ServicerContext], None], message: str
 ) -> None:
-    plugin = town.plugin()
+    plugin = cluster.plugin()
     plugin.on_prepare = fail
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: plugin.count(PREPARE) >= 3, "three attempts")
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
-    assert town.events("FailedPrepareDynamicResources") == [f"Failed to prepare dynamic resources: NodePrepareResources{_glue(message)}"]
-    assert json_types.text(town.phase("p", "Pending"), "status", "phase") == "Pending"
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: plugin.count(PREPARE) >= 3, "three attempts")
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert cluster.events("FailedPrepareDynamicResources") == [f"Failed to prepare dynamic resources: NodePrepareResources{_glue(message)}"]
+    assert json_types.text(cluster.phase("p", "Pending"), "status", "phase") == "Pending"
     plugin.on_prepare = lambda _response, _context: None
-    town.phase("p", "Running")
+    cluster.phase("p", "Running")
 
 
 def _glue(message: str) -> str:
@@ -67,28 +67,28 @@ def _glue(message: str) -> str:
 
 @pytest.mark.parametrize("fail,message", _FAILURES)
 def test_a_failed_unprepare_keeps_pod_and_device_until_it_works(
-    town: Town, fail: Callable[[Unprepared, grpc.ServicerContext], None], message: str
+    cluster: QuickCluster, fail: Callable[[Unprepared, grpc.ServicerContext], None], message: str
 ) -> None:
-    plugin = town.plugin()
+    plugin = cluster.plugin()
     plugin.on_unprepare = fail
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.delete("p")
-    town.until(lambda: plugin.count(UNPREPARE) >= 3, "three attempts")
-    assert town.find(POD, "p") is not None
-    assert town.devices("c") == ["gpu-0"]
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.delete("p")
+    cluster.until(lambda: plugin.count(UNPREPARE) >= 3, "three attempts")
+    assert cluster.find(POD, "p") is not None
+    assert cluster.devices("c") == ["gpu-0"]
     plugin.on_unprepare = lambda _response, _context: None
-    town.gone(POD, "p")
-    town.until(lambda: town.devices("c") == [], "deallocation")
+    cluster.gone(POD, "p")
+    cluster.until(lambda: cluster.devices("c") == [], "deallocation")
 
 
-def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    preparation = town.cluster.node(objects.NODE).kubelet.preparation
+def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    preparation = cluster.cluster.node(objects.NODE).kubelet.preparation
     [uid] = preparation.pods()
     both = threading.Barrier(2)
 
@@ -102,113 +102,113 @@ def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(town: 
     assert preparation.pods() == set()
 
 
-def test_a_prepare_that_takes_too_long_is_given_up_and_called_again(town: Town) -> None:
-    plugin = town.plugin()
+def test_a_prepare_that_takes_too_long_is_given_up_and_called_again(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
     slow = [True]
 
     def wait(_response: Prepared, context: grpc.ServicerContext) -> None:
         if slow.pop() if slow else False:
-            town.until(lambda: not context.is_active(), "the deadline", timeout=20)
+            cluster.until(lambda: not context.is_active(), "the deadline", timeout=20)
 
     plugin.on_prepare = wait
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
     assert plugin.cancelled == 1
     assert plugin.count(PREPARE) == 2
-    assert "DEADLINE_EXCEEDED" in town.events("FailedPrepareDynamicResources")[0]
+    assert "DEADLINE_EXCEEDED" in cluster.events("FailedPrepareDynamicResources")[0]
 
 
-def test_all_claims_of_a_pod_are_prepared_in_one_call_per_driver(town: Town) -> None:
-    plugin, other = town.plugin(), town.plugin(name="nic.example.com")
-    town.create(CLASS, objects.device_class("nic", "nic.example.com"))
-    town.offer("gpu-0", "gpu-1")
-    town.create(SLICE, objects.resource_slice(objects.device("eth0"), driver="nic.example.com"))
+def test_all_claims_of_a_pod_are_prepared_in_one_call_per_driver(cluster: QuickCluster) -> None:
+    plugin, other = cluster.plugin(), cluster.plugin(name="nic.example.com")
+    cluster.create(CLASS, objects.device_class("nic", "nic.example.com"))
+    cluster.offer("gpu-0", "gpu-1")
+    cluster.create(SLICE, objects.resource_slice(objects.device("eth0"), driver="nic.example.com"))
     nic: list[json_types.Json] = [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]
-    town.create(CLAIM, objects.claim("a"))
-    town.create(CLAIM, objects.claim("b", objects.request(), *[one for one in nic if isinstance(one, dict)]))
+    cluster.create(CLAIM, objects.claim("a"))
+    cluster.create(CLAIM, objects.claim("b", objects.request(), *[one for one in nic if isinstance(one, dict)]))
     pod = objects.pod("p", containers=[objects.container()])
     json_types.child(pod, "spec")["resourceClaims"] = [
         {"name": "a", "resourceClaimName": "a"},
         {"name": "b", "resourceClaimName": "b"},
     ]
-    town.run(pod)
-    assert [call.uids for call in plugin.calls] == [(town.uid("a"), town.uid("b"))]
-    assert [call.uids for call in other.calls] == [(town.uid("b"),)]
-    town.delete("p")
-    town.gone(POD, "p")
-    assert [call.uids for call in plugin.calls if call.method == UNPREPARE] == [(town.uid("a"), town.uid("b"))]
-    assert [call.uids for call in other.calls if call.method == UNPREPARE] == [(town.uid("b"),)]
+    cluster.run(pod)
+    assert [call.uids for call in plugin.calls] == [(cluster.uid("a"), cluster.uid("b"))]
+    assert [call.uids for call in other.calls] == [(cluster.uid("b"),)]
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    assert [call.uids for call in plugin.calls if call.method == UNPREPARE] == [(cluster.uid("a"), cluster.uid("b"))]
+    assert [call.uids for call in other.calls if call.method == UNPREPARE] == [(cluster.uid("b"),)]
 
 
-def test_a_pod_that_never_started_is_unprepared_too(town: Town) -> None:
-    plugin = town.plugin()
+def test_a_pod_that_never_started_is_unprepared_too(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
     plugin.on_prepare = _error
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: plugin.count(PREPARE), "an attempt")
-    town.delete("p")
-    town.gone(POD, "p")
-    assert plugin.uids(UNPREPARE) == [town.uid("c")]
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: plugin.count(PREPARE), "an attempt")
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    assert plugin.uids(UNPREPARE) == [cluster.uid("c")]
 
 
-def test_two_pods_of_one_claim_are_prepared_once_and_unprepared_after_the_second(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.run(objects.pod("q", claim="c"))
-    assert town.view("q").env == {"DEVICE_GPU": "gpu-0"}
-    assert len(json_types.items(town.claim("c"), "status", "reservedFor")) == 2
-    town.delete("p")
-    town.gone(POD, "p")
-    town.until(lambda: len(json_types.items(town.claim("c"), "status", "reservedFor")) == 1, "the release")
+def test_two_pods_of_one_claim_are_prepared_once_and_unprepared_after_the_second(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.run(objects.pod("q", claim="c"))
+    assert cluster.view("q").env == {"DEVICE_GPU": "gpu-0"}
+    assert len(json_types.items(cluster.claim("c"), "status", "reservedFor")) == 2
+    cluster.delete("p")
+    cluster.gone(POD, "p")
+    cluster.until(lambda: len(json_types.items(cluster.claim("c"), "status", "reservedFor")) == 1, "the release")
     assert (plugin.count(PREPARE), plugin.count(UNPREPARE)) == (1, 0)
-    town.delete("q")
-    town.gone(POD, "q")
-    assert (plugin.uids(PREPARE), plugin.uids(UNPREPARE)) == ([town.uid("c")], [town.uid("c")])
+    cluster.delete("q")
+    cluster.gone(POD, "q")
+    assert (plugin.uids(PREPARE), plugin.uids(UNPREPARE)) == ([cluster.uid("c")], [cluster.uid("c")])
 
 
-def test_a_pod_for_which_the_claim_is_not_reserved_is_not_prepared(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    claim = town.claim("c")
+def test_a_pod_for_which_the_claim_is_not_reserved_is_not_prepared(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    claim = cluster.claim("c")
     others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
     json_types.items(claim, "status", "reservedFor").extend(others)
-    town.api.update(CLAIM, claim, subresource="status")
-    town.create(POD, objects.pod("q", claim="c", nodeName=objects.NODE))
-    town.until(lambda: town.events("FailedReservation"), "the controller's event")
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "the kubelet's event")
-    assert "is not allowed to use ResourceClaim c" in town.events("FailedPrepareDynamicResources")[0]
-    town.delete("q")
-    town.gone(POD, "q")
+    cluster.api.update(CLAIM, claim, subresource="status")
+    cluster.create(POD, objects.pod("q", claim="c", nodeName=objects.NODE))
+    cluster.until(lambda: cluster.events("FailedReservation"), "the controller's event")
+    cluster.until(lambda: cluster.events("FailedPrepareDynamicResources"), "the kubelet's event")
+    assert "is not allowed to use ResourceClaim c" in cluster.events("FailedPrepareDynamicResources")[0]
+    cluster.delete("q")
+    cluster.gone(POD, "q")
     assert (plugin.count(PREPARE), plugin.count(UNPREPARE)) == (1, 0)
 
 
-def test_a_driver_that_is_down_delays_the_end_of_pods(town: Town) -> None:
-    plugin = town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.lose(plugin)
-    town.delete("p")
-    town.until(lambda: town.cluster.node(objects.NODE).runtime.view("default", "p").exit_code == 0, "stopped containers")
-    assert town.find(POD, "p") is not None
+def test_a_driver_that_is_down_delays_the_end_of_pods(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.lose(plugin)
+    cluster.delete("p")
+    cluster.until(lambda: cluster.cluster.node(objects.NODE).runtime.view("default", "p").exit_code == 0, "stopped containers")
+    assert cluster.find(POD, "p") is not None
     plugin.start()
-    town.gone(POD, "p")
-    assert plugin.uids(UNPREPARE) == [town.uid("c")]
+    cluster.gone(POD, "p")
+    assert plugin.uids(UNPREPARE) == [cluster.uid("c")]
 
 
-def test_a_finished_pod_is_unprepared_before_it_is_called_finished(town: Town) -> None:
-    plugin = town.plugin()
+def test_a_finished_pod_is_unprepared_before_it_is_called_finished(cluster: QuickCluster) -> None:
+    plugin = cluster.plugin()
     phases: list[str] = []
-    plugin.on_unprepare = lambda _response, _context: phases.append(json_types.text(town.find(POD, "p"), "status", "phase"))
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.create(POD, objects.pod("p", claim="c", run_seconds=0.05))
-    town.phase("p", "Succeeded")
+    plugin.on_unprepare = lambda _response, _context: phases.append(json_types.text(cluster.find(POD, "p"), "status", "phase"))
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.create(POD, objects.pod("p", claim="c", run_seconds=0.05))
+    cluster.phase("p", "Succeeded")
     assert phases == ["Running"]
-    town.until(lambda: town.devices("c") == [], "deallocation")
+    cluster.until(lambda: cluster.devices("c") == [], "deallocation")

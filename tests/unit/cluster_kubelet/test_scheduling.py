@@ -12,21 +12,21 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-def test_allocation_and_reservation_are_written_together_under_a_finalizer(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0", "gpu-1")
-    claim = town.create(CLAIM, objects.claim("c"))
-    seen = [event.object for event in _changes(town, claim, lambda: town.run(objects.pod("p", claim="c")))]
+def test_allocation_and_reservation_are_written_together_under_a_finalizer(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0", "gpu-1")
+    claim = cluster.create(CLAIM, objects.claim("c"))
+    seen = [event.object for event in _changes(cluster, claim, lambda: cluster.run(objects.pod("p", claim="c")))]
     for one in seen:
         allocated = json_types.at(one, "status", "allocation") is not None
         assert allocated is bool(json_types.items(one, "status", "reservedFor"))
         assert not allocated or json_types.strings(one, "metadata", "finalizers") == [FINALIZER]
-    final = town.claim("c")
+    final = cluster.claim("c")
     allocation = json_types.mapping(final, "status", "allocation")
     [term] = json_types.objects(allocation, "nodeSelector", "nodeSelectorTerms")
     assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
@@ -35,65 +35,67 @@ def test_allocation_and_reservation_are_written_together_under_a_finalizer(town:
     assert (reservation["resource"], reservation["name"]) == ("pods", "p")
 
 
-def _changes(town: Town, claim: Object, act: Callable[[], object]) -> list[Event]:
+def _changes(cluster: QuickCluster, claim: Object, act: Callable[[], object]) -> list[Event]:
     version = json_types.text(claim, "metadata", "resourceVersion")
     act()
-    return list(town.api.watch(CLAIM, since=version, timeout=0.1))
+    return list(cluster.api.watch(CLAIM, since=version, timeout=0.1))
 
 
-def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
+def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
     for name in ("a", "b"):
-        town.create(CLAIM, objects.claim(name))
-    town.run(objects.pod("a", claim="a"))
-    town.create(POD, objects.pod("b", claim="b"))
+        cluster.create(CLAIM, objects.claim(name))
+    cluster.run(objects.pod("a", claim="a"))
+    cluster.create(POD, objects.pod("b", claim="b"))
     message = "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 device, none available (1x in use)"
-    town.until(lambda: town.scheduling_message("b") == message, "the reason")  # Before the scheduler sees the claim there is another one.
-    town.until(lambda: town.events("FailedScheduling").count(message) == 1, "an event")
-    town.delete("a")
-    town.phase("b", "Running")
-    assert town.devices("b") == ["gpu-0"]
-    assert town.devices("a") == []
-    assert town.scheduling_message("b") == ""
+    cluster.until(
+        lambda: cluster.scheduling_message("b") == message, "the reason"
+    )  # Before the scheduler sees the claim there is another one.
+    cluster.until(lambda: cluster.events("FailedScheduling").count(message) == 1, "an event")
+    cluster.delete("a")
+    cluster.phase("b", "Running")
+    assert cluster.devices("b") == ["gpu-0"]
+    assert cluster.devices("a") == []
+    assert cluster.scheduling_message("b") == ""
 
 
-def test_a_pod_waits_for_capacity_of_a_shared_device(town: Town) -> None:
-    town.plugin()
-    town.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
+def test_a_pod_waits_for_capacity_of_a_shared_device(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
     for name, amount in (("a", "6G"), ("b", "4G"), ("c", "1G")):
-        town.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": amount}})))
-    town.run(objects.pod("a", claim="a"))
-    town.run(objects.pod("b", claim="b"))
-    town.create(POD, objects.pod("c", claim="c"))
-    message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
+        cluster.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": amount}})))
+    cluster.run(objects.pod("a", claim="a"))
+    cluster.run(objects.pod("b", claim="b"))
+    cluster.create(POD, objects.pod("c", claim="c"))
+    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), what="a reason")
     assert "bandwidth: 1G needed, none of 10G left" in message
-    town.delete("b")
-    town.phase("c", "Running")
+    cluster.delete("b")
+    cluster.phase("c", "Running")
 
 
-def test_a_distinct_attribute_keeps_two_requests_apart(town: Town) -> None:
-    town.plugin()
+def test_a_distinct_attribute_keeps_two_requests_apart(cluster: QuickCluster) -> None:
+    cluster.plugin()
     devices = [objects.nic(name) | {"attributes": {"port": {"string": port}}} for name, port in (("a", "1"), ("b", "1"), ("c", "2"))]
-    town.create(SLICE, objects.resource_slice(*devices))
+    cluster.create(SLICE, objects.resource_slice(*devices))
     constraint: Object = {"distinctAttribute": f"{DRIVER}/port"}
-    town.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
-    town.run(objects.pod("p", claim="c"))
-    assert town.devices("c") == ["a", "c"]
+    cluster.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
+    cluster.run(objects.pod("p", claim="c"))
+    assert cluster.devices("c") == ["a", "c"]
 
 
-def test_a_matched_attribute_keeps_two_requests_together(town: Town) -> None:
-    town.plugin()
+def test_a_matched_attribute_keeps_two_requests_together(cluster: QuickCluster) -> None:
+    cluster.plugin()
     devices = [objects.device(name, parent=parent) for name, parent in (("a", "x"), ("b", "y"), ("c", "y"))]
-    town.create(SLICE, objects.resource_slice(*devices))
+    cluster.create(SLICE, objects.resource_slice(*devices))
     constraint: Object = {"matchAttribute": f"{DRIVER}/parent"}
-    town.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
-    town.run(objects.pod("p", claim="c"))
-    assert town.devices("c") == ["b", "c"]
+    cluster.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
+    cluster.run(objects.pod("p", claim="c"))
+    assert cluster.devices("c") == ["b", "c"]
 
 
-def test_overlapping_partitions_are_not_given_out_together(town: Town) -> None:
-    town.plugin()
+def test_overlapping_partitions_are_not_given_out_together(cluster: QuickCluster) -> None:
+    cluster.plugin()
     counters: Json = {"name": "gpu-0", "counters": {"slices": {"value": "4"}}}
     pool: Json = {"name": objects.NODE, "generation": 1, "resourceSliceCount": 2}
     partitions: list[Json] = [
@@ -103,18 +105,18 @@ def test_overlapping_partitions_are_not_given_out_together(town: Town) -> None:
     contents: dict[str, Object] = {"0-counters": {"sharedCounters": [counters]}, "1-devices": {"devices": partitions}}
     for name, content in contents.items():
         spec: Object = {"driver": DRIVER, "nodeName": objects.NODE, "pool": pool}
-        town.create(SLICE, {"metadata": {"name": name}, "spec": spec | content})
+        cluster.create(SLICE, {"metadata": {"name": name}, "spec": spec | content})
     for name in ("a", "b", "c"):
-        town.create(CLAIM, objects.claim(name))
-    town.run(objects.pod("a", claim="a"))
-    town.run(objects.pod("b", claim="b"))
-    assert (town.devices("a"), town.devices("b")) == (["half-0"], ["half-1"])
-    town.create(POD, objects.pod("c", claim="c"))
-    message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
+        cluster.create(CLAIM, objects.claim(name))
+    cluster.run(objects.pod("a", claim="a"))
+    cluster.run(objects.pod("b", claim="b"))
+    assert (cluster.devices("a"), cluster.devices("b")) == (["half-0"], ["half-1"])
+    cluster.create(POD, objects.pod("c", claim="c"))
+    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), what="a reason")
     assert "counter slices of gpu-0: 4 needed, none of 4 left" in message
 
 
-def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: Town) -> None:
+def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: QuickCluster) -> None:
     for node in ("node-2", "node-1"):
         pair.offer(f"gpu-of-{node}", node=node)
     pair.create(CLAIM, objects.claim("probe"))
@@ -129,7 +131,7 @@ def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: T
     assert json_types.text(second, "spec", "nodeName") == "node-2"
 
 
-def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: Town) -> None:
+def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: QuickCluster) -> None:
     pair.api.patch(NODE, "node-1", {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
     numbers = itertools.count()
 
@@ -150,7 +152,7 @@ def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: Town)
     pair.phase("b", "Running")
 
 
-def test_a_claim_with_devices_on_another_node_says_where(pair: Town) -> None:
+def test_a_claim_with_devices_on_another_node_says_where(pair: QuickCluster) -> None:
     pair.offer("gpu-0", node="node-2")
     pair.create(CLAIM, objects.claim("c"))
     pair.run(objects.pod("a", claim="c"))
@@ -159,41 +161,41 @@ def test_a_claim_with_devices_on_another_node_says_where(pair: Town) -> None:
     assert "node-1: claim c is allocated on another node" in message
 
 
-def test_what_is_missing_is_named_and_helps_when_it_comes(town: Town) -> None:
-    town.plugin()
-    town.create(POD, objects.pod("p", claim="c"))
-    town.until(lambda: town.scheduling_message("p") == "claim default/c not found", "the first reason")
-    town.create(CLAIM, objects.claim("c", {"name": "gpu", "exactly": {"deviceClassName": "special"}}))
+def test_what_is_missing_is_named_and_helps_when_it_comes(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: cluster.scheduling_message("p") == "claim default/c not found", "the first reason")
+    cluster.create(CLAIM, objects.claim("c", {"name": "gpu", "exactly": {"deviceClassName": "special"}}))
     wanted = "allocation is impossible: claim default/c, request gpu: there is no DeviceClass special"
-    town.until(lambda: town.scheduling_message("p") == wanted, "the second reason")
-    town.create(CLASS, objects.device_class("special"))
-    town.until(lambda: "needs 1 device, none available" in town.scheduling_message("p"), "the third reason")
-    town.offer("gpu-0")
-    town.phase("p", "Running")
+    cluster.until(lambda: cluster.scheduling_message("p") == wanted, "the second reason")
+    cluster.create(CLASS, objects.device_class("special"))
+    cluster.until(lambda: "needs 1 device, none available" in cluster.scheduling_message("p"), "the third reason")
+    cluster.offer("gpu-0")
+    cluster.phase("p", "Running")
 
 
-def test_a_claim_that_is_being_deleted_takes_no_new_pod(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0")
-    town.create(CLAIM, objects.claim("c"))
-    town.run(objects.pod("p", claim="c"))
-    town.api.delete(CLAIM, "c", namespace="default")
-    town.create(POD, objects.pod("q", claim="c"))
-    town.until(lambda: town.scheduling_message("q") == "claim default/c is being deleted", "a reason")
-    town.delete("p")
-    town.until(lambda: town.scheduling_message("q") == "claim default/c not found", "the claim's end")
+def test_a_claim_that_is_being_deleted_takes_no_new_pod(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0")
+    cluster.create(CLAIM, objects.claim("c"))
+    cluster.run(objects.pod("p", claim="c"))
+    cluster.api.delete(CLAIM, "c", namespace="default")
+    cluster.create(POD, objects.pod("q", claim="c"))
+    cluster.until(lambda: cluster.scheduling_message("q") == "claim default/c is being deleted", "a reason")
+    cluster.delete("p")
+    cluster.until(lambda: cluster.scheduling_message("q") == "claim default/c not found", "the claim's end")
 
 
-def test_pods_of_another_scheduler_and_gated_ones_are_left_alone(town: Town) -> None:
-    town.create(POD, objects.pod("other", schedulerName="another"))
-    town.create(POD, objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
-    town.run(objects.pod("mine"))
+def test_pods_of_another_scheduler_and_gated_ones_are_left_alone(cluster: QuickCluster) -> None:
+    cluster.create(POD, objects.pod("other", schedulerName="another"))
+    cluster.create(POD, objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
+    cluster.run(objects.pod("mine"))
     for name in ("other", "gated"):
-        assert json_types.text(town.find(POD, name), "spec", "nodeName") == ""
+        assert json_types.text(cluster.find(POD, name), "spec", "nodeName") == ""
 
 
 def test_a_gate_that_is_off_is_off_for_the_scheduler_too(folder: pathlib.Path) -> None:
-    running = Town(folder, gates=FeatureGates.of({"DRAConsumableCapacity": False})).start()
+    running = QuickCluster(folder, gates=FeatureGates.of({"DRAConsumableCapacity": False})).start()
     try:
         running.plugin()
         running.create(SLICE, objects.resource_slice(objects.nic("eth0")))
@@ -206,15 +208,15 @@ def test_a_gate_that_is_off_is_off_for_the_scheduler_too(folder: pathlib.Path) -
         running.stop()
 
 
-def test_every_reason_is_said_the_rarer_ones_in_short(town: Town) -> None:
-    town.plugin()
+def test_every_reason_is_said_the_rarer_ones_in_short(cluster: QuickCluster) -> None:
+    cluster.plugin()
     small = [objects.nic(f"nic-{size}", f"{size}G") for size in (2, 2, 3, 4, 5, 6)]
     devices = [one | {"name": f"nic-{place}"} for place, one in enumerate(small)]
     tainted = objects.device("gpu-0") | {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
-    town.create(SLICE, objects.resource_slice(*devices, tainted))
-    town.create(CLAIM, objects.claim("c", objects.request(capacity={"requests": {"bandwidth": "10G"}})))
-    town.create(POD, objects.pod("p", claim="c"))
+    cluster.create(SLICE, objects.resource_slice(*devices, tainted))
+    cluster.create(CLAIM, objects.claim("c", objects.request(capacity={"requests": {"bandwidth": "10G"}})))
+    cluster.create(POD, objects.pod("p", claim="c"))
     shown = "2x capacity bandwidth: 10G needed, 2G of 2G left; 1x capacity bandwidth: 10G needed, 3G of 3G left; 1x "
     rest = "4G of 4G left; 3x for other reasons)"
-    town.until(lambda: shown in town.scheduling_message("p"), "the reasons")
-    assert town.scheduling_message("p").endswith(rest)
+    cluster.until(lambda: shown in cluster.scheduling_message("p"), "the reasons")
+    assert cluster.scheduling_message("p").endswith(rest)

@@ -17,7 +17,7 @@ from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import SLICE, Resource
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 WATCH: Any = watching.Watch  # The library has no types.
 MADE = {"ResourceSlice", "ResourceClaim", "DeviceClass", "Pod", "Node", "Namespace", "Event"}
@@ -68,9 +68,9 @@ KINDS = {f"{one.kind}-{one.version}": one for one in resources.SERVED if one.ver
 
 
 @pytest.fixture(scope="module")
-def town() -> Iterator[Town]:
+def cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, https=True).start()
+    running = QuickCluster(folder, https=True).start()
     running.plugin()
     running.api.create(SLICE, objects.resource_slice(objects.device("gpu-0"), objects.nic("nic-0")))
     running.api.create(resources.CLAIM, objects.claim("c"))
@@ -82,8 +82,8 @@ def town() -> Iterator[Town]:
 
 
 @pytest.fixture(scope="module")
-def connection(town: Town) -> Iterator[Any]:
-    with config.new_client_from_config(str(town.cluster.kubeconfig)) as connected:
+def connection(cluster: QuickCluster) -> Iterator[Any]:
+    with config.new_client_from_config(str(cluster.cluster.kubeconfig)) as connected:
         yield connected
         connected.rest_client.pool_manager.clear()
 

@@ -5,7 +5,7 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SERVICEACCOUNT, Resource
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 def workload(name: str = "w", *, image: str = "v1", pod: Object | None = None, **spec: Json) -> Object:
@@ -17,20 +17,20 @@ def workload(name: str = "w", *, image: str = "v1", pod: Object | None = None, *
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
 
 
-def pods(town: Town) -> list[Object]:
-    return [pod for pod in town.api.list(POD).items if "deletionTimestamp" not in json_types.mapping(pod, "metadata")]
+def pods(cluster: QuickCluster) -> list[Object]:
+    return [pod for pod in cluster.api.list(POD).items if "deletionTimestamp" not in json_types.mapping(pod, "metadata")]
 
 
-def nodes(town: Town) -> list[str]:
-    return sorted(json_types.text(pod, "spec", "nodeName") for pod in pods(town))
+def nodes(cluster: QuickCluster) -> list[str]:
+    return sorted(json_types.text(pod, "spec", "nodeName") for pod in pods(cluster))
 
 
-def images(town: Town) -> set[str]:
-    return {json_types.text(pod, "spec", "containers", 0, "image") for pod in pods(town)}
+def images(cluster: QuickCluster) -> set[str]:
+    return {json_types.text(pod, "spec", "containers", 0, "image") for pod in pods(cluster)}
 
 
-def status(town: Town, resource: Resource, *fields: str) -> tuple[int, ...]:
-    found = town.find(resource, "w") or {}
+def status(cluster: QuickCluster, resource: Resource, *fields: str) -> tuple[int, ...]:
+    found = cluster.find(resource, "w") or {}
     return tuple(json_types.number(found, "status", field) for field in ("observedGeneration", *fields))
 
 
@@ -38,7 +38,7 @@ DAEMON = ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
 REPLICAS = ("replicas", "updatedReplicas", "availableReplicas")
 
 
-def test_a_daemon_set_has_a_pod_on_each_node_that_its_template_allows(pair: Town) -> None:
+def test_a_daemon_set_has_a_pod_on_each_node_that_its_template_allows(pair: QuickCluster) -> None:
     pair.create(DAEMON_SET, workload())
     pair.until(lambda: status(pair, DAEMON_SET, *DAEMON) == (1, 2, 2, 2), "the status")
     assert nodes(pair) == ["node-1", "node-2"]
@@ -50,7 +50,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_its_template_allows(pair: Town
     pair.until(lambda: nodes(pair) == ["node-1", "node-2"], "a pod on a node that is only cordoned")
 
 
-def test_a_new_template_replaces_the_pods_of_a_daemon_set_one_by_one(pair: Town) -> None:
+def test_a_new_template_replaces_the_pods_of_a_daemon_set_one_by_one(pair: QuickCluster) -> None:
     pair.create(DAEMON_SET, workload())
     pair.until(lambda: status(pair, DAEMON_SET, *DAEMON) == (1, 2, 2, 2), "the status")
     pair.api.patch(DAEMON_SET, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
@@ -58,55 +58,55 @@ def test_a_new_template_replaces_the_pods_of_a_daemon_set_one_by_one(pair: Town)
     assert images(pair) == {"v2"}
 
 
-def test_a_daemon_set_that_waits_for_deletions_replaces_nothing_itself(town: Town) -> None:
-    town.create(DAEMON_SET, workload(updateStrategy={"type": "OnDelete"}))
-    town.until(lambda: status(town, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")
-    town.api.patch(DAEMON_SET, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
-    town.until(lambda: status(town, DAEMON_SET, *DAEMON) == (2, 1, 0, 1), "the status")
-    assert images(town) == {"v1"}
-    [pod] = pods(town)
-    town.delete(json_types.text(pod, "metadata", "name"))
-    town.until(lambda: images(town) == {"v2"}, "the new pod")
+def test_a_daemon_set_that_waits_for_deletions_replaces_nothing_itself(cluster: QuickCluster) -> None:
+    cluster.create(DAEMON_SET, workload(updateStrategy={"type": "OnDelete"}))
+    cluster.until(lambda: status(cluster, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")
+    cluster.api.patch(DAEMON_SET, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: status(cluster, DAEMON_SET, *DAEMON) == (2, 1, 0, 1), "the status")
+    assert images(cluster) == {"v1"}
+    [pod] = pods(cluster)
+    cluster.delete(json_types.text(pod, "metadata", "name"))
+    cluster.until(lambda: images(cluster) == {"v2"}, "the new pod")
 
 
-def test_a_deployment_keeps_its_number_of_pods_and_they_go_with_it(town: Town) -> None:
-    town.create(DEPLOYMENT, workload(replicas=3))
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (1, 3, 3, 3), "the status")
-    town.delete(json_types.text(pods(town)[0], "metadata", "name"))
-    town.until(lambda: len(pods(town)) == 3, "another pod")
-    town.api.patch(DEPLOYMENT, "w", {"spec": {"replicas": 1}}, namespace="default", kind=PatchKind.MERGE)
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (2, 1, 1, 1), "the smaller number")
-    town.api.delete(DEPLOYMENT, "w", namespace="default")
-    town.until(lambda: not town.api.list(POD).items, "the end of the pods")
+def test_a_deployment_keeps_its_number_of_pods_and_they_go_with_it(cluster: QuickCluster) -> None:
+    cluster.create(DEPLOYMENT, workload(replicas=3))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 3, 3, 3), "the status")
+    cluster.delete(json_types.text(pods(cluster)[0], "metadata", "name"))
+    cluster.until(lambda: len(pods(cluster)) == 3, "another pod")
+    cluster.api.patch(DEPLOYMENT, "w", {"spec": {"replicas": 1}}, namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (2, 1, 1, 1), "the smaller number")
+    cluster.api.delete(DEPLOYMENT, "w", namespace="default")
+    cluster.until(lambda: not cluster.api.list(POD).items, "the end of the pods")
 
 
-def test_a_new_template_replaces_the_pods_of_a_deployment(town: Town) -> None:
-    town.create(DEPLOYMENT, workload(replicas=2))
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the status")
-    town.api.patch(DEPLOYMENT, "w", {"spec": {"paused": True}}, namespace="default", kind=PatchKind.MERGE)
-    town.api.patch(DEPLOYMENT, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (3, 2, 0, 2), "the status of a paused one")
-    assert images(town) == {"v1"}
-    town.api.patch(DEPLOYMENT, "w", {"spec": {"paused": False}}, namespace="default", kind=PatchKind.MERGE)
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (4, 2, 2, 2), "the new pods")
-    assert images(town) == {"v2"}
-    conditions = json_types.objects(town.find(DEPLOYMENT, "w") or {}, "status", "conditions")
+def test_a_new_template_replaces_the_pods_of_a_deployment(cluster: QuickCluster) -> None:
+    cluster.create(DEPLOYMENT, workload(replicas=2))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the status")
+    cluster.api.patch(DEPLOYMENT, "w", {"spec": {"paused": True}}, namespace="default", kind=PatchKind.MERGE)
+    cluster.api.patch(DEPLOYMENT, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (3, 2, 0, 2), "the status of a paused one")
+    assert images(cluster) == {"v1"}
+    cluster.api.patch(DEPLOYMENT, "w", {"spec": {"paused": False}}, namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (4, 2, 2, 2), "the new pods")
+    assert images(cluster) == {"v2"}
+    conditions = json_types.objects(cluster.find(DEPLOYMENT, "w") or {}, "status", "conditions")
     assert {(str(one["type"]), str(one["status"])) for one in conditions} == {("Available", "True"), ("Progressing", "True")}
 
 
-def test_pods_of_a_deployment_get_devices_by_a_template(town: Town) -> None:
-    town.plugin()
-    town.offer("gpu-0", "gpu-1", "gpu-2")
-    town.create(CLAIM_TEMPLATE, objects.template("t"))
+def test_pods_of_a_deployment_get_devices_by_a_template(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0", "gpu-1", "gpu-2")
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     spec = json_types.mapping(objects.pod("x", template="t"), "spec")
-    town.create(DEPLOYMENT, workload(pod=spec, replicas=2))
-    town.until(lambda: status(town, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the status")
+    cluster.create(DEPLOYMENT, workload(pod=spec, replicas=2))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the status")
 
 
-def test_a_pod_that_cannot_be_made_is_an_event_and_is_made_later(town: Town) -> None:
+def test_a_pod_that_cannot_be_made_is_an_event_and_is_made_later(cluster: QuickCluster) -> None:
     spec = json_types.mapping(objects.pod("x"), "spec") | {"serviceAccountName": "driver"}
-    town.create(DAEMON_SET, workload(pod=spec))
-    town.until(lambda: town.events("FailedCreate"), "the event")
-    assert 'serviceaccount "driver" not found' in town.events("FailedCreate")[0]
-    town.api.create(SERVICEACCOUNT, {"metadata": {"name": "driver"}}, namespace="default")
-    town.until(lambda: status(town, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")
+    cluster.create(DAEMON_SET, workload(pod=spec))
+    cluster.until(lambda: cluster.events("FailedCreate"), "the event")
+    assert 'serviceaccount "driver" not found' in cluster.events("FailedCreate")[0]
+    cluster.api.create(SERVICEACCOUNT, {"metadata": {"name": "driver"}}, namespace="default")
+    cluster.until(lambda: status(cluster, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")

@@ -7,7 +7,7 @@ import pytest
 from drakit.core import device, errors, inventory, ports
 from drakit.kube import discovery, slices, transport
 from drakit.node.publishing import publisher
-from fakes import fake_transport, ticking
+from fakes import fake_transport, manual_clock
 from fakes import slice_samples as samples
 
 FAILURES = [
@@ -56,12 +56,12 @@ def version(text: str) -> transport.Object:
     return {"gitVersion": text}
 
 
-def store_of(server: Server) -> tuple[slices.ApiSlices, ticking.Ticking]:
-    clock = ticking.Ticking()
+def store_of(server: Server) -> tuple[slices.ApiSlices, manual_clock.ManualClock]:
+    clock = manual_clock.ManualClock()
     return slices.ApiSlices(server, driver=samples.DRIVER, clock=clock), clock
 
 
-def publisher_of(store: slices.ApiSlices, clock: ticking.Ticking) -> publisher.Publisher:
+def publisher_of(store: slices.ApiSlices, clock: manual_clock.ManualClock) -> publisher.Publisher:
     """A publisher that has something to probe: a shared device."""
     made = publisher.Publisher(publisher.Target(driver=samples.DRIVER, node="", pool="p"), store=store, clock=clock)
     made.offer(inventory.Inventory.of([device.Device(name="a", allow_multiple_allocations=True)]))

@@ -10,7 +10,7 @@ from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import features, resources
-from fakes import fake_transport, real_clock, ticking
+from fakes import fake_transport, manual_clock, real_clock
 from fakes import slice_samples as samples
 
 REF = "#/components/schemas/"
@@ -96,7 +96,7 @@ def store_of(api: transport.Transport, clock: ports.Clock) -> kube_slices.ApiSli
 
 
 def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> None:
-    api, clock = Describing(), ticking.Ticking()
+    api, clock = Describing(), manual_clock.ManualClock()
     store = store_of(api, clock)
     for _ in range(100):
         assert store.server().lacks == {"DRAMixins"}
@@ -113,7 +113,7 @@ def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> No
 def test_a_server_that_hides_its_description_lacks_nothing_so_that_the_probe_decides() -> None:
     api = Describing()
     api.failure = errors.ApiError("forbidden", status=403)
-    assert store_of(api, ticking.Ticking()).server().lacks == frozenset()
+    assert store_of(api, manual_clock.ManualClock()).server().lacks == frozenset()
 
 
 @pytest.mark.parametrize("mixins", [False, True])

@@ -9,11 +9,11 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, names, records
 from drakit.node import engine, local_node
-from fakes import author, claim_source, claim_statuses, world
+from fakes import author, claim_source, claim_statuses, crash_node
 
 UID = names.ClaimUid("11111111-2222-4333-8444-555555555555")
 REF = claims.ClaimRef(uid=UID, namespace="default", name="claim")
-RESULT = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=world.POOL, device="chip-0")
+RESULT = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=crash_node.POOL, device="chip-0")
 
 
 class Recalling(author.FakeDriver):
@@ -33,7 +33,7 @@ class Machine:
         self.claim = claims.Claim(ref=REF, results=(RESULT,))
         self.claims = claim_source.FakeClaimSource(self.claim)
         with self.open() as before:
-            assert before.engine.prepare([REF], world.Waiting())[UID].error == ""
+            assert before.engine.prepare([REF], crash_node.Waiting())[UID].error == ""
         self.files = self.read()
         assert self.files
 
@@ -41,7 +41,7 @@ class Machine:
         spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name,
             build=lambda _: Recalling(self.hardware),
-            identity=engine.NodeIdentity(pool=world.POOL, boot_id="boot-1"),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1"),
         )
         return local_node.LocalNode.open(spec, local_node.Folders(home=home or self.home, cdi=self.cdi), self.claims)
 
@@ -71,7 +71,7 @@ def test_claims_of_a_deleted_data_directory_are_restored(machine: Machine) -> No
     with machine.open() as opened:
         assert opened.journal.quarantine is None
         assert [(entry.claim, entry.state) for entry in opened.journal.entries()] == [(REF, lifecycle.State.PREPARED)]
-        assert opened.engine.unprepare([REF], world.Waiting()) == {UID: ""}
+        assert opened.engine.unprepare([REF], crash_node.Waiting()) == {UID: ""}
     assert (machine.read(), machine.hardware.made) == ({}, {})
 
 

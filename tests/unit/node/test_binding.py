@@ -10,7 +10,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
 from drakit.node import binding, engine, timing
-from fakes import fpga, world
+from fakes import crash_node, fpga
 
 
 class Bindings:
@@ -30,7 +30,7 @@ class Town:
     """A node on which claims are bound; ``told`` is what was stated, as (claim, device, condition type, reason)."""
 
     def __init__(self) -> None:
-        self.node = world.World()
+        self.node = crash_node.CrashNode()
         self.node.driver_type = fpga.FpgaDriver
         self.told: list[tuple[str, str, str, str]] = []
         self.bindings = Bindings()
@@ -52,7 +52,7 @@ class Town:
             self.bindings,
             lambda ref, said: self.told.extend((ref.name, key[1], one.type, one.reason) for key, one in said.items()),
             timing.SystemClock(),
-            ours=binding.OwnDevices(driver=fpga.FpgaDriver.name, pool=world.POOL),
+            ours=binding.OwnDevices(driver=fpga.FpgaDriver.name, pool=crash_node.POOL),
             first_pause=0.01,
         )
         self._thread = threading.Thread(target=self.binding.run, args=(self._stop,))
@@ -71,7 +71,7 @@ class Town:
         result = claims.AllocationResult(
             request="r0",
             driver=fpga.FpgaDriver.name,
-            pool=world.POOL,
+            pool=crash_node.POOL,
             device=device,
             binding_conditions=(fpga.READY,),
             binding_failure_conditions=(fpga.BROKEN,),

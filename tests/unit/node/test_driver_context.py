@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.node import driver_context
 from drakit.telemetry import logs
 from drakit.testing import fake_context
-from fakes import ticking, world
+from fakes import crash_node, manual_clock
 
 HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 
@@ -24,10 +24,10 @@ HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 class Desk:
     """A context on a world of fakes, and what was carried away from it."""
 
-    def __init__(self, home: pathlib.Path, clock: ticking.Ticking | None = None) -> None:
-        self.world = world.World()
+    def __init__(self, home: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> None:
+        self.world = crash_node.CrashNode()
         self.engine = self.world.boot()
-        self.clock = clock or ticking.Ticking()
+        self.clock = clock or manual_clock.ManualClock()
         self.changes = 0
         self.context = self.new_site(home)
 
@@ -100,7 +100,7 @@ def test_a_taint_has_the_time_of_its_first_putting_and_only_changes_are_news(des
     desk.clock.moment = 3600
     desk.context.taint("chip-0", HOT)
     (kept,) = desk.context.taints()["chip-0"]
-    assert (kept.time_added, desk.changes, desk.context.revision) == (ticking.START, 1, 1)
+    assert (kept.time_added, desk.changes, desk.context.revision) == (manual_clock.START, 1, 1)
     desk.context.untaint("chip-0", "example.com/other")
     assert desk.changes == 1
     desk.context.untaint("chip-0", HOT.key)
@@ -164,25 +164,25 @@ def test_too_many_taints_cost_the_discovered_ones_their_place() -> None:
     assert tainted.by_name()["a"].taints == (HOT, *many[:-1])
 
 
-def real_site(folder: pathlib.Path, clock: ticking.Ticking | None = None) -> contexts.DriverContext:
+def real_site(folder: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> contexts.DriverContext:
     desk = Desk(folder, clock)
     desk.prepare("chip-0")
     return desk.context
 
 
-def faked_site(folder: pathlib.Path, clock: ticking.Ticking | None = None) -> contexts.DriverContext:
+def faked_site(folder: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> contexts.DriverContext:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
     grant: drivers.Grant[object] = drivers.Grant(
-        claim=ref, request="r0", pool=world.POOL, device=device.Device(name="chip-0"), config=drivers.NoConfig()
+        claim=ref, request="r0", pool=crash_node.POOL, device=device.Device(name="chip-0"), config=drivers.NoConfig()
     )
-    return fake_context.FakeContext(folder, grants=[grant], monotonic=(clock or ticking.Ticking()).monotonic)
+    return fake_context.FakeContext(folder, grants=[grant], monotonic=(clock or manual_clock.ManualClock()).monotonic)
 
 
 @pytest.mark.parametrize("build", [real_site, faked_site])
 def test_a_taint_with_a_time_is_added_once_its_fault_has_lasted(
-    build: Callable[[pathlib.Path, ticking.Ticking], contexts.DriverContext], tmp_path: pathlib.Path
+    build: Callable[[pathlib.Path, manual_clock.ManualClock], contexts.DriverContext], tmp_path: pathlib.Path
 ) -> None:
-    clock = ticking.Ticking()
+    clock = manual_clock.ManualClock()
     context = build(tmp_path, clock)
     context.taint("chip-0", HOT, after=15.0)
     clock.moment = 14.0
@@ -201,7 +201,7 @@ def sick(health: contexts.Health) -> contexts.HealthReport:
 
 
 def test_a_bad_report_with_a_time_counts_once_it_has_lasted(tmp_path: pathlib.Path) -> None:
-    clock = ticking.Ticking()
+    clock = manual_clock.ManualClock()
     real, fake = Desk(tmp_path, clock), fake_context.FakeContext(tmp_path, monotonic=clock.monotonic)
     reports: list[contexts.HealthReport] = []
     real.context.sinks = driver_context.ReportSinks(health=reports.append)

@@ -9,19 +9,19 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import device, errors, lifecycle, names, node_selection, quantity, records
 from drakit.node import engine
-from fakes import author, world
+from fakes import author, crash_node
 
 
 @pytest.fixture
-def node() -> world.World:
-    return world.World()
+def node() -> crash_node.CrashNode:
+    return crash_node.CrashNode()
 
 
-def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
+def prepare(node: crash_node.CrashNode, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
     return started.prepare([ref], node.caller)[ref.uid]
 
 
-def unprepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> str:
+def unprepare(node: crash_node.CrashNode, started: engine.Engine, ref: claims.ClaimRef) -> str:
     return started.unprepare([ref], node.caller)[ref.uid]
 
 
@@ -30,7 +30,7 @@ def tuned(parameters: dict[str, object], *requests: str) -> tuple[claims.OpaqueC
     return (claims.OpaqueConfig(source=claims.ConfigSource.CLAIM, driver=author.FakeDriver.name, parameters=body, requests=requests),)
 
 
-def test_a_prepared_claim_has_its_hardware_its_files_and_its_entry(node: world.World) -> None:
+def test_a_prepared_claim_has_its_hardware_its_files_and_its_entry(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0-left", "chip-1")
     answer = prepare(node, started, ref)
@@ -46,7 +46,7 @@ def test_a_prepared_claim_has_its_hardware_its_files_and_its_entry(node: world.W
     assert entry.state is lifecycle.State.PREPARED
 
 
-def test_unprepare_leaves_nothing(node: world.World) -> None:
+def test_unprepare_leaves_nothing(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0-left", "chip-1")
     prepare(node, started, ref)
@@ -54,7 +54,7 @@ def test_unprepare_leaves_nothing(node: world.World) -> None:
     assert node.is_clean
 
 
-def test_preparing_again_answers_the_same_and_touches_nothing(node: world.World) -> None:
+def test_preparing_again_answers_the_same_and_touches_nothing(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     first = prepare(node, started, ref)
@@ -64,7 +64,7 @@ def test_preparing_again_answers_the_same_and_touches_nothing(node: world.World)
     assert [step for step in steps if "write" not in step] == []
 
 
-def test_preparing_again_rewrites_a_lost_file(node: world.World) -> None:
+def test_preparing_again_rewrites_a_lost_file(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
@@ -74,20 +74,20 @@ def test_preparing_again_rewrites_a_lost_file(node: world.World) -> None:
     assert node.cdi.files == before
 
 
-def test_another_process_prepares_again_with_the_same_answer(node: world.World) -> None:
+def test_another_process_prepares_again_with_the_same_answer(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     first = prepare(node, node.boot(), ref)
     assert prepare(node, node.boot(), ref) == first
 
 
-def test_another_process_unprepares(node: world.World) -> None:
+def test_another_process_unprepares(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     prepare(node, node.boot(), ref)
     assert unprepare(node, node.boot(), ref) == ""
     assert node.is_clean
 
 
-def test_unprepare_needs_no_api_server_and_accepts_unknown_claims(node: world.World) -> None:
+def test_unprepare_needs_no_api_server_and_accepts_unknown_claims(node: crash_node.CrashNode) -> None:
     started = node.boot()
     known = node.claim("chip-0")
     prepare(node, started, known)
@@ -98,7 +98,7 @@ def test_unprepare_needs_no_api_server_and_accepts_unknown_claims(node: world.Wo
     assert len(node.claims.failures) == 4
 
 
-def test_after_a_reboot_prepare_makes_everything_anew(node: world.World) -> None:
+def test_after_a_reboot_prepare_makes_everything_anew(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     prepare(node, node.boot(), ref)
     node.boot_id = "boot-2"
@@ -110,7 +110,7 @@ def test_after_a_reboot_prepare_makes_everything_anew(node: world.World) -> None
     assert [entry.boot_id for entry in node.journal.entries()] == ["boot-2"]
 
 
-def test_hardware_that_was_taken_away_is_made_again(node: world.World) -> None:
+def test_hardware_that_was_taken_away_is_made_again(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
@@ -119,18 +119,18 @@ def test_hardware_that_was_taken_away_is_made_again(node: world.World) -> None:
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_a_claim_allocated_anew_under_its_uid_gives_up_the_old_device(node: world.World) -> None:
+def test_a_claim_allocated_anew_under_its_uid_gives_up_the_old_device(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
-    result = claims.AllocationResult(request="r0", driver=author.FakeDriver.name, pool=world.POOL, device="chip-1")
+    result = claims.AllocationResult(request="r0", driver=author.FakeDriver.name, pool=crash_node.POOL, device="chip-1")
     node.claims.put(claims.Claim(ref=ref, results=(result,)))
     answer = prepare(node, started, ref)
     assert [item.device for item in answer.devices] == ["chip-1"]
     assert node.hardware.made == {"chip-1": 1}
 
 
-def test_shares_of_one_device_stand_side_by_side(node: world.World) -> None:
+def test_shares_of_one_device_stand_side_by_side(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("pipe", shared=True), node.claim("pipe", shared=True, name="other")
     one, two = prepare(node, started, first), prepare(node, started, second)
@@ -141,7 +141,7 @@ def test_shares_of_one_device_stand_side_by_side(node: world.World) -> None:
     assert len(node.hardware.made) == len(node.cdi.files) == 1
 
 
-def test_an_exclusive_device_is_never_given_twice(node: world.World) -> None:
+def test_an_exclusive_device_is_never_given_twice(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("chip-0", name="first"), node.claim("chip-0", name="second")
     prepare(node, started, first)
@@ -150,7 +150,7 @@ def test_an_exclusive_device_is_never_given_twice(node: world.World) -> None:
     assert prepare(node, started, second).error == ""
 
 
-def lying_claims(node: world.World) -> dict[str, tuple[claims.ClaimRef, str]]:
+def lying_claims(node: crash_node.CrashNode) -> dict[str, tuple[claims.ClaimRef, str]]:
     gone = node.claim("chip-0", name="gone")
     node.claims.remove(gone)
     waiting = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="waiting")
@@ -173,8 +173,8 @@ def lying_claims(node: world.World) -> dict[str, tuple[claims.ClaimRef, str]]:
     }
 
 
-@pytest.mark.parametrize("case", sorted(lying_claims(world.World())))
-def test_a_claim_that_lies_is_refused_by_field_and_leaves_nothing(node: world.World, case: str) -> None:
+@pytest.mark.parametrize("case", sorted(lying_claims(crash_node.CrashNode())))
+def test_a_claim_that_lies_is_refused_by_field_and_leaves_nothing(node: crash_node.CrashNode, case: str) -> None:
     started = node.boot()
     ref, reason = lying_claims(node)[case]
     answer = prepare(node, started, ref)
@@ -185,14 +185,14 @@ def test_a_claim_that_lies_is_refused_by_field_and_leaves_nothing(node: world.Wo
     assert prepare(node, started, good).error == ""
 
 
-def test_configuration_reaches_the_driver(node: world.World) -> None:
+def test_configuration_reaches_the_driver(node: crash_node.CrashNode) -> None:
     started = node.boot()
     prepare(node, started, node.claim("chip-0", configs=tuned({"speed": 7}, "r0")))
     assert node.hardware.made == {"chip-0": 7}
 
 
 @pytest.mark.parametrize("failure", [errors.DeviceBusyError("busy"), errors.RetryError("later", after=1), KeyError("a bug")])
-def test_a_failing_driver_fails_that_claim_only_and_leaves_nothing(node: world.World, failure: Exception) -> None:
+def test_a_failing_driver_fails_that_claim_only_and_leaves_nothing(node: crash_node.CrashNode, failure: Exception) -> None:
     started = node.boot()
     node.driver.failure = failure
     bad = node.claim("chip-0")
@@ -202,7 +202,7 @@ def test_a_failing_driver_fails_that_claim_only_and_leaves_nothing(node: world.W
     assert prepare(node, started, bad).error == ""
 
 
-def test_one_claims_failure_is_not_anothers(node: world.World) -> None:
+def test_one_claims_failure_is_not_anothers(node: crash_node.CrashNode) -> None:
     started = node.boot()
     good, bad = node.claim("chip-0"), node.claim("chip-9", name="bad")
     answers = started.prepare([bad, good], node.caller)
@@ -211,13 +211,13 @@ def test_one_claims_failure_is_not_anothers(node: world.World) -> None:
     assert answers[bad.uid].error
 
 
-def test_an_author_bug_is_named_as_such(node: world.World) -> None:
+def test_an_author_bug_is_named_as_such(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.driver.failure = KeyError("speed")
     assert "internal error of driver fake.example.com: KeyError" in prepare(node, started, node.claim("chip-0")).error
 
 
-def test_nothing_is_done_for_a_caller_that_has_gone(node: world.World) -> None:
+def test_nothing_is_done_for_a_caller_that_has_gone(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.caller.waits = False
     steps: list[str] = []
@@ -227,7 +227,7 @@ def test_nothing_is_done_for_a_caller_that_has_gone(node: world.World) -> None:
     assert node.is_clean
 
 
-def test_finished_work_is_committed_although_the_caller_has_gone(node: world.World) -> None:
+def test_finished_work_is_committed_although_the_caller_has_gone(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
 
@@ -247,7 +247,7 @@ def test_finished_work_is_committed_although_the_caller_has_gone(node: world.Wor
     assert node.is_clean
 
 
-def test_an_undo_that_fails_is_finished_by_the_next_call(node: world.World) -> None:
+def test_an_undo_that_fails_is_finished_by_the_next_call(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
@@ -266,7 +266,7 @@ def test_an_undo_that_fails_is_finished_by_the_next_call(node: world.World) -> N
     assert node.is_clean
 
 
-def test_two_devices_are_prepared_at_the_same_time(node: world.World) -> None:
+def test_two_devices_are_prepared_at_the_same_time(node: crash_node.CrashNode) -> None:
     started = node.boot()
     both = threading.Barrier(2, timeout=10)
 
@@ -280,7 +280,7 @@ def test_two_devices_are_prepared_at_the_same_time(node: world.World) -> None:
     assert [answer.error for answer in answers] == ["", ""]
 
 
-def test_two_calls_for_one_claim_never_overlap(node: world.World) -> None:
+def test_two_calls_for_one_claim_never_overlap(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     answers = run_together([lambda: prepare(node, started, ref)] * 8)
@@ -301,7 +301,7 @@ def run_together(calls: "list[Callable[[], claims.Outcome]]") -> list[claims.Out
 
 
 @pytest.mark.parametrize("first,second", [("chip-0", "chip-0-left"), ("chip-0-left", "chip-0")])
-def test_a_part_of_a_device_that_is_held_is_not_given_to_another_claim(node: world.World, first: str, second: str) -> None:
+def test_a_part_of_a_device_that_is_held_is_not_given_to_another_claim(node: crash_node.CrashNode, first: str, second: str) -> None:
     started = node.boot()
     holder = node.claim(first, name="holder")
     prepare(node, started, holder)
@@ -311,12 +311,12 @@ def test_a_part_of_a_device_that_is_held_is_not_given_to_another_claim(node: wor
     assert prepare(node, started, node.claim("chip-1-left")).error == ""
 
 
-def test_a_claim_cannot_hold_a_whole_and_its_part(node: world.World) -> None:
+def test_a_claim_cannot_hold_a_whole_and_its_part(node: crash_node.CrashNode) -> None:
     assert "used up by the claim itself" in prepare(node, node.boot(), node.claim("chip-0", "chip-0-left")).error
     assert node.is_clean
 
 
-def test_one_share_is_never_given_to_two_claims(node: world.World) -> None:
+def test_one_share_is_never_given_to_two_claims(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first = node.claim("pipe", shared=True)
     for _ in range(3):
@@ -328,13 +328,13 @@ def test_one_share_is_never_given_to_two_claims(node: world.World) -> None:
     assert f"pipe is still held by claim {first}" in prepare(node, started, second).error
 
 
-def test_an_error_without_words_is_still_an_error(node: world.World) -> None:
+def test_an_error_without_words_is_still_an_error(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.driver.failure = errors.DeviceBusyError()
     assert prepare(node, started, node.claim("chip-0")).error == "DeviceBusyError"
 
 
-def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: world.World) -> None:
+def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: crash_node.CrashNode) -> None:
     started = node.boot()
     stuck, release = threading.Event(), threading.Event()
 
@@ -347,7 +347,7 @@ def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: world.World) 
     first = threading.Thread(target=prepare, args=(node, started, node.claim("chip-0")))
     first.start()
     assert stuck.wait(10)
-    impatient = world.Waiting()
+    impatient = crash_node.Waiting()
     answers: list[str] = []
     ref = node.claim("chip-0-left")
     second = threading.Thread(target=lambda: answers.append(started.prepare([ref], impatient)[ref.uid].error))
@@ -360,7 +360,7 @@ def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: world.World) 
     first.join(10)
 
 
-def test_an_allocation_with_another_capacity_is_prepared_anew(node: world.World) -> None:
+def test_an_allocation_with_another_capacity_is_prepared_anew(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("pipe", shared=True)
     prepare(node, started, ref)
@@ -375,7 +375,7 @@ def test_an_allocation_with_another_capacity_is_prepared_anew(node: world.World)
     assert after.grants[0].consumed_capacity == more.consumed_capacity
 
 
-def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: world.World) -> None:
+def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: crash_node.CrashNode) -> None:
     """A rolling update: what the old process is in the middle of is not undone by the new one's recovery."""
     old = node.boot()
     ref = node.claim("chip-0")
@@ -403,7 +403,7 @@ def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: world.W
     assert entry.state is lifecycle.State.PREPARED
 
 
-def test_an_upgrade_that_rejects_a_configuration_can_still_release_the_device(node: world.World) -> None:
+def test_an_upgrade_that_rejects_a_configuration_can_still_release_the_device(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0", configs=tuned({"speed": 7}))
     prepare(node, started, ref)
@@ -416,7 +416,7 @@ def test_an_upgrade_that_rejects_a_configuration_can_still_release_the_device(no
     assert node.is_clean
 
 
-def test_parameters_that_are_required_are_asked_for(node: world.World) -> None:
+def test_parameters_that_are_required_are_asked_for(node: crash_node.CrashNode) -> None:
     class Stricter(author.FakeDriver):
         config_types = (Required,)
 
@@ -439,7 +439,7 @@ class Member(author.FakeDriver):
         return device.Device(name="chip-0", reach=node_selection.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
 
 
-def test_a_cluster_pool_device_is_prepared_on_each_node_that_has_a_part_of_it(node: world.World) -> None:
+def test_a_cluster_pool_device_is_prepared_on_each_node_that_has_a_part_of_it(node: crash_node.CrashNode) -> None:
     node.driver_type = Member
     started = node.boot()
     ref = node.claim("chip-0", pool="fabric")
@@ -454,12 +454,12 @@ def test_a_cluster_pool_device_is_prepared_on_each_node_that_has_a_part_of_it(no
     assert node.is_clean
 
 
-def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: world.World) -> None:
+def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: crash_node.CrashNode) -> None:
     node.driver_type = Member
     started = node.boot()
     one, other = (
         claims.AllocationResult(request=f"r{number}", driver=author.FakeDriver.name, pool=pool, device="chip-0")
-        for number, pool in enumerate((world.POOL, "fabric"))
+        for number, pool in enumerate((crash_node.POOL, "fabric"))
     )
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000077"), namespace="default", name="both")
     node.claims.put(claims.Claim(ref=ref, results=(one, other)))
@@ -467,7 +467,7 @@ def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: worl
     assert node.is_clean
 
 
-def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(node: world.World) -> None:
+def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("pipe"), node.claim("pipe")
     assert "a share of a shared device needs an id" in prepare(node, started, first).error
@@ -481,7 +481,7 @@ def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(nod
     assert node.is_clean
 
 
-def test_a_claim_is_prepared_as_allocated_while_stored_sharing_is_unknown(node: world.World) -> None:
+def test_a_claim_is_prepared_as_allocated_while_stored_sharing_is_unknown(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.offered.stores_sharing = lambda: None
     share, whole = node.claim("pipe", shared=True), node.claim("pipe")

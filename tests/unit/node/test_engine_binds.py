@@ -8,35 +8,35 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle, names
 from drakit.node import engine
-from fakes import fpga, world
+from fakes import crash_node, fpga
 
 
 @pytest.fixture
-def node() -> world.World:
+def node() -> crash_node.CrashNode:
     return made()
 
 
-def made() -> world.World:
-    node = world.World()
+def made() -> crash_node.CrashNode:
+    node = crash_node.CrashNode()
     node.driver_type = fpga.FpgaDriver
     return node
 
 
-def driver(node: world.World) -> fpga.FpgaDriver:
+def driver(node: crash_node.CrashNode) -> fpga.FpgaDriver:
     assert isinstance(node.driver, fpga.FpgaDriver)
     return node.driver
 
 
-def state(node: world.World, ref: claims.ClaimRef) -> lifecycle.State | None:
+def state(node: crash_node.CrashNode, ref: claims.ClaimRef) -> lifecycle.State | None:
     entry = node.journal.entry(ref.uid)
     return None if entry is None else entry.state
 
 
-def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> str:
+def prepare(node: crash_node.CrashNode, started: engine.Engine, ref: claims.ClaimRef) -> str:
     return started.prepare([ref], node.caller)[ref.uid].error
 
 
-def test_what_is_bound_is_made_and_journaled_and_prepare_goes_on_with_it(node: world.World) -> None:
+def test_what_is_bound_is_made_and_journaled_and_prepare_goes_on_with_it(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     steps: list[str] = []
     node.step = steps.append
@@ -50,7 +50,7 @@ def test_what_is_bound_is_made_and_journaled_and_prepare_goes_on_with_it(node: w
     assert node.is_clean
 
 
-def test_a_restart_between_bind_and_prepare_undoes_nothing(node: world.World) -> None:
+def test_a_restart_between_bind_and_prepare_undoes_nothing(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     node.boot().bind(ref, node.caller)
     steps: list[str] = []
@@ -59,7 +59,7 @@ def test_a_restart_between_bind_and_prepare_undoes_nothing(node: world.World) ->
     assert [step for step in steps if "make" in step] == []
 
 
-def test_a_reboot_between_bind_and_prepare_makes_it_anew(node: world.World) -> None:
+def test_a_reboot_between_bind_and_prepare_makes_it_anew(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     node.boot().bind(ref, node.caller)
     node.hardware.made.clear()
@@ -70,7 +70,7 @@ def test_a_reboot_between_bind_and_prepare_makes_it_anew(node: world.World) -> N
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_a_prepare_without_a_bind_binds_first(node: world.World) -> None:
+def test_a_prepare_without_a_bind_binds_first(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     assert prepare(node, started, ref) == ""
     assert driver(node).bound == 1
@@ -79,7 +79,7 @@ def test_a_prepare_without_a_bind_binds_first(node: world.World) -> None:
 
 
 @pytest.mark.parametrize("error", [errors.ConfigError("no such bitstream"), errors.DeviceGoneError("unplugged")])
-def test_a_final_error_leaves_nothing(node: world.World, error: Exception) -> None:
+def test_a_final_error_leaves_nothing(node: crash_node.CrashNode, error: Exception) -> None:
     started, ref = node.boot(), node.claim("chip-0", "chip-1")
     driver(node).refusals = [error]
     with pytest.raises(type(error)):
@@ -87,7 +87,7 @@ def test_a_final_error_leaves_nothing(node: world.World, error: Exception) -> No
     assert node.is_clean
 
 
-def test_an_error_that_passes_keeps_what_was_begun(node: world.World) -> None:
+def test_an_error_that_passes_keeps_what_was_begun(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     driver(node).refusals = [errors.RetryError("half done", after=1)]
     with pytest.raises(errors.RetryError):
@@ -98,7 +98,9 @@ def test_an_error_that_passes_keeps_what_was_begun(node: world.World) -> None:
 
 
 @pytest.mark.parametrize("is_rebooted", [False, True], ids=["by hand", "after a reboot"])
-def test_a_device_that_takes_several_calls_to_be_ready_gets_there_by_prepares_alone(node: world.World, *, is_rebooted: bool) -> None:
+def test_a_device_that_takes_several_calls_to_be_ready_gets_there_by_prepares_alone(
+    node: crash_node.CrashNode, *, is_rebooted: bool
+) -> None:
     ref = node.claim("chip-0")
     if is_rebooted:
         assert prepare(node, node.boot(), ref) == ""
@@ -112,7 +114,7 @@ def test_a_device_that_takes_several_calls_to_be_ready_gets_there_by_prepares_al
     assert state(node, ref) is lifecycle.State.PREPARED
 
 
-def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: world.World) -> None:
+def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     driver(node).refusals = [errors.RetryError("half done", after=1)]
     assert prepare(node, started, ref) == "half done"
@@ -121,7 +123,7 @@ def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: w
     assert node.is_clean
 
 
-def test_what_is_bound_is_held_against_other_claims(node: world.World) -> None:
+def test_what_is_bound_is_held_against_other_claims(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     other = node.claim("chip-0")
@@ -131,7 +133,7 @@ def test_what_is_bound_is_held_against_other_claims(node: world.World) -> None:
     started.bind(other, node.caller)
 
 
-def test_only_what_is_not_allocated_as_it_was_is_abandoned(node: world.World) -> None:
+def test_only_what_is_not_allocated_as_it_was_is_abandoned(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     claim = node.claims.fetch(ref)
@@ -142,14 +144,14 @@ def test_only_what_is_not_allocated_as_it_was_is_abandoned(node: world.World) ->
     assert not started.abandon(ref, None, node.caller)
 
 
-def test_what_is_prepared_is_never_abandoned(node: world.World) -> None:
+def test_what_is_prepared_is_never_abandoned(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     prepare(node, started, ref)
     assert not started.abandon(ref, None, node.caller)
     assert state(node, ref) is lifecycle.State.PREPARED
 
 
-def test_another_allocation_under_the_same_uid_is_bound_anew(node: world.World) -> None:
+def test_another_allocation_under_the_same_uid_is_bound_anew(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     claim = node.claims.fetch(ref)
@@ -164,12 +166,12 @@ def crash_at(number: int) -> Callable[[str], None]:
     def step(what: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     return step
 
 
-def work(node: world.World, ref: claims.ClaimRef, *, abandoned: bool) -> None:
+def work(node: crash_node.CrashNode, ref: claims.ClaimRef, *, abandoned: bool) -> None:
     started = node.boot()
     started.bind(ref, node.caller)
     if abandoned:
@@ -195,7 +197,7 @@ def test_a_crash_at_any_step_can_be_gone_on_with_or_abandoned(abandoned: bool, n
         node = made()
         ref = node.claim("chip-0", "chip-1")
         node.step = crash_at(number)
-        with pytest.raises(world.Crash):
+        with pytest.raises(crash_node.Crash):
             work(node, ref, abandoned=abandoned)
         node.step = lambda _: None
         started = node.boot()
@@ -212,7 +214,7 @@ def test_a_crash_at_any_step_can_be_gone_on_with_or_abandoned(abandoned: bool, n
         assert node.is_clean
 
 
-def test_a_driver_without_bind_has_its_half_states_undone(node: world.World) -> None:
+def test_a_driver_without_bind_has_its_half_states_undone(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     node.boot().bind(ref, node.caller)
 
@@ -224,7 +226,7 @@ def test_a_driver_without_bind_has_its_half_states_undone(node: world.World) -> 
     assert node.is_clean
 
 
-def test_an_attribute_of_the_author_s_hides_no_verb(node: world.World) -> None:
+def test_an_attribute_of_the_author_s_hides_no_verb(node: crash_node.CrashNode) -> None:
     class Wrapping(fpga.FpgaDriver):
         wrapped = object()
 
@@ -234,7 +236,7 @@ def test_an_attribute_of_the_author_s_hides_no_verb(node: world.World) -> None:
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
+def test_an_unknown_claim_is_nothing_to_bind(node: crash_node.CrashNode) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):
         node.boot().bind(ref, node.caller)

@@ -10,7 +10,7 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import names
 from drakit.node import engine
-from fakes import author, claim_source, world
+from fakes import author, claim_source, crash_node
 
 
 class ForAdmins(author.FakeDriver):
@@ -38,27 +38,27 @@ class Meanwhile(claim_source.FakeClaimSource):
 
 
 @pytest.fixture
-def node() -> world.World:
-    return world.World()
+def node() -> crash_node.CrashNode:
+    return crash_node.CrashNode()
 
 
-def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
+def prepare(node: crash_node.CrashNode, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
     return started.prepare([ref], node.caller)[ref.uid]
 
 
-def admins(node: world.World, device: str) -> claims.ClaimRef:
+def admins(node: crash_node.CrashNode, device: str) -> claims.ClaimRef:
     """A claim by which an admin looks at a device. Kubernetes 1.36 allocates none of a device in use that draws counters."""
-    result = claims.AllocationResult(request="look", driver=author.FakeDriver.name, pool=world.POOL, device=device, admin_access=True)
+    result = claims.AllocationResult(request="look", driver=author.FakeDriver.name, pool=crash_node.POOL, device=device, admin_access=True)
     ref = claims.ClaimRef(uid=names.ClaimUid(str(uuid.uuid4())), namespace="default", name="admin")
     return node.claims.put(claims.Claim(ref=ref, results=(result,)))
 
 
-def test_a_prepare_that_fetched_its_claim_before_an_unprepare_changes_nothing(node: world.World) -> None:
+def test_a_prepare_that_fetched_its_claim_before_an_unprepare_changes_nothing(node: crash_node.CrashNode) -> None:
     steps: list[str] = []
 
     def unprepared_meanwhile() -> None:
         node.caller.waits = False
-        assert started.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+        assert started.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
 
     node.claims = Meanwhile(unprepared_meanwhile)
     started = node.boot()
@@ -69,7 +69,7 @@ def test_a_prepare_that_fetched_its_claim_before_an_unprepare_changes_nothing(no
     assert node.is_clean
 
 
-def test_calls_during_a_prepare_return_the_result_of_that_prepare(node: world.World) -> None:
+def test_calls_during_a_prepare_return_the_result_of_that_prepare(node: crash_node.CrashNode) -> None:
     calls, pause = 6, threading.Event()
 
     def let_the_others_come(step: str) -> None:
@@ -93,7 +93,7 @@ def test_calls_during_a_prepare_return_the_result_of_that_prepare(node: world.Wo
 
 
 @pytest.mark.parametrize("first,left", [(0, "chip-1"), (1, "chip-0")])
-def test_a_deleted_claim_and_the_next_of_its_name_have_nothing_in_common(node: world.World, first: int, left: str) -> None:
+def test_a_deleted_claim_and_the_next_of_its_name_have_nothing_in_common(node: crash_node.CrashNode, first: int, left: str) -> None:
     started = node.boot()
     refs = []
     for device in ("chip-0", "chip-1"):
@@ -108,7 +108,7 @@ def test_a_deleted_claim_and_the_next_of_its_name_have_nothing_in_common(node: w
     assert node.is_clean
 
 
-def test_a_grant_without_edits_has_no_cdi_id_and_no_file(node: world.World) -> None:
+def test_a_grant_without_edits_has_no_cdi_id_and_no_file(node: crash_node.CrashNode) -> None:
     node.driver_type = ForAdmins
     started = node.boot()
     answer = prepare(node, started, admins(node, "chip-0"))
@@ -117,7 +117,7 @@ def test_a_grant_without_edits_has_no_cdi_id_and_no_file(node: world.World) -> N
     assert node.cdi.files == {}
 
 
-def test_a_device_that_an_admin_looks_at_is_free_for_its_owner(node: world.World) -> None:
+def test_a_device_that_an_admin_looks_at_is_free_for_its_owner(node: crash_node.CrashNode) -> None:
     node.driver_type = ForAdmins
     started = node.boot()
     admin = admins(node, "chip-0")

@@ -10,7 +10,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle, ports
 from drakit.node import device_preparer, engine, timing
-from fakes import author, fpga, world
+from fakes import author, crash_node, fpga
 
 DEADLINE = 45.0
 PAUSE = 14.0
@@ -20,7 +20,7 @@ TWO = ("chip-0", "chip-1")
 class Kubelet:
     """A kubelet and a clock in simulated time: each hardware step takes ``seconds``, and each call has a deadline."""
 
-    def __init__(self, node: world.World, seconds: float) -> None:
+    def __init__(self, node: crash_node.CrashNode, seconds: float) -> None:
         self.now = self.ends = 0.0
         self.calls = 0
         self.steps: list[str] = []
@@ -80,18 +80,18 @@ class WarmingUp(Forgetful):
 
 
 @pytest.fixture
-def node() -> world.World:
-    found = world.World()
+def node() -> crash_node.CrashNode:
+    found = crash_node.CrashNode()
     found.driver_type = Forgetful
     return found
 
 
-def state_of(node: world.World, ref: claims.ClaimRef) -> lifecycle.State:
+def state_of(node: crash_node.CrashNode, ref: claims.ClaimRef) -> lifecycle.State:
     entry = node.journal.entry(ref.uid)
     return lifecycle.State.ABSENT if entry is None else entry.state
 
 
-def reversed_results(node: world.World, ref: claims.ClaimRef) -> claims.ClaimRef:
+def reversed_results(node: crash_node.CrashNode, ref: claims.ClaimRef) -> claims.ClaimRef:
     return node.claims.put(claims.Claim(ref=ref, results=tuple(reversed(node.claims.fetch(ref).results))))
 
 
@@ -99,13 +99,13 @@ def kept_by(started: engine.Engine) -> int:
     return len(started._preparer._kept)
 
 
-def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: world.World) -> None:
+def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     one_request = tuple(dataclasses.replace(result, request="r0") for result in node.claims.fetch(ref).results)
     node.claims.put(claims.Claim(ref=ref, results=one_request))
     assert "devices finished and kept: 1 of 2" in kubelet.call(started, ref)[0]
-    answer = started.prepare([reversed_results(node, ref)], world.Waiting())[ref.uid]
+    answer = started.prepare([reversed_results(node, ref)], crash_node.Waiting())[ref.uid]
     assert answer.error == ""
     assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
     entry = node.journal.entry(ref.uid)
@@ -115,7 +115,9 @@ def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_or
 
 
 @pytest.mark.parametrize("is_answered", [False, True], ids=["half finished", "answer nobody heard"])
-def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_anew(node: world.World, *, is_answered: bool) -> None:
+def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_anew(
+    node: crash_node.CrashNode, *, is_answered: bool
+) -> None:
     kubelet, old = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     kubelet.call(old, ref)
@@ -123,17 +125,17 @@ def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_
         assert kubelet.call(old, ref) == ["too late"]
     node.step = lambda _: None
     new = node.boot()
-    assert new.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert new.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
 
     def die(what: str) -> None:
         if what == "after begin":
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     node.step = die
-    with pytest.raises(world.Crash):
-        new.prepare([ref], world.Waiting())
+    with pytest.raises(crash_node.Crash):
+        new.prepare([ref], crash_node.Waiting())
     node.step = lambda _: None
-    assert old.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert old.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
 
 
@@ -148,7 +150,7 @@ def timed(started: engine.Engine) -> ports.ClaimEngine:
 @pytest.mark.parametrize("count", range(1, 8))
 @pytest.mark.parametrize("served", [plain, timed])
 def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(
-    node: world.World, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
+    node: crash_node.CrashNode, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
 ) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
     asked = served(started)
@@ -159,7 +161,7 @@ def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(
     assert kept_by(started) == 0, "the kubelet heard the answer"
 
 
-def test_an_answer_that_the_kubelet_heard_is_verified_by_the_next_call(node: world.World) -> None:
+def test_an_answer_that_the_kubelet_heard_is_verified_by_the_next_call(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
     ref = node.claim("chip-0")
     assert kubelet.call(started, ref) == [""]
@@ -167,7 +169,7 @@ def test_an_answer_that_the_kubelet_heard_is_verified_by_the_next_call(node: wor
     assert "chip-0 is gone" in kubelet.call(started, ref)[0]
 
 
-def test_a_retry_error_keeps_the_finished_devices_of_the_claim(node: world.World) -> None:
+def test_a_retry_error_keeps_the_finished_devices_of_the_claim(node: crash_node.CrashNode) -> None:
     node.driver_type = WarmingUp
     kubelet, started = Kubelet(node, 30), node.boot()
     ref = node.claim(*TWO)
@@ -176,11 +178,11 @@ def test_a_retry_error_keeps_the_finished_devices_of_the_claim(node: world.World
         assert state_of(node, ref) is lifecycle.State.PREPARING
     assert kubelet.call(started, ref) == [""]
     assert kubelet.steps == ["chip-0", "chip-1"]
-    assert started.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert started.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
     assert node.is_clean
 
 
-def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: world.World) -> None:
+def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: crash_node.CrashNode) -> None:
     class Slow(fpga.FpgaDriver):
         def bind(self, grant: driver.Grant[author.Tuning]) -> None:
             if grant.device.name == "chip-1" and not self.hardware.made.get("chip-1") and len(refusals) < 3:
@@ -197,7 +199,7 @@ def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: 
     assert bound == ["chip-0", "chip-1"]
 
 
-def test_another_error_after_a_retry_error_undoes_all(node: world.World) -> None:
+def test_another_error_after_a_retry_error_undoes_all(node: crash_node.CrashNode) -> None:
     node.driver_type = WarmingUp
     kubelet, started = Kubelet(node, 30), node.boot()
     ref = node.claim(*TWO)
@@ -209,20 +211,20 @@ def test_another_error_after_a_retry_error_undoes_all(node: world.World) -> None
     assert node.is_clean
 
 
-def test_a_half_finished_claim_with_stale_results_is_checked_again_and_kept(node: world.World) -> None:
+def test_a_half_finished_claim_with_stale_results_is_checked_again_and_kept(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     kubelet.call(started, ref)
     kubelet.now += device_preparer.KEPT_SECONDS
     steps: list[str] = []
     node.step = steps.append
-    assert started.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     assert [what for what in steps if what.startswith("before")] == [
         *("before make chip-0", "before make chip-1", "before write", "before write", "before complete")
     ]
 
 
-def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: world.World) -> None:
+def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim("chip-0")
     assert kubelet.call(started, ref) == ["too late"]
@@ -231,7 +233,7 @@ def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: 
     assert "chip-0 is gone" in kubelet.call(started, ref)[0]
 
 
-def test_reading_an_answer_makes_it_no_younger(node: world.World) -> None:
+def test_reading_an_answer_makes_it_no_younger(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     first, second = node.claim("chip-0"), node.claim("pipe", shared=True)
     kubelet.call(started, first)
@@ -242,21 +244,21 @@ def test_reading_an_answer_makes_it_no_younger(node: world.World) -> None:
     assert "chip-0 is gone" in kubelet.call(started, first)[0]
 
 
-def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node: world.World) -> None:
+def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node: crash_node.CrashNode) -> None:
     kubelet, old = Kubelet(node, 60), node.boot()
     most = 0
     for _ in range(50):
         ref = node.claim("chip-0")
         kubelet.call(old, ref)
-        assert node.boot().unprepare([ref], world.Waiting()) == {ref.uid: ""}
+        assert node.boot().unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
         most = max(most, kept_by(old))
     assert most <= device_preparer.KEPT_SECONDS / 60
 
 
 @pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.CdiError("read-only"), errors.ApiError("no answer")])
-def test_an_error_that_deleting_pods_does_not_end_does_not_ask_for_it(node: world.World, failure: Exception) -> None:
+def test_an_error_that_deleting_pods_does_not_end_does_not_ask_for_it(node: crash_node.CrashNode, failure: Exception) -> None:
     started, ref = node.boot(), node.claim("chip-0")
-    assert started.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     node.driver.failure, text = failure, str(failure)
-    assert started.prepare([ref], world.Waiting())[ref.uid].error == text
+    assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == text
     assert state_of(node, ref) is lifecycle.State.PREPARED

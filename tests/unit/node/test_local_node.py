@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import driver
 from drakit.node import engine, local_node
-from fakes import author, claim_source, world
+from fakes import author, claim_source, crash_node
 
 
 class Misnamed(author.FakeDriver):
@@ -33,7 +33,7 @@ def open_files(under: pathlib.Path) -> list[str]:
 def test_what_fails_after_the_journal_was_opened_closes_it(build: object, error: type[Exception], tmp_path: pathlib.Path) -> None:
     assert callable(build)
     spec = local_node.DriverSpec(
-        driver_name=author.FakeDriver.name, build=lambda _: build(), identity=engine.NodeIdentity(pool=world.POOL, boot_id="boot-1")
+        driver_name=author.FakeDriver.name, build=lambda _: build(), identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1")
     )
     with pytest.raises(error):
         local_node.LocalNode.open(spec, local_node.Folders(home=tmp_path / "home", cdi=tmp_path / "cdi"), claim_source.FakeClaimSource())

@@ -5,11 +5,11 @@ import threading
 
 from drakit.core import errors, names
 from drakit.node import engine, orphans
-from fakes import ticking, world
+from fakes import crash_node, manual_clock
 
 
 def test_the_grace_period_begins_when_the_kubelet_forgets_the_claim() -> None:
-    clock, tracked = ticking.Ticking(last=10**6), {names.ClaimUid("one")}
+    clock, tracked = manual_clock.ManualClock(last=10**6), {names.ClaimUid("one")}
     silence = orphans.GracePeriod(lambda: tracked, clock)
     for _ in range(3):
         assert not silence.is_long(names.ClaimUid("one"))
@@ -22,11 +22,11 @@ class Node:
     """A node with one prepared claim, its kubelet's books, and a clock."""
 
     def __init__(self) -> None:
-        self.world = world.World()
+        self.world = crash_node.CrashNode()
         self.engine: engine.Engine = self.world.boot()
         self.ref = self.world.claim("chip-0")
         assert self.engine.prepare([self.ref], self.world.caller)[self.ref.uid].error == ""
-        self.clock = ticking.Ticking(last=10**6)
+        self.clock = manual_clock.ManualClock(last=10**6)
         self.tracked: frozenset[str] | None = frozenset()
         self.registered = True
         self.collector = orphans.OrphanCollector(

@@ -9,7 +9,7 @@ import pytest
 from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import driver, edits, errors, lifecycle
-from fakes import author, world
+from fakes import author, crash_node
 
 DEVICES = ("chip-0-left", "chip-1")
 
@@ -32,9 +32,9 @@ class Careful(author.FakeDriver):
         return super().prepare(grant)
 
 
-def running(driver_type: type[author.FakeDriver] = author.FakeDriver) -> tuple[world.World, claims.ClaimRef]:
+def running(driver_type: type[author.FakeDriver] = author.FakeDriver) -> tuple[crash_node.CrashNode, claims.ClaimRef]:
     """A world where a claim is prepared; from now on nothing of it may be taken away."""
-    node = world.World()
+    node = crash_node.CrashNode()
     node.driver_type = driver_type
     ref = node.claim(*DEVICES)
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
@@ -50,14 +50,14 @@ def untouched(also: Callable[[str], None] = lambda _: None) -> Callable[[str], N
     return step
 
 
-def entry_of(node: world.World, ref: claims.ClaimRef) -> lifecycle.Entry:
+def entry_of(node: crash_node.CrashNode, ref: claims.ClaimRef) -> lifecycle.Entry:
     entry = node.journal.entry(ref.uid)
     assert entry is not None
     assert entry.state is lifecycle.State.PREPARED
     return entry
 
 
-def assert_released(node: world.World, ref: claims.ClaimRef) -> None:
+def assert_released(node: crash_node.CrashNode, ref: claims.ClaimRef) -> None:
     node.step = lambda _: None
     assert node.boot().unprepare([ref], node.caller) == {ref.uid: ""}
     assert node.is_clean
@@ -102,10 +102,10 @@ def test_a_crash_at_any_step_of_a_repair_is_repaired_by_the_next_process(number:
     def die(what: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     node.step = untouched(die)
-    with contextlib.suppress(world.Crash):
+    with contextlib.suppress(crash_node.Crash):
         node.boot().prepare([ref], node.caller)
     node.step = untouched()
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""

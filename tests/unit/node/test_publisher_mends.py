@@ -10,7 +10,7 @@ import pytest
 from drakit.core import device, errors, inventory, quantity
 from drakit.core.slices import resource_slice
 from drakit.node.publishing import publisher, reconcile_loop
-from fakes import real_clock, slice_store, ticking
+from fakes import manual_clock, real_clock, slice_store
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -115,7 +115,7 @@ def test_what_somebody_wrote_meanwhile_is_read_again_before_it_is_overwritten() 
 
 @pytest.mark.parametrize("status", [0, 401, 403, 404, 409, 410, 422, 429, 500, 503])
 def test_retry_pauses_grow_to_a_minute_and_reset_on_the_first_success(status: int) -> None:
-    store, stop, clock = slice_store.FakeSliceStore(), threading.Event(), ticking.Ticking(last=30)
+    store, stop, clock = slice_store.FakeSliceStore(), threading.Event(), manual_clock.ManualClock(last=30)
     made = publisher.Publisher(TARGET, store=store, clock=clock, form=publisher.FormChoice.FLAT)
     store.failures = [errors.ApiError("no", status=status)] * 8
     made.offer(plain("a"))

@@ -7,17 +7,17 @@ import pytest
 
 from drakit.core import lifecycle, names
 from drakit.node import recovery
-from fakes import world
+from fakes import crash_node
 
 
-def prepared(node: world.World, *devices: str) -> names.ClaimUid:
+def prepared(node: crash_node.CrashNode, *devices: str) -> names.ClaimUid:
     ref = node.claim(*devices)
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
     return ref.uid
 
 
 def test_a_lost_file_of_a_prepared_claim_is_rewritten() -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     prepared(node, "chip-0")
     before = dict(node.cdi.files)
     node.cdi.files.clear()
@@ -26,7 +26,7 @@ def test_a_lost_file_of_a_prepared_claim_is_rewritten() -> None:
 
 
 def test_a_file_without_a_claim_is_removed() -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     uid = prepared(node, "chip-0")
     orphan = next(iter(node.cdi.files)).replace(uid, "00000000-0000-4000-8000-000000000000")
     node.cdi.files[orphan] = b"{}"
@@ -36,7 +36,7 @@ def test_a_file_without_a_claim_is_removed() -> None:
 
 
 def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     prepared(node, "chip-0")
     node.boot_id, node.hardware.made = "boot-2", {}
     node.cdi.files.clear()
@@ -46,7 +46,7 @@ def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
 
 
 def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     uid = prepared(node, "chip-0")
     (entry,) = node.journal.entries()
     node.journal.begin_unprepare(uid)
@@ -60,7 +60,7 @@ def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> Non
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 def test_a_withdrawal_that_a_power_cut_took_is_carried_out_by_the_next_call(verb: str) -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     uid = prepared(node, "chip-0")
     (entry,) = node.journal.entries()
     node.boot_id, node.hardware.made = "boot-2", {}
@@ -76,7 +76,7 @@ def test_a_withdrawal_that_a_power_cut_took_is_carried_out_by_the_next_call(verb
 
 
 def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:
-    node = world.World()
+    node = crash_node.CrashNode()
     stuck, other = node.claim("chip-0"), node.claim("chip-1")
     started = node.boot()
     for ref in (stuck, other):

@@ -12,7 +12,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, node_selection, records
 from drakit.node import orphans, restore
-from fakes import author, claim_statuses, ticking, world
+from fakes import author, claim_statuses, crash_node, manual_clock
 
 
 class Recalling(author.FakeDriver):
@@ -49,8 +49,8 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 class Lost:
     """A node whose journal was lost with claims prepared. ``steps`` are the effects on hardware since."""
 
-    def __init__(self, *of_claims: tuple[str, ...], driver: type[author.FakeDriver] = Recalling, pool: str = world.POOL) -> None:
-        self.world = world.World()
+    def __init__(self, *of_claims: tuple[str, ...], driver: type[author.FakeDriver] = Recalling, pool: str = crash_node.POOL) -> None:
+        self.world = crash_node.CrashNode()
         self.world.driver_type = driver
         before = self.world.boot()
         self.refs = [self.world.claim(*of, shared=of == ("pipe",), pool=pool) for of in of_claims or (("chip-0-left",), ("chip-1",))]
@@ -142,7 +142,7 @@ def test_a_claim_that_is_gone_is_journaled_and_unprepared_later(call: str) -> No
     if call == "kubelet":
         assert lost.unprepare(lost.ref) == ""
     else:
-        clock = ticking.Ticking(last=10**6)
+        clock = manual_clock.ManualClock(last=10**6)
         collector = orphans.OrphanCollector(
             lost.world.engine,
             lost.world.journal,
@@ -343,11 +343,11 @@ def crash_at(lost: Lost, number: int) -> bool:
     def step(what: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     lost.world.step = lost.world.hardware.step = step
     try:
-        with contextlib.suppress(world.Crash):
+        with contextlib.suppress(crash_node.Crash):
             lost.restore()
             return False
         return True
@@ -452,12 +452,12 @@ def test_only_one_process_restores_at_a_time() -> None:
     assert (lost.intents_now(), lost.is_untouched) == (lost.intents, True)
 
 
-def loop(lost: Lost, clock: ticking.Ticking, failed: Callable[[], None] = lambda: None) -> restore.RestoreLoop:
+def loop(lost: Lost, clock: manual_clock.ManualClock, failed: Callable[[], None] = lambda: None) -> restore.RestoreLoop:
     return restore.RestoreLoop(lost.world.restorer(), lost.listing, clock, failed)
 
 
 def test_the_loop_retries_until_the_api_server_answers_and_says_why() -> None:
-    lost, clock, statuses = Lost(), ticking.Ticking(last=10**6), list[str]()
+    lost, clock, statuses = Lost(), manual_clock.ManualClock(last=10**6), list[str]()
     lost.listing.failures = [errors.ApiError("away", status=503)] * 2
     runs = loop(lost, clock, lambda: statuses.append(runs.status))
     assert runs.run(threading.Event())
@@ -475,7 +475,7 @@ def test_the_loop_names_failed_claims_and_what_to_do() -> None:
         statuses.append(runs.status)
         stop.set()
 
-    runs = loop(lost, ticking.Ticking(last=10**6), failed)
+    runs = loop(lost, manual_clock.ManualClock(last=10**6), failed)
     assert not runs.run(stop)
     assert "2 claims to restore" in statuses[0]
     assert f"{lost.ref.uid}: " in statuses[0]
@@ -483,7 +483,7 @@ def test_the_loop_names_failed_claims_and_what_to_do() -> None:
 
 
 def test_the_loop_gives_up_a_gone_device_after_the_grace() -> None:
-    lost, clock = Lost(), ticking.Ticking(last=10**6)
+    lost, clock = Lost(), manual_clock.ManualClock(last=10**6)
     lost.delete(lost.refs[1])
     lost.world.hardware.present.discard("chip-1")
     lost.start()

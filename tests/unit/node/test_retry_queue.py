@@ -4,7 +4,7 @@ import threading
 
 from drakit.core import errors
 from drakit.node import device_status
-from fakes import ticking
+from fakes import manual_clock
 
 
 class Post:
@@ -12,7 +12,7 @@ class Post:
 
     def __init__(self, *answers: Exception | None, last: int = 40, limit: int = device_status.KEYS_MAX) -> None:
         self.answers = list(answers)
-        self.clock = ticking.Ticking(last=last)
+        self.clock = manual_clock.ManualClock(last=last)
         self.stop = threading.Event()
         self.sent: list[tuple[float, str, str]] = []
         self.box: device_status.RetryQueue[str, str] = device_status.RetryQueue(

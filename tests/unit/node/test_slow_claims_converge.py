@@ -10,7 +10,7 @@ from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle
 from drakit.node import engine
-from fakes import author, world
+from fakes import author, crash_node
 
 DEADLINE = 45.0
 STEP = 30.0
@@ -55,12 +55,12 @@ class Forgetful(author.FakeDriver):
 
 
 @pytest.fixture
-def node() -> world.World:
-    return world.World()
+def node() -> crash_node.CrashNode:
+    return crash_node.CrashNode()
 
 
 @pytest.fixture
-def kubelet(node: world.World) -> Kubelet:
+def kubelet(node: crash_node.CrashNode) -> Kubelet:
     found = Kubelet()
     node.step = found.step
     return found
@@ -70,7 +70,7 @@ def asking(started: engine.Engine, ref: claims.ClaimRef) -> Callable[[Kubelet], 
     return lambda caller: started.prepare([ref], caller)[ref.uid]
 
 
-def state_of(node: world.World, ref: claims.ClaimRef) -> lifecycle.State:
+def state_of(node: crash_node.CrashNode, ref: claims.ClaimRef) -> lifecycle.State:
     entry = node.journal.entry(ref.uid)
     return lifecycle.State.ABSENT if entry is None else entry.state
 
@@ -81,7 +81,7 @@ FOUR = ("chip-0-left", "chip-0-right", "chip-1-left", "chip-1-right")
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("driver_type", [author.FakeDriver, Forgetful])
 def test_slow_devices_are_answered_after_a_few_calls_and_each_is_set_up_once(
-    node: world.World, kubelet: Kubelet, count: int, driver_type: type[author.FakeDriver]
+    node: crash_node.CrashNode, kubelet: Kubelet, count: int, driver_type: type[author.FakeDriver]
 ) -> None:
     node.driver_type = driver_type
     started = node.boot()
@@ -90,7 +90,7 @@ def test_slow_devices_are_answered_after_a_few_calls_and_each_is_set_up_once(
     assert [item.device for item in answer.devices] == list(FOUR[:count])
     assert kubelet.steps == list(FOUR[:count])
     assert kubelet.calls <= math.ceil(count * STEP / DEADLINE) + 1
-    assert started.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert started.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
     assert node.is_clean
 
 
@@ -108,7 +108,7 @@ def test_slow_devices_converge_on_the_real_journal_too() -> None:
         assert entry.state is lifecycle.State.PREPARED
 
 
-def test_a_device_slower_than_a_call_is_committed_and_the_next_call_returns_at_once(node: world.World) -> None:
+def test_a_device_slower_than_a_call_is_committed_and_the_next_call_returns_at_once(node: crash_node.CrashNode) -> None:
     kubelet = Kubelet(seconds=120)
     node.step = kubelet.step
     node.driver_type = Forgetful
@@ -118,7 +118,7 @@ def test_a_device_slower_than_a_call_is_committed_and_the_next_call_returns_at_o
     assert (kubelet.calls, kubelet.steps) == (2, ["chip-0"])
 
 
-def test_verifying_devices_that_are_slow_to_verify_converges(node: world.World, kubelet: Kubelet) -> None:
+def test_verifying_devices_that_are_slow_to_verify_converges(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     node.driver_type = Forgetful
     ref = node.claim(*FOUR)
     kubelet.ask_until_answered(asking(node.boot(), ref))
@@ -128,7 +128,7 @@ def test_verifying_devices_that_are_slow_to_verify_converges(node: world.World, 
     assert kubelet.steps == [*FOUR, *FOUR]
 
 
-def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: world.World, kubelet: Kubelet) -> None:
+def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     assert "before this call began its work" in started.prepare([ref], kubelet)[ref.uid].error
@@ -141,56 +141,56 @@ def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: world.Worl
     assert state_of(node, ref) is lifecycle.State.PREPARING
 
 
-def test_an_unprepare_between_two_calls_undoes_what_was_kept(node: world.World, kubelet: Kubelet) -> None:
+def test_an_unprepare_between_two_calls_undoes_what_was_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
         kubelet.ask_until_answered(asking(started, ref), most=1)
     assert node.hardware.made
-    assert started.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert started.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
     assert node.is_clean
-    assert asking(started, ref)(world.Waiting()).error == ""  # type: ignore[arg-type]
+    assert asking(started, ref)(crash_node.Waiting()).error == ""  # type: ignore[arg-type]
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_what_was_kept_does_not_count_once_another_process_undid_it(node: world.World, kubelet: Kubelet) -> None:
+def test_what_was_kept_does_not_count_once_another_process_undid_it(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     old = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
         kubelet.ask_until_answered(asking(old, ref), most=1)
     node.boot()
     assert node.is_clean, "the new process undoes half states"
-    assert old.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert old.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_a_claim_that_is_allocated_otherwise_gives_up_what_was_kept(node: world.World, kubelet: Kubelet) -> None:
+def test_a_claim_that_is_allocated_otherwise_gives_up_what_was_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
         kubelet.ask_until_answered(asking(started, ref), most=1)
-    result = claims.AllocationResult(request="r0", driver=author.FakeDriver.name, pool=world.POOL, device="chip-1")
+    result = claims.AllocationResult(request="r0", driver=author.FakeDriver.name, pool=crash_node.POOL, device="chip-1")
     node.claims.put(claims.Claim(ref=ref, results=(result,)))
-    assert started.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     assert set(node.hardware.made) == {"chip-1"}
 
 
-def test_a_device_that_fails_after_others_were_kept_leaves_nothing(node: world.World, kubelet: Kubelet) -> None:
+def test_a_device_that_fails_after_others_were_kept_leaves_nothing(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
         kubelet.ask_until_answered(asking(started, ref), most=1)
     node.driver.failure = errors.HardwareError("make", "no")
-    assert "make: no" in started.prepare([ref], world.Waiting())[ref.uid].error
+    assert "make: no" in started.prepare([ref], crash_node.Waiting())[ref.uid].error
     assert node.is_clean
 
 
-def test_nothing_commits_after_an_unprepare_has_begun(node: world.World) -> None:
+def test_nothing_commits_after_an_unprepare_has_begun(node: crash_node.CrashNode) -> None:
     """The caller leaves while hardware is at work, and an Unprepare comes at once: the commit is first, then all of it is undone."""
     started = node.boot()
     ref = node.claim("chip-0", "chip-1")
     steps: list[str] = []
-    at_work, go_on, caller = threading.Event(), threading.Event(), world.Waiting()
+    at_work, go_on, caller = threading.Event(), threading.Event(), crash_node.Waiting()
 
     def step(what: str) -> None:
         steps.append(what)
@@ -204,7 +204,7 @@ def test_nothing_commits_after_an_unprepare_has_begun(node: world.World) -> None
     preparing.start()
     assert at_work.wait(10)
     caller.waits = False
-    undoing = threading.Thread(target=lambda: answers.append(started.unprepare([ref], world.Waiting())[ref.uid]))
+    undoing = threading.Thread(target=lambda: answers.append(started.unprepare([ref], crash_node.Waiting())[ref.uid]))
     undoing.start()
     undoing.join(0.2)
     assert undoing.is_alive(), "it waits for the claim's lock"
@@ -234,8 +234,8 @@ def steps_of_a_continued_claim() -> int:
     return len(steps)
 
 
-def continued() -> tuple[world.World, Kubelet, claims.ClaimRef]:
-    node = world.World()
+def continued() -> tuple[crash_node.CrashNode, Kubelet, claims.ClaimRef]:
+    node = crash_node.CrashNode()
     return node, Kubelet(), node.claim(*FOUR)
 
 
@@ -248,10 +248,10 @@ def test_a_crash_at_any_step_of_a_continued_claim_leaves_nothing_behind(number: 
         kubelet.step(what)
         left[0] -= 1
         if left[0] < 0:
-            raise world.Crash(what)
+            raise crash_node.Crash(what)
 
     node.step = step
-    with pytest.raises(world.Crash):
+    with pytest.raises(crash_node.Crash):
         kubelet.ask_until_answered(asking(node.boot(), ref))
     node.step = kubelet.step
     restarted = node.boot()
@@ -259,5 +259,5 @@ def test_a_crash_at_any_step_of_a_continued_claim_leaves_nothing_behind(number: 
     kubelet.calls = 0
     kubelet.ask_until_answered(asking(restarted, ref), most=4)
     assert set(node.hardware.made) == set(FOUR)
-    assert restarted.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert restarted.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
     assert node.is_clean

@@ -7,10 +7,10 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import claim_status, context, errors, names
 from drakit.node import device_status
-from fakes import claim_statuses, ticking, world
+from fakes import claim_statuses, crash_node, manual_clock
 
 REF = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
-KEY = (world.POOL, "chip-0", "")
+KEY = (crash_node.POOL, "chip-0", "")
 GONE = errors.DeviceGoneError("chip-0 is gone")
 LOOK = context.Event(reason="Throttled", message="the device is hot")
 
@@ -19,9 +19,13 @@ class Desk:
     """Reports on fakes; ``send`` sends what waits."""
 
     def __init__(self, conditions: device_status.Conditions = device_status.Conditions.FAILURES) -> None:
-        self.statuses, self.events, self.clock = claim_statuses.FakeStatuses(world.POOL), claim_statuses.FakeEvents(), ticking.Ticking()
+        self.statuses, self.events, self.clock = (
+            claim_statuses.FakeStatuses(crash_node.POOL),
+            claim_statuses.FakeEvents(),
+            manual_clock.ManualClock(),
+        )
         self.statuses.allocated[REF.uid] = {KEY}
-        self.reports = device_status.StatusReporter(self.statuses, self.events, self.clock, pool=world.POOL, conditions=conditions)
+        self.reports = device_status.StatusReporter(self.statuses, self.events, self.clock, pool=crash_node.POOL, conditions=conditions)
 
     def send(self) -> claim_statuses.Conditions:
         stop = threading.Event()

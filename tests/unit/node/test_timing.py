@@ -9,7 +9,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors, names, ports
 from drakit.node import timing
-from fakes import world
+from fakes import crash_node
 
 
 class Tally(ports.Unmeasured):
@@ -67,7 +67,7 @@ def test_an_attribute_that_a_class_does_not_show_is_there_as_before() -> None:
 
 
 def test_every_claim_of_a_batch_is_counted_by_what_became_of_it() -> None:
-    node, tally = world.World(), Tally()
+    node, tally = crash_node.CrashNode(), Tally()
     timed = timing.TimedEngine(node.boot(), tally)
     good, bad = node.claim("chip-0"), node.claim("no-such-device")
     answers = timed.prepare([good, bad], node.caller)
@@ -78,12 +78,12 @@ def test_every_claim_of_a_batch_is_counted_by_what_became_of_it() -> None:
 
 def test_locks_say_how_long_they_were_waited_for() -> None:
     tally = Tally()
-    with timing.TimedLocks(world.ThreadLocks(), tally).hold(["a"]):
+    with timing.TimedLocks(crash_node.ThreadLocks(), tally).hold(["a"]):
         assert tally.phases == [("lock", True)]
 
 
 def test_a_lock_that_nobody_waits_for_any_more_is_counted_too() -> None:
-    tally, locks = Tally(), world.ThreadLocks()
+    tally, locks = Tally(), crash_node.ThreadLocks()
     timed = timing.TimedLocks(locks, tally)
     with locks.hold(["a"]), pytest.raises(errors.CallerGoneError), timed.hold(["a"], lambda: False):
         pytest.fail("two hold one lock")
@@ -120,7 +120,7 @@ def ref(name: str) -> claims.ClaimRef:
 
 
 def test_the_phases_of_a_call_are_observed_at_its_end_with_what_became_of_it() -> None:
-    node, tally = world.World(), Tally()
+    node, tally = crash_node.CrashNode(), Tally()
     timed = timing.TimedEngine(Working(tally), tally)
     timed.prepare([ref("good"), ref("bad")], node.caller)
     assert tally.phases == [("fetch", True), ("fetch", True), ("fetch", False), ("fetch", False)]
@@ -128,7 +128,7 @@ def test_the_phases_of_a_call_are_observed_at_its_end_with_what_became_of_it() -
 
 
 def test_a_bug_counts_as_an_error_and_what_comes_after_it_is_in_no_call() -> None:
-    node, tally = world.World(), Tally()
+    node, tally = crash_node.CrashNode(), Tally()
     timed = timing.TimedEngine(Working(tally), tally)
     with pytest.raises(RuntimeError):
         timed.unprepare([ref("bug")], node.caller)

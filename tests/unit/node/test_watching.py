@@ -11,7 +11,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, inventory
 from drakit.node import watching
 from drakit.testing import fake_context
-from fakes import ticking
+from fakes import manual_clock
 
 
 class Watched(drivers.Driver[drivers.NoConfig]):
@@ -46,7 +46,7 @@ def raising(error: Exception) -> Callable[[], None]:
 
 
 def waits_of(driver: Watched, context: contexts.DriverContext, *, calls: int) -> Sequence[float]:
-    clock = ticking.Ticking(last=calls)
+    clock = manual_clock.ManualClock(last=calls)
     watching.WatchLoop(driver, context, clock).run(threading.Event())
     return clock.waits
 

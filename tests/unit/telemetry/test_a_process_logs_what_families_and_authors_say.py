@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fakes import desk as desks
+from fakes import command_line
 
-UID = desks.UID
+UID = command_line.UID
 PACKAGE = {
     "__init__": "",
     "__main__": """
@@ -71,7 +71,7 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def stderr_of_prepare(folder: pathlib.Path, *, level: str, style: str) -> str:
     """What the author's own program writes on standard error while it prepares a claim."""
-    claim = desks.Desk(run=lambda *_: desks.Ran(status=0, out="", err=""), folder=folder).claim_file(
+    claim = command_line.CommandLine(run=lambda *_: command_line.Result(status=0, out="", err=""), folder=folder).claim_file(
         {"request": "r", "driver": "boards.example.com", "pool": "node-1", "device": "board-0"}
     )
     settings = ["--set", f"log.level={level}", "--set", f"log.format={style}"]

@@ -13,8 +13,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.devices import machines
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import demo, driver_process
-from fakes import desk as desks
+from fakes import command_line, demo, driver_process
 
 Lines = Callable[[], list[dict[str, object]]]
 
@@ -36,7 +35,7 @@ def folder() -> Iterator[pathlib.Path]:
 @pytest.fixture
 def lines(folder: pathlib.Path) -> Iterator[Lines]:
     """The lines of a driver of mock GPUs that serves, and whose API server is away."""
-    places = ["--mock", desks.MACHINE, "--node", "node-1", "--folder", str(folder), "--kubeconfig", str(folder / "kubeconfig")]
+    places = ["--mock", command_line.MACHINE, "--node", "node-1", "--folder", str(folder), "--kubeconfig", str(folder / "kubeconfig")]
     command = driver_process.drakit("run", *places, "--family", "gpu", "--log-format", "json", "--log-level", "info")
     with driver_process.running(command, folder / "log") as driver:
         read = lambda: [json.loads(line) for line in driver.said().splitlines(keepends=True) if line.endswith("\n")]  # noqa: E731
@@ -55,18 +54,18 @@ def wait_for(lines: Lines, event: str) -> dict[str, object]:
 
 
 def test_a_refused_claim_is_one_warning(folder: pathlib.Path, lines: Lines) -> None:
-    asked = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", name="claim", uid=desks.UID)])
+    asked = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", name="claim", uid=command_line.UID)])
     with grpc.insecure_channel(f"unix:{folder / 'plugins' / 'gpu.drakit.dev' / 'dra.sock'}") as channel:
         answer = services.DRAPluginStub(channel).NodePrepareResources(asked, timeout=60)
-    error = answer.claims[desks.UID].error
+    error = answer.claims[command_line.UID].error
     assert "no answer from the API server" in error
     (line,) = [one for one in lines() if one.get("claim") == "default/claim" and one["level"] != "info"]
     assert line["level"] == "warning"
-    assert (line["event"], line["claim_uid"], line["error"]) == ("claim answered", desks.UID, error)
+    assert (line["event"], line["claim_uid"], line["error"]) == ("claim answered", command_line.UID, error)
 
 
 def test_a_fault_of_a_gpu_is_a_line_with_fields(folder: pathlib.Path, lines: Lines) -> None:
-    hardware = mock_gpus.MockGpus(machines.Choice(name=desks.MACHINE, directory=folder / "mock", owner="node-1"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=command_line.MACHINE, directory=folder / "mock", owner="node-1"))
     gpu = hardware.plugged()[0]
     hardware.lose(gpu.uuid)
     fault = wait_for(lines, "GPU fault")

@@ -6,7 +6,7 @@ import threading
 from typing import cast
 
 from drakit.devices.gpu import port
-from fakes import gpu_crowd
+from fakes import concurrent_gpu_claims
 
 PATIENCE = 90.0
 
@@ -16,7 +16,7 @@ class Meeting:
 
     def __init__(self, hardware: port.GpuPort) -> None:
         self._hardware = hardware
-        self._all_are_here = threading.Barrier(gpu_crowd.GPUS)
+        self._all_are_here = threading.Barrier(concurrent_gpu_claims.GPUS)
         self._came: set[str] = set()
         self._guard = threading.Lock()
 
@@ -35,22 +35,22 @@ class Meeting:
 def test_all_are_prepared_and_eight_gpus_work_at_the_same_time(tmp_path: pathlib.Path) -> None:
     around = lambda hardware: cast("port.GpuPort", Meeting(hardware))  # noqa: E731 - one expression
     with (
-        gpu_crowd.crowd(tmp_path, milliseconds=0, around=around) as crowd,
-        concurrent.futures.ThreadPoolExecutor(gpu_crowd.CLAIMS) as pool,
+        concurrent_gpu_claims.claimed_node(tmp_path, milliseconds=0, around=around) as claimed,
+        concurrent.futures.ThreadPoolExecutor(concurrent_gpu_claims.CLAIMS) as pool,
     ):
-        prepared = list(pool.map(crowd.prepare, crowd.claims))
-        assert len(prepared) == gpu_crowd.CLAIMS
-        assert crowd.instances() == dict.fromkeys(range(gpu_crowd.GPUS), gpu_crowd.PARTITIONS), "shares draw once"
-        list(pool.map(crowd.unprepare, crowd.claims))
-        assert crowd.instances() == dict.fromkeys(range(gpu_crowd.GPUS), 0)
+        prepared = list(pool.map(claimed.prepare, claimed.claims))
+        assert len(prepared) == concurrent_gpu_claims.CLAIMS
+        assert claimed.instances() == dict.fromkeys(range(concurrent_gpu_claims.GPUS), concurrent_gpu_claims.PARTITIONS), "shares draw once"
+        list(pool.map(claimed.unprepare, claimed.claims))
+        assert claimed.instances() == dict.fromkeys(range(concurrent_gpu_claims.GPUS), 0)
 
 
 def test_a_step_takes_as_long_as_the_machines_file_says(tmp_path: pathlib.Path) -> None:
     """No upper bound: a busy machine may be slower."""
-    with gpu_crowd.crowd(tmp_path, milliseconds=50) as crowd:
+    with concurrent_gpu_claims.claimed_node(tmp_path, milliseconds=50) as claimed:
         began = threading.Event()
         timer = threading.Timer(0.04, began.set)
         timer.start()
-        crowd.prepare(crowd.claims[0])
+        claimed.prepare(claimed.claims[0])
         assert began.is_set()
         timer.join()

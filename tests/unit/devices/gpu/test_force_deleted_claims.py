@@ -5,18 +5,22 @@ import threading
 
 from drakit.core import lifecycle
 from drakit.node import orphans
-from fakes import gpu_crowd, ticking
+from fakes import concurrent_gpu_claims, manual_clock
 
 
 def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_path: pathlib.Path) -> None:
-    with gpu_crowd.crowd(tmp_path, milliseconds=0) as crowd:
-        alone, first, second = crowd.claims[1], crowd.claims[0], crowd.claims[gpu_crowd.GPUS * gpu_crowd.PARTITIONS]
+    with concurrent_gpu_claims.claimed_node(tmp_path, milliseconds=0) as claimed:
+        alone, first, second = (
+            claimed.claims[1],
+            claimed.claims[0],
+            claimed.claims[concurrent_gpu_claims.GPUS * concurrent_gpu_claims.PARTITIONS],
+        )
         for claim in (alone, first, second):
-            crowd.prepare(claim)
-        assert crowd.instances() == {0: 1, 1: 1, **dict.fromkeys(range(2, gpu_crowd.GPUS), 0)}
-        clock = ticking.Ticking()
+            claimed.prepare(claim)
+        assert claimed.instances() == {0: 1, 1: 1, **dict.fromkeys(range(2, concurrent_gpu_claims.GPUS), 0)}
+        clock = manual_clock.ManualClock()
         looks = orphans.OrphanCollector(
-            crowd.engine, crowd.journal, crowd.source, tracked=frozenset, is_registered=lambda: True, clock=clock
+            claimed.engine, claimed.journal, claimed.source, tracked=frozenset, is_registered=lambda: True, clock=clock
         )
 
         def look_until_sure() -> int:
@@ -27,12 +31,14 @@ def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_pat
             return found
 
         for claim in (alone, first):
-            crowd.source.remove(claim)
+            claimed.source.remove(claim)
         assert look_until_sure() == 2
-        assert crowd.instances() == {0: 1, **dict.fromkeys(range(1, gpu_crowd.GPUS), 0)}, "the other share still needs its partition"
-        assert [entry.claim for entry in crowd.journal.entries() if entry.state is lifecycle.State.PREPARED] == [second]
-        crowd.source.remove(second)
+        assert claimed.instances() == {0: 1, **dict.fromkeys(range(1, concurrent_gpu_claims.GPUS), 0)}, (
+            "the other share still needs its partition"
+        )
+        assert [entry.claim for entry in claimed.journal.entries() if entry.state is lifecycle.State.PREPARED] == [second]
+        claimed.source.remove(second)
         assert look_until_sure() == 1
-        assert not any(crowd.instances().values())
-        assert not crowd.journal.entries()
+        assert not any(claimed.instances().values())
+        assert not claimed.journal.entries()
         assert not list((tmp_path / "cdi").iterdir())

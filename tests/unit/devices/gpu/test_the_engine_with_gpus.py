@@ -15,7 +15,7 @@ from drakit.devices.gpu import port
 from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
 from drakit.node import engine, inventory_cache, recovery
-from fakes import claim_source, gpu_node, world
+from fakes import claim_source, crash_node, gpu_node
 
 UID = names.ClaimUid("11111111-2222-3333-4444-555555555555")
 DEVICES = ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-3g20gb-9-4")
@@ -29,11 +29,11 @@ class GpuWorld:
         self.hardware = mock_gpus.MockGpus
         self.resources: gpu_driver.HostResources | None = None
         self.steps = gpu_node.Steps()
-        self.journal = world.SteppingJournal(self._step)
-        self.cdi = world.SteppingCdi(gpu_driver.NAME, self._step)
+        self.journal = crash_node.SteppingJournal(self._step)
+        self.cdi = crash_node.SteppingCdi(gpu_driver.NAME, self._step)
         self.ref = claims.ClaimRef(uid=UID, namespace="default", name="two")
         results = tuple(
-            claims.AllocationResult(request=f"r{index}", driver=gpu_driver.NAME, pool=world.POOL, device=device)
+            claims.AllocationResult(request=f"r{index}", driver=gpu_driver.NAME, pool=crash_node.POOL, device=device)
             for index, device in enumerate(devices)
         )
         self.claims = claim_source.FakeClaimSource(claims.Claim(ref=self.ref, results=results))
@@ -54,13 +54,13 @@ class GpuWorld:
         offered.refresh()
         started = engine.Engine(
             author,
-            identity=engine.NodeIdentity(pool=world.POOL, boot_id=machines.boot_id(self.choice.directory)),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=machines.boot_id(self.choice.directory)),
             offered=offered,
             claim_source=self.claims,
             journal=self.journal,
             cdi=self.cdi,
-            device_locks=world.ThreadLocks(),
-            locks_of_claims=world.ThreadLocks(),
+            device_locks=crash_node.ThreadLocks(),
+            locks_of_claims=crash_node.ThreadLocks(),
         )
         drivers.open_driver(author, started.planner.planned)
         recovery.recover(started, self.journal, self.cdi)
@@ -72,10 +72,10 @@ class GpuWorld:
         return [grant.intent for entry in entries for grant in entry.grants]
 
     def prepare(self, served: engine.Engine) -> claims.Outcome:
-        return served.prepare([self.ref], world.Waiting())[UID]
+        return served.prepare([self.ref], crash_node.Waiting())[UID]
 
     def unprepare(self, served: engine.Engine) -> str:
-        return served.unprepare([self.ref], world.Waiting())[UID]
+        return served.unprepare([self.ref], crash_node.Waiting())[UID]
 
     def instances(self) -> list[int]:
         """The profiles of all GPU instances."""

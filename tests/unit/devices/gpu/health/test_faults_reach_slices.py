@@ -14,7 +14,7 @@ from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.node import engine, local_node, node, timing
-from fakes import claim_source, slice_store, world
+from fakes import claim_source, crash_node, slice_store
 
 ROUNDS, BETWEEN = 1500, 0.02
 WATCHING = gpu_driver.HealthOptions(
@@ -39,7 +39,7 @@ class Running:
         spec = local_node.DriverSpec(
             driver_name=gpu_driver.NAME,
             build=lambda intents: gpu_driver.GpuDriver(self.hardware, intents=intents, options=CHOICES, health=WATCHING),
-            identity=engine.NodeIdentity(pool=world.POOL, boot_id=self.hardware.boot_id()),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=self.hardware.boot_id()),
         )
         outside = node.NodeDependencies(
             claim_source=claim_source.FakeClaimSource(),
@@ -49,7 +49,7 @@ class Running:
             rescan_seconds=3600,
             registration_grace=math.inf,
         )
-        self.node = node.Node(spec, local_node.Folders(home=self._folder / "d", cdi=self._folder / "c"), outside, node_name=world.POOL)
+        self.node = node.Node(spec, local_node.Folders(home=self._folder / "d", cdi=self._folder / "c"), outside, node_name=crash_node.POOL)
         self.node.start()
 
     def stop(self) -> None:

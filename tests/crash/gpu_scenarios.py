@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from crash import gpu_victims
+from crash import killable_gpu_driver
 from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.node import inventory_cache
@@ -59,33 +59,33 @@ def quick_folder() -> Iterator[pathlib.Path]:
 class Server(Protocol):
     """Who lives the lives of a driver."""
 
-    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
+    def must(self, node: "Node", act: str, wants: killable_gpu_driver.Wants) -> int:
         """A call that nothing interrupts; how many steps it took."""
 
 
-class Here:
+class InThisProcess:
     """Lives in this process."""
 
     def live(
         self,
         node: "Node",
         act: str,
-        wants: gpu_victims.Wants,
-        stepper: gpu_victims.Stepper,
+        wants: killable_gpu_driver.Wants,
+        stepper: killable_gpu_driver.Stepper,
         known: inventory_cache.InventoryCache | None = None,
     ) -> str:
         """A call that is hurt as the stepper says; the error it answered. See ``serve`` for what is ``known``."""
-        return str(gpu_victims.serve(node.life(act, wants), stepper, known)["error"])
+        return str(killable_gpu_driver.serve(node.life(act, wants), stepper, known)["error"])
 
-    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
-        stepper = gpu_victims.Stepper()
+    def must(self, node: "Node", act: str, wants: killable_gpu_driver.Wants) -> int:
+        stepper = killable_gpu_driver.Stepper()
         error = self.live(node, act, wants, stepper)
         assert not error, error
         return stepper.passed
 
-    def names(self, node: "Node", act: str, wants: gpu_victims.Wants) -> list[str]:
+    def names(self, node: "Node", act: str, wants: killable_gpu_driver.Wants) -> list[str]:
         """The steps of a call that nothing interrupts."""
-        stepper = gpu_victims.Stepper()
+        stepper = killable_gpu_driver.Stepper()
         assert not self.live(node, act, wants, stepper)
         return stepper.names
 
@@ -96,7 +96,7 @@ class Parent:
     def __init__(self, running: "subprocess.Popen[str]") -> None:
         self._running = running
 
-    def ask(self, life: gpu_victims.Life, at: int | None = None) -> dict[str, object]:
+    def ask(self, life: killable_gpu_driver.Life, at: int | None = None) -> dict[str, object]:
         """How a life ended; one that ``at`` is given is to be hurt at that step."""
         assert self._running.stdin is not None
         assert self._running.stdout is not None
@@ -106,7 +106,7 @@ class Parent:
         assert isinstance(told, dict)
         return told
 
-    def finish(self, life: gpu_victims.Life) -> int:
+    def finish(self, life: killable_gpu_driver.Life) -> int:
         """A life that nothing interrupts; how many steps it took."""
         told = self.ask(life)
         assert told["error"] == "", told
@@ -114,10 +114,10 @@ class Parent:
         assert isinstance(steps, int)
         return steps
 
-    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
+    def must(self, node: "Node", act: str, wants: killable_gpu_driver.Wants) -> int:
         return self.finish(node.life(act, wants))
 
-    def kill(self, node: "Node", act: str, wants: gpu_victims.Wants, step: int) -> None:
+    def kill(self, node: "Node", act: str, wants: killable_gpu_driver.Wants, step: int) -> None:
         """A call that is killed at a step."""
         assert self.ask(node.life(act, wants), step) == {"signal": signal.SIGKILL}
 
@@ -125,7 +125,7 @@ class Parent:
 @contextlib.contextmanager
 def a_parent() -> Iterator[Parent]:
     """A parent that lives as long as it is needed."""
-    command = [sys.executable, "-m", "crash.gpu_victims"]
+    command = [sys.executable, "-m", "crash.killable_gpu_driver"]
     python = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=python) as running:
         yield Parent(running)
@@ -141,8 +141,8 @@ class Node:
     file: pathlib.Path
     root: pathlib.Path = pathlib.Path("/")
 
-    def life(self, act: str, wants: gpu_victims.Wants) -> gpu_victims.Life:
-        return gpu_victims.Life(directory=str(self.folder), machine=str(self.file), act=act, wants=wants, root=str(self.root))
+    def life(self, act: str, wants: killable_gpu_driver.Wants) -> killable_gpu_driver.Life:
+        return killable_gpu_driver.Life(directory=str(self.folder), machine=str(self.file), act=act, wants=wants, root=str(self.root))
 
     def copy(self, folder: pathlib.Path) -> "Node":
         shutil.copytree(self.folder, folder)
@@ -150,13 +150,13 @@ class Node:
 
     @property
     def hardware(self) -> mock_gpus.MockGpus:
-        return mock_gpus.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
+        return mock_gpus.MockGpus(killable_gpu_driver.choice(self.folder, str(self.file)))
 
     def look(self, *, mode: bool = True) -> dict[str, object]:
         """All there is: the GPU's modes and instances, the journal's claims and what they remember, and the CDI files."""
         hardware = self.hardware
         (gpu,) = hardware.gpus()
-        with gpu_victims.open_journal(self.folder, str(self.file)) as memory:
+        with killable_gpu_driver.open_journal(self.folder, str(self.file)) as memory:
             entries = {
                 entry.claim.uid: (entry.state.value, [(one.device.name, dict(one.intent), dict(one.record)) for one in entry.grants])
                 for entry in memory.entries()
@@ -177,11 +177,11 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Story:
+class Scenario:
     """A world before the call, what is wanted, and what a node that never crashed looks like after prepare and after unprepare."""
 
     name: str
-    wants: gpu_victims.Wants
+    wants: killable_gpu_driver.Wants
     before: Node
     prepared: Node
     after_prepare: dict[str, object]
@@ -211,32 +211,32 @@ def named(partition: partitioning.Partition) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cast:
+class ScenarioClaims:
     """Who is in a story: the claim, and another that is prepared before and stays."""
 
-    mine: gpu_victims.Wants
-    other: gpu_victims.Wants | None = None
+    mine: killable_gpu_driver.Wants
+    other: killable_gpu_driver.Wants | None = None
 
 
-def cast_of(model: str, kind: str) -> Cast:
+def claims_of_kind(model: str, kind: str) -> ScenarioClaims:
     """The claims of a kind of story."""
     first, second, _ = map(named, partitions(model))
-    shared = functools.partial(gpu_victims.Wants, share=SHARE, memory="1Gi")
+    shared = functools.partial(killable_gpu_driver.Wants, share=SHARE, memory="1Gi")
     partition, whole = f"{first}-shared", "gpu-0-shared"
     sliced = shared(device=whole, parameters=TIME_SLICE)
     return {
-        ALONE: Cast(mine=gpu_victims.Wants(device=first)),
-        BESIDE: Cast(mine=gpu_victims.Wants(device=first), other=gpu_victims.Wants(device=second, uid=OTHER)),
-        WHOLE: Cast(mine=gpu_victims.Wants(device="gpu-0")),
-        SLICE: Cast(mine=gpu_victims.Wants(device="gpu-0", parameters=TIME_SLICE)),
-        FIRST_SHARE: Cast(mine=shared(device=partition)),
-        SECOND_SHARE: Cast(mine=shared(device=partition), other=shared(device=partition, uid=OTHER, share=OTHER_SHARE)),
-        FIRST_SLICE: Cast(mine=sliced),
-        SECOND_SLICE: Cast(mine=sliced, other=dataclasses.replace(sliced, uid=OTHER, share=OTHER_SHARE)),
+        ALONE: ScenarioClaims(mine=killable_gpu_driver.Wants(device=first)),
+        BESIDE: ScenarioClaims(mine=killable_gpu_driver.Wants(device=first), other=killable_gpu_driver.Wants(device=second, uid=OTHER)),
+        WHOLE: ScenarioClaims(mine=killable_gpu_driver.Wants(device="gpu-0")),
+        SLICE: ScenarioClaims(mine=killable_gpu_driver.Wants(device="gpu-0", parameters=TIME_SLICE)),
+        FIRST_SHARE: ScenarioClaims(mine=shared(device=partition)),
+        SECOND_SHARE: ScenarioClaims(mine=shared(device=partition), other=shared(device=partition, uid=OTHER, share=OTHER_SHARE)),
+        FIRST_SLICE: ScenarioClaims(mine=sliced),
+        SECOND_SLICE: ScenarioClaims(mine=sliced, other=dataclasses.replace(sliced, uid=OTHER, share=OTHER_SHARE)),
     }[kind]
 
 
-def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
+def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Scenario:
     """A partition ``alone`` on an empty GPU, or ``beside`` another claim's and an admin's, or the ``whole`` GPU, or that with a time ``slice``.
 
     Of what is shared, the ``first-share`` makes a partition, and ends it as the last; the ``second-share`` comes and goes beside another. The same
@@ -249,7 +249,7 @@ def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
     mode = is_whole == at_once or kind == BESIDE
     (folder / "lab.yaml").write_text(FILE.format(model=model, mode=str(mode).lower()))
     before = Node(folder=folder / "before", file=folder / "lab.yaml")
-    told = cast_of(model, kind)
+    told = claims_of_kind(model, kind)
     if told.other is not None:
         server.must(before, "prepare", told.other)
     if kind == BESIDE:
@@ -259,7 +259,7 @@ def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
     prepare_steps = server.must(prepared, "prepare", told.mine)
     done = prepared.copy(folder / "done")
     unprepare_steps = server.must(done, "unprepare", told.mine)
-    return Story(
+    return Scenario(
         name=f"{model}-{kind}",
         wants=told.mine,
         before=before,
@@ -278,7 +278,7 @@ def admin_makes(hardware: mock_gpus.MockGpus, partition: partitioning.Partition)
     hardware.create_compute_instance(gpu.uuid, made.id, whole.id)
 
 
-def judge(server: Server, told: Story, act: str, node: Node, point: str) -> None:
+def judge(server: Server, told: Scenario, act: str, node: Node, point: str) -> None:
     """After a call was hurt and the fault is gone: a claim that is given up leaves nothing, a retry ends as if nothing had happened."""
     if act == "prepare":
         given_up = node.copy(node.folder.with_name(f"{node.folder.name}-given-up"))

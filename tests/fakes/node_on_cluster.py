@@ -16,7 +16,7 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from fakes import author
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import QUICK, Town
+from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 NAME = author.FakeDriver.name
 CHIP, PIPE = "chip", "pipe"
@@ -34,15 +34,22 @@ class Driver(author.FakeDriver):
             super().unprepare(grant)
 
 
-class Served:
+class RunningNode:
     """One process of the driver. Several of one town share hardware, journal and CDI folder, as those of a rolling update do."""
 
     def __init__(
-        self, town: Town, driver: Driver, *, instance: str = "", grace: float = 30.0, boot_id: str = "boot-1", node_name: str = objects.NODE
+        self,
+        cluster: QuickCluster,
+        driver: Driver,
+        *,
+        instance: str = "",
+        grace: float = 30.0,
+        boot_id: str = "boot-1",
+        node_name: str = objects.NODE,
     ) -> None:
-        self.town = town
+        self.town = cluster
         self.driver = driver
-        folder = town.cluster.node(node_name).folder
+        folder = cluster.cluster.node(node_name).folder
         self.home = folder.plugins / NAME
         self.client = client.connect(folder.kubeconfig)
         ticking = timing.SystemClock()
@@ -60,7 +67,7 @@ class Served:
         )
         self.node = node.Node(spec, local_node.Folders(home=self.home, cdi=folder.cdi), outside, node_name=node_name)
 
-    def start(self, *, wait: bool = True) -> "Served":
+    def start(self, *, wait: bool = True) -> "RunningNode":
         """Start; wait until devices are published and the kubelet can call."""
         self.node.start()
         if wait:
@@ -84,20 +91,20 @@ class Served:
         return {json_types.text(device, "name") for device in found}
 
 
-def offers(town: Town) -> list[Object]:
+def offers(cluster: QuickCluster) -> list[Object]:
     """The slices that offer something: those of the pool in which the publisher asks what the server stores come and go."""
-    return [one for one in town.slices() if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
+    return [one for one in cluster.slices() if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
 
 
-class World:
+class NodeOnCluster:
     """A town with classes for the fake driver's devices. ``serve`` starts a process of the driver; all are stopped at the end."""
 
     def __init__(self, timing: Timing) -> None:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-        self.town = Town(self._folder, timing=timing)
+        self.town = QuickCluster(self._folder, timing=timing)
         self.hardware = author.Hardware()
         self.driver = Driver(self.hardware)
-        self.served: list[Served] = []
+        self.served: list[RunningNode] = []
 
     def begin(self) -> None:
         self.town.start()
@@ -119,9 +126,9 @@ class World:
         instance: str = "",
         grace: float = 30.0,
         boot_id: str = "boot-1",
-    ) -> Served:
+    ) -> RunningNode:
         """Start a process of the driver on the node."""
-        made = Served(self.town, driver or self.driver, instance=instance, grace=grace, boot_id=boot_id)
+        made = RunningNode(self.town, driver or self.driver, instance=instance, grace=grace, boot_id=boot_id)
         self.served.append(made)
         return made.start(wait=wait)
 
@@ -152,8 +159,8 @@ def pipe(name: str = "pipe", amount: str = "1G") -> Object:
 
 
 @contextlib.contextmanager
-def world(timing: Timing = TIMING) -> Iterator[World]:
-    made = World(timing)
+def running(timing: Timing = TIMING) -> Iterator[NodeOnCluster]:
+    made = NodeOnCluster(timing)
     try:
         made.begin()
         yield made

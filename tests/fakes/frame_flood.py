@@ -1,7 +1,7 @@
 """Floods a link with frames or datagrams as a hostile pod would; a program of its own, run inside a namespace for so many seconds.
 
-``python flood.py frames SECONDS LINK SOURCE-MAC`` sends raw frames with any source address; ``python flood.py datagrams SECONDS ADDRESS PRIORITY``
-sends UDP with a socket priority (SO_PRIORITY), by which HTB can be told a class.
+``python frame_flood.py frames SECONDS LINK SOURCE-MAC`` sends raw frames with any source address;
+``python frame_flood.py datagrams SECONDS ADDRESS PRIORITY`` sends UDP with a socket priority (SO_PRIORITY), by which HTB selects a class.
 """
 
 import contextlib

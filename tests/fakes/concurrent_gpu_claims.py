@@ -21,7 +21,7 @@ from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.sharing import share_policy
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache
-from fakes import claim_source, world
+from fakes import claim_source, crash_node
 
 GPUS, CLAIMS, PARTITIONS = 8, 100, 7
 STEPS = ("set_mig_mode", "create_gpu_instance", "create_compute_instance", "destroy_compute_instance", "destroy_gpu_instance")
@@ -39,7 +39,7 @@ gpus:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Crowd:
+class ClaimedNode:
     """The node and its claims."""
 
     engine: engine.Engine
@@ -50,13 +50,13 @@ class Crowd:
 
     def prepare(self, claim: core_claims.ClaimRef) -> core_claims.Outcome:
         """What the kubelet is told; raises AssertionError for an error."""
-        told: core_claims.Outcome = self.engine.prepare([claim], world.Waiting())[claim.uid]
+        told: core_claims.Outcome = self.engine.prepare([claim], crash_node.Waiting())[claim.uid]
         assert not told.error, told.error
         return told
 
     def unprepare(self, claim: core_claims.ClaimRef) -> None:
         """Raises AssertionError for an error."""
-        error = self.engine.unprepare([claim], world.Waiting())[claim.uid]
+        error = self.engine.unprepare([claim], crash_node.Waiting())[claim.uid]
         assert not error, error
 
     def instances(self) -> dict[int, int]:
@@ -65,15 +65,15 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def crowd(
+def claimed_node(
     folder: pathlib.Path, *, milliseconds: int, around: Callable[[port.GpuPort], port.GpuPort] = lambda gpus: gpus
-) -> Iterator[Crowd]:
+) -> Iterator[ClaimedNode]:
     """A crowd whose hardware steps take so long; ``around`` may put something between driver and hardware."""
     file = folder / "crowd.yaml"
     boards = ", ".join(_BOARD.format(number + 7) for number in range(GPUS))
     latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
     file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))
-    hardware = mock_gpus.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=world.POOL))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=crash_node.POOL))
     wanted = [_claim(number) for number in range(CLAIMS)]
     source = claim_source.FakeClaimSource(*wanted)
     with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
@@ -86,7 +86,7 @@ def crowd(
         offered.refresh()
         served = engine.Engine(
             driver,
-            identity=engine.NodeIdentity(pool=world.POOL, boot_id=hardware.boot_id()),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=hardware.boot_id()),
             offered=offered,
             claim_source=source,
             journal=memory,
@@ -95,7 +95,7 @@ def crowd(
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
         drivers.open_driver(driver, served.planner.planned)
-        yield Crowd(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted), source=source, journal=memory)
+        yield ClaimedNode(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted), source=source, journal=memory)
 
 
 def _claim(number: int) -> core_claims.Claim:
@@ -105,7 +105,7 @@ def _claim(number: int) -> core_claims.Claim:
     result = core_claims.AllocationResult(
         request="gpu",
         driver=gpu_driver.NAME,
-        pool=world.POOL,
+        pool=crash_node.POOL,
         device=f"gpu-{gpu}-mig-1g10gb-19-{partition}-shared",
         share_id=names.ShareId(str(uuid.UUID(int=number + 1001))),
         consumed_capacity=one,

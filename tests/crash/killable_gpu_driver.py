@@ -31,7 +31,7 @@ from drakit.devices.gpu.sharing import gpu_settings, share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
-from fakes import claim_source, gpu_node, world
+from fakes import claim_source, crash_node, gpu_node
 
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
@@ -54,7 +54,7 @@ class Wants:
         result = claims.AllocationResult(
             request="gpu",
             driver=gpu_driver.NAME,
-            pool=world.POOL,
+            pool=crash_node.POOL,
             device=self.device,
             share_id=names.ShareId(self.share) if self.share else None,
             consumed_capacity={"memory": quantity.Quantity.parse(self.memory)} if self.memory else {},
@@ -180,7 +180,7 @@ def living(folder: pathlib.Path) -> dict[str, list[processes.Process]]:
 
 def choice(folder: pathlib.Path, machine: str) -> machines.Choice:
     """The mock machine of a world."""
-    return machines.Choice(name=machine, directory=folder / "machine", owner=world.POOL)
+    return machines.Choice(name=machine, directory=folder / "machine", owner=crash_node.POOL)
 
 
 def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
@@ -252,7 +252,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
             found.refresh()
         served = engine.Engine(
             author,
-            identity=engine.NodeIdentity(pool=world.POOL, boot_id=boot),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=boot),
             offered=found,
             claim_source=claim_source.FakeClaimSource(life.wants.claim()),
             journal=journaled,
@@ -284,8 +284,8 @@ def _call(served: engine.Engine, life: Life, stepper: Stepper) -> str:
         return ""
     stepper.begin()
     if life.act == "unprepare":
-        return served.unprepare([wanted.ref], world.Waiting())[wanted.ref.uid]
-    answer: claims.Outcome = served.prepare([wanted.ref], world.Waiting())[wanted.ref.uid]
+        return served.unprepare([wanted.ref], crash_node.Waiting())[wanted.ref.uid]
+    answer: claims.Outcome = served.prepare([wanted.ref], crash_node.Waiting())[wanted.ref.uid]
     return answer.error
 
 

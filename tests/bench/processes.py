@@ -52,7 +52,7 @@ def api_server(folder: pathlib.Path, *, shares: int, units: int = bench_driver.U
             server.stdin.close()
 
 
-class Served:
+class DriverProcess:
     """A driver's process, started with ``run``; ``folder`` holds all it keeps. Its log goes to a file there, as JSON."""
 
     def __init__(self, command: Sequence[str], driver: str, folder: pathlib.Path, api: Api, *more: str, **environment: str) -> None:

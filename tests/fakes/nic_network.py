@@ -57,14 +57,14 @@ class Flow:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Transfer:
     """What iperf3 measured: goodput in bits per second at the receiver, and TCP's mean round trip in milliseconds."""
 
     goodput: float
     round_trip: float
 
 
-class Town:
+class NicNetwork:
     """The node, its port, the network, and pods; made by ``town``."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Town:
         with counting(self.network, "wire") as received:
             return rates([received], seconds)[0]
 
-    def measure(self, flows: Sequence[Flow], seconds: float) -> list[Seen]:
+    def measure(self, flows: Sequence[Flow], seconds: float) -> list[Transfer]:
         """All flows at once."""
         with contextlib.ExitStack() as servers, concurrent.futures.ThreadPoolExecutor(len(flows)) as threads:
             ports = [next(_PORTS) for _ in flows]
@@ -202,7 +202,7 @@ def cookie_of(space: netns.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def town(classifier: port.Classifier | None = None) -> Iterator[Town]:
+def network(classifier: port.Classifier | None = None) -> Iterator[NicNetwork]:
     with contextlib.ExitStack() as stack:
         node, network = stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace())
         node.ip("link", "set", "lo", "up")
@@ -211,7 +211,7 @@ def town(classifier: port.Classifier | None = None) -> Iterator[Town]:
         network.ip("link", "set", "wire", "up")
         node.ip("address", "add", f"{HOST}/16", "dev", "nic0")
         node.ip("link", "set", "nic0", "up")
-        yield Town(node, network, stack, classifier)
+        yield NicNetwork(node, network, stack, classifier)
 
 
 @functools.cache
@@ -230,7 +230,7 @@ def why_not() -> str:
     return f"{', '.join(missing)} is not installed" if missing else netns.why_not()
 
 
-def _run(flow: Flow, number: int, seconds: float) -> Seen:
+def _run(flow: Flow, number: int, seconds: float) -> Transfer:
     address = flow.target.address if flow.target else SERVER
     words = [
         "iperf3",
@@ -253,4 +253,4 @@ def _run(flow: Flow, number: int, seconds: float) -> Seen:
     end = told["end"]
     received = end["sum_received"]
     trips = [stream.get("sender", {}).get("mean_rtt", 0) for stream in end["streams"]]
-    return Seen(goodput=received["bits_per_second"], round_trip=sum(trips) / len(trips) / 1000)
+    return Transfer(goodput=received["bits_per_second"], round_trip=sum(trips) / len(trips) / 1000)

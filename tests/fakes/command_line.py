@@ -11,7 +11,7 @@ UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ran:
+class Result:
     """How a command ended, and what it wrote."""
 
     status: int
@@ -20,13 +20,13 @@ class Ran:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Desk:
+class CommandLine:
     """Where commands are typed: each about node-1 of a mock machine, kept in a folder of the test's own."""
 
-    run: Callable[..., Ran]
+    run: Callable[..., Result]
     folder: pathlib.Path
 
-    def on_node(self, command: str, *arguments: str) -> Ran:
+    def on_node(self, command: str, *arguments: str) -> Result:
         """Run a command on the mock node."""
         return self.run(command, *arguments, "--mock", MACHINE, "--node", "node-1", "--folder", str(self.folder / "node"))
 

@@ -35,7 +35,7 @@ CLASSES: dict[str, Object] = {
 
 
 @dataclass(frozen=True)
-class Small:
+class RandomAllocation:
     """One small world and what is asked of it. Pools of both drivers have the same name."""
 
     devices: Mapping[str, Sequence[Object]]
@@ -194,7 +194,7 @@ def claim(draw: st.DrawFn, number: int) -> Object:
 
 
 @st.composite
-def small(draw: st.DrawFn) -> Small:
+def random_allocation(draw: st.DrawFn) -> RandomAllocation:
     listed = {driver: draw(device_list()) for driver in DRIVERS}
     totals = {name: draw(st.integers(1, 4)) for name in ("x", "y")}
     spare = draw(st.sampled_from([0, 0, 1]))
@@ -213,7 +213,7 @@ def small(draw: st.DrawFn) -> Small:
                 shares[key] = 1 if "capacity" in one else 0
             else:
                 held.add(key)
-    return Small(listed, counters, frozenset(held), shares, [draw(claim(number)) for number in range(draw(st.integers(1, 2)))])
+    return RandomAllocation(listed, counters, frozenset(held), shares, [draw(claim(number)) for number in range(draw(st.integers(1, 2)))])
 
 
 def _draw(left: dict[str, int], one: Object) -> bool:

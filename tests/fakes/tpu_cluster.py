@@ -17,7 +17,7 @@ from drakit.kube import client
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 ROOT = pathlib.Path(__file__).parents[2]
 DRIVER = CLASS_NAME = "tpu.drakit.dev"
@@ -31,11 +31,11 @@ tpus: {generation: v5e, pool: tpus, topology: 4x4, host: 2x2, slices: [2x2, 2x4,
 _BY_KIND = {one.kind: one for one in resources.ALL}
 
 
-class TpuTown:
+class TpuCluster:
     """The cluster; ``node-9`` has no TPUs."""
 
-    def __init__(self, town: Town, folder: pathlib.Path) -> None:
-        self.town = town
+    def __init__(self, cluster: QuickCluster, folder: pathlib.Path) -> None:
+        self.town = cluster
         self.machine = folder / "small.yaml"
         self.machine.write_text(MACHINE)
         self._stop = threading.Event()
@@ -136,14 +136,14 @@ class TpuTown:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[TpuTown]:
+def running() -> Iterator[TpuCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    town = Town(folder / "c", nodes=(*NODES, OUTSIDE))
+    cluster = QuickCluster(folder / "c", nodes=(*NODES, OUTSIDE))
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
-        ending.callback(town.stop)
-        town.start()
-        made = TpuTown(town, folder)
+        ending.callback(cluster.stop)
+        cluster.start()
+        made = TpuCluster(cluster, folder)
         ending.callback(made.stop)
         made.start()
         yield made

@@ -34,7 +34,7 @@ def serve(store: Store | None = None, gates: FeatureGates = ON) -> Iterator[ApiC
             yield client
 
 
-class Desk:
+class AllocatingServer:
     """Publishes, claims and allocates on one node. The gates are the scheduler's; those of ``api`` are its own."""
 
     def __init__(self, api: Api | None = None, gates: FeatureGates = ON) -> None:

@@ -31,7 +31,7 @@ QUICK = Timing(
 )
 
 
-class Town:
+class QuickCluster:
     """The cluster under test."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Town:
         self._ending = contextlib.ExitStack()
         self.plugins: list[Plugin] = []
 
-    def start(self) -> "Town":
+    def start(self) -> "QuickCluster":
         self.cluster.start()
         if self._https:
             client = self.cluster.client()

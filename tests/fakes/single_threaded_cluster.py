@@ -25,7 +25,7 @@ MIXINS = FeatureGates.of({"DRAMixins": True})
 KINDS = {(one.api_version, one.kind): one for one in resources.ALL}
 
 
-class Cell:
+class SingleThreadedCluster:
     """``gates`` are the server's, ``scheduler`` those of the scheduler where they differ; ``nodes`` have their names as hostnames."""
 
     def __init__(
@@ -37,9 +37,9 @@ class Cell:
             for name in nodes or ("node-1",):
                 self.api.create(NODE, {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
 
-    def restarted(self, *, gates: FeatureGates | None = None, scheduler: FeatureGates | None = None) -> "Cell":
+    def restarted(self, *, gates: FeatureGates | None = None, scheduler: FeatureGates | None = None) -> "SingleThreadedCluster":
         """Return a cluster on the same objects, with other gates."""
-        return Cell(gates=gates, scheduler=scheduler, store=self.api.store)
+        return SingleThreadedCluster(gates=gates, scheduler=scheduler, store=self.api.store)
 
     def apply(self, *objects: Object) -> None:
         """Create objects in the default namespace."""
@@ -128,7 +128,7 @@ class Cell:
         self.api.patch(POD, name, {"spec": {"nodeName": found.node}}, namespace="default", kind=PatchKind.MERGE)
 
 
-def wish(device_class: str, expression: str = "", *, name: str = "r", **fields: Json) -> Object:
+def device_request(device_class: str, expression: str = "", *, name: str = "r", **fields: Json) -> Object:
     """A request for exactly one device."""
     exactly: Object = {"deviceClassName": device_class, **fields}
     if expression:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from fakes import feature4815_samples as samples
+from fakes import kep_4815_samples
 
 DRIVER = "tpu.dra.example.com"
 NODES = tuple(f"node-{number}" for number in range(1, 17))
@@ -37,7 +37,7 @@ def node_pool() -> list[Object]:
     counters: Json = {f"tpus-{node}": {"value": str(CHIPS)} for node in NODES}
     devices = [_device(shape, number, nodes) for shape in SHAPES for number, nodes in enumerate(members(shape), 1)]
     parts: tuple[Object, ...] = ({"sharedCounters": [{"name": "tpu-pool", "counters": counters}]}, {"devices": list(devices)})
-    slices = [samples.slice_of(f"tpus-{place}", part, pool="tpus", count=2) for place, part in enumerate(parts)]
+    slices = [kep_4815_samples.slice_of(f"tpus-{place}", part, pool="tpus", count=2) for place, part in enumerate(parts)]
     for one in slices:
         spec = json_types.mapping(one, "spec")
         del spec["nodeName"]

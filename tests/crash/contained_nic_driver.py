@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 
 import pyroute2  # noqa: F401 - loaded before the first fork
 
-from crash import nic_victim
+from crash import killable_nic_driver
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.devices.nic.attach import service
@@ -75,7 +75,7 @@ class FaultySite:
         self._faults(lambda: errors.JournalError("made to fail"))
 
 
-class Secluded:
+class ContainedDriver:
     """One life of a driver, as its test knows it."""
 
     def __init__(self, talk: socket.socket) -> None:
@@ -118,7 +118,7 @@ class Forker:
         self._running = running
 
     @contextlib.contextmanager
-    def life(self, world: nic_attach.World) -> Iterator[Secluded]:
+    def life(self, world: nic_attach.World) -> Iterator[ContainedDriver]:
         """A driver of this world, with one claim for its whole NIC in mind."""
         path = world.home.parent / "talk.sock"
         path.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ class Forker:
             talk, _ = listening.accept()
         with talk:
             talk.settimeout(_SECONDS)
-            made = Secluded(talk)
+            made = ContainedDriver(talk)
             try:
                 yield made
             finally:
@@ -154,8 +154,8 @@ def forker() -> Iterator[Forker]:
 
 def serve(talk: socket.socket, node: str, folder: pathlib.Path) -> None:
     """One life: do what is asked for until the end."""
-    world, faults = nic_victim.world_of(node, folder), Faults()
-    wanted = dataclasses.replace(nic_victim.claim_of("whole"), configs=nic_attach.claim(1, parameters=PARAMETERS).configs)
+    world, faults = killable_nic_driver.world_of(node, folder), Faults()
+    wanted = dataclasses.replace(killable_nic_driver.claim_of("whole"), configs=nic_attach.claim(1, parameters=PARAMETERS).configs)
     world.source.put(wanted)
     world.namespace = None
     with world.driver(step=faults, start=False) as running, talk.makefile("rw") as file:
@@ -166,8 +166,8 @@ def serve(talk: socket.socket, node: str, folder: pathlib.Path) -> None:
                 act = asked.pop("act")
                 answers: dict[str, Callable[[], object]] = {
                     "hello": lambda: "hello",
-                    "prepare": lambda: nic_victim.call(running.local, "prepare", wanted),
-                    "unprepare": lambda: nic_victim.call(running.local, "unprepare", wanted),
+                    "prepare": lambda: killable_nic_driver.call(running.local, "prepare", wanted),
+                    "unprepare": lambda: killable_nic_driver.call(running.local, "unprepare", wanted),
                     "arm": lambda asked=asked: faults.arm(**asked),  # type: ignore[misc]
                     "passed": lambda: faults.passed,
                     "end": lambda: "end",

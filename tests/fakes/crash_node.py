@@ -112,7 +112,7 @@ class SteppingCdi(cdi.MemoryCdi):
         self._step("after remove")
 
 
-class World:
+class CrashNode:
     """Everything that is left when the driver dies."""
 
     def __init__(self) -> None:

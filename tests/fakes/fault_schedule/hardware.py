@@ -70,7 +70,7 @@ class FolderHardware(author.Hardware):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class StormDriver(author.FakeDriver):
+class FaultyDriver(author.FakeDriver):
     """The fake driver on hardware in a folder; a tainted device says so."""
 
     hardware: FolderHardware

@@ -22,9 +22,9 @@ from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
 from drakit.node import background, device_status, engine, local_node, node
 from drakit.telemetry import logs
-from fakes.storm import hardware
+from fakes.fault_schedule import hardware
 
-NAME = hardware.StormDriver.name
+NAME = hardware.FaultyDriver.name
 HURRY = 100.0
 """The driver's clock runs so many times faster, so that no schedule waits out a back-off."""
 STOPPED, CANNOT_START, PART_DIED, BUG = 0, 3, 70, 71
@@ -160,7 +160,7 @@ def build(order: Order, api: client.Client) -> node.Node:
     """The node as ``drakit run`` makes it, on a clock that hurries."""
     root = pathlib.Path(order.machine)
     ticking = HurriedClock(root)
-    driver = hardware.StormDriver(hardware.FolderHardware(root))
+    driver = hardware.FaultyDriver(hardware.FolderHardware(root))
     statuses = status.ApiStatuses(api, status.Writer(driver=NAME, node=order.node, pool=order.node), ticking)
     outside = node.NodeDependencies(
         claim_source=claims.ApiClaims(api, seen=statuses.seen),

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects.features import FeatureGates
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @contextlib.contextmanager
-def running(*nodes: str, gates: FeatureGates | None = None) -> Iterator[Town]:
+def running(*nodes: str, gates: FeatureGates | None = None) -> Iterator[QuickCluster]:
     """Yield a cluster with a plugin on every node."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    town = Town(folder, nodes=nodes or (objects.NODE,), gates=gates, https=True)
+    cluster = QuickCluster(folder, nodes=nodes or (objects.NODE,), gates=gates, https=True)
     try:
-        town.start()
+        cluster.start()
         for node in nodes or (objects.NODE,):
-            town.plugin(node=node)
-        yield town
+            cluster.plugin(node=node)
+        yield cluster
     finally:
-        town.stop()
+        cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,9 +13,9 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
-from fakes.storm import hardware, process
-from fakes.storm.place import MEDDLED, Place
-from fakes.storm.schedule import SHARES_MAX, Do, Shop, Step, draw
+from fakes.fault_schedule import hardware, process
+from fakes.fault_schedule.faulty_cluster import MEDDLED, FaultyCluster
+from fakes.fault_schedule.schedule import SHARES_MAX, Action, Allocatable, Step, draw
 
 SECONDS = 40.0
 POLL_SECONDS = 0.01
@@ -24,7 +24,7 @@ LOG_SHOWN = 40
 Problems = Iterator[str]
 
 
-class StormError(AssertionError):
+class FaultRunError(AssertionError):
     """What was not true in the end."""
 
 
@@ -40,33 +40,35 @@ class Outcome:
     rivals: int
 
 
-class Storm:
+class FaultRun:
     """Schedules over one place, one after the other."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FaultyCluster) -> None:
         self._place = place
         self._town = place.town
         self._births: dict[str, int] = {}
         self._unsteady: set[str] = set()
         self._threads: Counter[str] = Counter()
         gates = place.gates
-        self._shop = Shop(halves=gates.on(Gate.PARTITIONABLE_DEVICES), shares=SHARES_MAX if gates.on(Gate.CONSUMABLE_CAPACITY) else 1)
+        self._shop = Allocatable(
+            halves=gates.on(Gate.PARTITIONABLE_DEVICES), shares=SHARES_MAX if gates.on(Gate.CONSUMABLE_CAPACITY) else 1
+        )
 
-    def blow(self, seed: int) -> Outcome:
+    def run_schedule(self, seed: int) -> Outcome:
         """Play the schedule of a seed; raises StormError."""
         steps, place = draw(seed, self._shop), self._place
         starts, damaged, hits = place.starts, place.damaged, self._town.cluster.server.faults.hits
         try:
             self._play(steps)
         except Exception as error:
-            raise StormError(self._story(seed, steps, error)) from error
+            raise FaultRunError(self._story(seed, steps, error)) from error
         return Outcome(
             steps=len(steps),
             starts=place.starts - starts,
             hits=self._town.cluster.server.faults.hits - hits,
             damaged=place.damaged - damaged,
-            reboots=sum(step.do is Do.REBOOT for step in steps),
-            rivals=sum(step.do is Do.RIVAL for step in steps),
+            reboots=sum(step.do is Action.REBOOT for step in steps),
+            rivals=sum(step.do is Action.RIVAL for step in steps),
         )
 
     def _play(self, steps: Sequence[Step]) -> None:
@@ -79,14 +81,14 @@ class Storm:
             self._threads = self._thread_names()
         for step in steps:
             place.act(step)
-            if step.do is Do.REBOOT:
+            if step.do is Action.REBOOT:
                 self._births.clear()
                 self._unsteady |= place.pods.keys()
             self._note_births()
         place.clear()
         before = place.keeper.starts
         self._until(self._what_runs, "what runs")
-        if not {Do.UNPREPARE_FIRST} & {step.do for step in steps}:
+        if not {Action.UNPREPARE_FIRST} & {step.do for step in steps}:
             self._raise(self._what_was_made_twice())
         place.delete_pods()
         self._until(self._what_is_left, "what is left")
@@ -103,13 +105,13 @@ class Storm:
         deadline = time.monotonic() + SECONDS
         while (problem := next(find(), None)) is not None:
             if time.monotonic() > deadline:
-                raise StormError(f"{what}: " + "; ".join(find()))
+                raise FaultRunError(f"{what}: " + "; ".join(find()))
             time.sleep(POLL_SECONDS)
             del problem
 
     def _raise(self, found: Problems) -> None:
         if problems := list(found):
-            raise StormError("; ".join(problems))
+            raise FaultRunError("; ".join(problems))
 
     def _what_runs(self) -> Problems:
         """What is not as it must be while pods run."""

@@ -6,7 +6,7 @@ import threading
 START = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)
 
 
-class Ticking:
+class ManualClock:
     """``moment`` is seconds since the start; ``waits`` are the waits asked for. After ``last`` waits the event is set, so that loops end."""
 
     def __init__(self, *, last: int = 1000) -> None:

@@ -21,10 +21,10 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
-from fakes.storm import hardware, keeper, process
-from fakes.storm.schedule import Do, Step
+from fakes.fault_schedule import hardware, process, supervisor
+from fakes.fault_schedule.schedule import Action, Step
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.town import QUICK, Town
+from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 TIMING = dataclasses.replace(
     QUICK, call=0.6, health_retry=0.1, unprepare_retry=(0.02, 0.1), prepare_retry=(0.02, 0.1), container_retry=(0.02, 0.1)
@@ -39,14 +39,14 @@ SETTLE_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
+class JournalEntries:
     """The journal's entries; ``is_lost`` while it is unreadable, or was and is not known to be whole again."""
 
     entries: tuple[lifecycle.Entry, ...] = ()
     is_lost: bool = False
 
 
-class Place:
+class FaultyCluster:
     """Made once and used for many schedules. ``pods`` are those that should run, by name, with their claims' names."""
 
     def __init__(self, gates: FeatureGates) -> None:
@@ -54,14 +54,14 @@ class Place:
         self.gates = gates
         self.machine = self._folder / "machine"
         hardware.prepare_folder(self.machine)
-        self.town = Town(self._folder / "c", timing=TIMING, gates=gates)
+        self.town = QuickCluster(self._folder / "c", timing=TIMING, gates=gates)
         self.node = self.town.cluster.node(objects.NODE)
         self.home = self.node.folder.plugins / process.NAME
         self.pods: dict[str, str] = {}
         self.claims: set[str] = set()
         self.damaged = 0
         self._leaving = contextlib.ExitStack()
-        self._actions: dict[Do, Callable[[Step], None]] = self._table()
+        self._actions: dict[Action, Callable[[Step], None]] = self._table()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as leaving:
@@ -71,7 +71,7 @@ class Place:
             for name, kind in CLASSES.items():
                 expression = f"device.driver == '{process.NAME}' && device.attributes['{process.NAME}'].kind == '{kind}'"
                 self.town.create(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
-            parent = keeper.Parent()
+            parent = supervisor.Parent()
             leaving.callback(parent.close)
             self.log = parent.log
             folder = self.node.folder
@@ -83,9 +83,9 @@ class Place:
                 kubeconfig=str(folder.kubeconfig),
                 machine=str(self.machine),
             )
-            self.keeper = keeper.Keeper(parent, order)
+            self.keeper = supervisor.Supervisor(parent, order)
             leaving.callback(self.keeper.close)
-            self.rival = keeper.Keeper(parent, dataclasses.replace(order, instance=RIVAL))
+            self.rival = supervisor.Supervisor(parent, dataclasses.replace(order, instance=RIVAL))
             leaving.callback(self.rival.close)
             leaving.callback(self.clear)
             self.keeper.start()
@@ -137,49 +137,49 @@ class Place:
             self.town.api.delete(CLAIM, name, namespace="default")
         self.claims.clear()
 
-    def _table(self) -> dict[Do, Callable[[Step], None]]:
+    def _table(self) -> dict[Action, Callable[[Step], None]]:
         cluster, machine = self.town.cluster, self.machine
         return {
-            Do.RUN: self._run,
-            Do.JOIN: self._join,
-            Do.SETTLE: lambda _: self._settle(),
-            Do.DELETE: lambda step: self._delete(step.what, force=False),
-            Do.DELETE_BY_FORCE: lambda step: self._delete(step.what, force=True),
-            Do.REFUSE: self._refuse,
-            Do.DELAY: lambda step: self._fault(step.what, kind=FaultKind.DELAY, seconds=step.amount / 1000),
-            Do.CUT: lambda step: self._fault(step.what, kind=FaultKind.CUT, share=step.amount / 1000),
-            Do.NONSENSE: lambda step: self._fault(step.what, kind=FaultKind.NONSENSE, share=step.amount / 1000),
-            Do.CALM: lambda _: cluster.server.faults.clear(),
-            Do.HANG_UP: lambda _: cluster.server.hang_up(),
-            Do.API_DOWN: lambda _: cluster.server.stop(),
-            Do.API_UP: lambda _: self._api_up(),
-            Do.KUBELET_DOWN: lambda _: self.node.stop_kubelet(),
-            Do.KUBELET_UP: lambda _: self._kubelet_up(),
-            Do.KUBELET_RESTART: lambda _: self._kubelet_restart(),
-            Do.CALL_TWICE: lambda _: setattr(self.node.faults, "call_twice", True),
-            Do.UNPREPARE_FIRST: lambda _: setattr(self.node.faults, "unprepare_first", True),
-            Do.DROP_CALLS: lambda step: setattr(self.node.faults, "drop_calls", step.amount),
-            Do.KILL: lambda step: self._of(step.what).send(signal.SIGKILL),
-            Do.RESTART: lambda step: self._of(step.what).send(signal.SIGTERM),
-            Do.RIVAL: lambda _: self.rival.start(),
-            Do.RIVAL_GONE: lambda _: self.rival.stop(),
-            Do.REBOOT: lambda _: self._reboot(),
-            Do.DAMAGE: lambda step: self._damage(step.what),
-            Do.FREEZE: self._freeze,
-            Do.DIE: lambda step: hardware.turn(machine, hardware.DIE, step.what),
-            Do.LAG: lambda step: hardware.turn(machine, hardware.LAG, str(step.amount)),
-            Do.UNPLUG: lambda step: (machine / "present" / step.what).unlink(missing_ok=True),
-            Do.PLUG: lambda _: self._plug(),
-            Do.TAINT: lambda step: hardware.touch(machine / "tainted" / step.what),
-            Do.DISK_FULL: lambda _: self._fill_disk(full=True),
-            Do.DISK_FREE: lambda _: self._fill_disk(full=False),
-            Do.CDI_READ_ONLY: lambda _: self._set_cdi_mode(0o500),
-            Do.CDI_WRITABLE: lambda _: self._set_cdi_mode(0o700),
-            Do.UPGRADE: lambda step: hardware.turn(machine, hardware.LIBRARY, str(step.amount)),
-            Do.WIPE: lambda _: self._meddle(wipe=True),
-            Do.MEDDLE: lambda _: self._meddle(wipe=False),
-            Do.UNLINK: self._unlink,
-            Do.CLOCK: lambda step: hardware.turn(machine, hardware.CLOCK, str(step.amount)),
+            Action.RUN: self._run,
+            Action.JOIN: self._join,
+            Action.SETTLE: lambda _: self._settle(),
+            Action.DELETE: lambda step: self._delete(step.what, force=False),
+            Action.DELETE_BY_FORCE: lambda step: self._delete(step.what, force=True),
+            Action.REFUSE: self._refuse,
+            Action.DELAY: lambda step: self._fault(step.what, kind=FaultKind.DELAY, seconds=step.amount / 1000),
+            Action.CUT: lambda step: self._fault(step.what, kind=FaultKind.CUT, share=step.amount / 1000),
+            Action.NONSENSE: lambda step: self._fault(step.what, kind=FaultKind.NONSENSE, share=step.amount / 1000),
+            Action.CALM: lambda _: cluster.server.faults.clear(),
+            Action.HANG_UP: lambda _: cluster.server.hang_up(),
+            Action.API_DOWN: lambda _: cluster.server.stop(),
+            Action.API_UP: lambda _: self._api_up(),
+            Action.KUBELET_DOWN: lambda _: self.node.stop_kubelet(),
+            Action.KUBELET_UP: lambda _: self._kubelet_up(),
+            Action.KUBELET_RESTART: lambda _: self._kubelet_restart(),
+            Action.CALL_TWICE: lambda _: setattr(self.node.faults, "call_twice", True),
+            Action.UNPREPARE_FIRST: lambda _: setattr(self.node.faults, "unprepare_first", True),
+            Action.DROP_CALLS: lambda step: setattr(self.node.faults, "drop_calls", step.amount),
+            Action.KILL: lambda step: self._of(step.what).send(signal.SIGKILL),
+            Action.RESTART: lambda step: self._of(step.what).send(signal.SIGTERM),
+            Action.RIVAL: lambda _: self.rival.start(),
+            Action.RIVAL_GONE: lambda _: self.rival.stop(),
+            Action.REBOOT: lambda _: self._reboot(),
+            Action.DAMAGE: lambda step: self._damage(step.what),
+            Action.FREEZE: self._freeze,
+            Action.DIE: lambda step: hardware.turn(machine, hardware.DIE, step.what),
+            Action.LAG: lambda step: hardware.turn(machine, hardware.LAG, str(step.amount)),
+            Action.UNPLUG: lambda step: (machine / "present" / step.what).unlink(missing_ok=True),
+            Action.PLUG: lambda _: self._plug(),
+            Action.TAINT: lambda step: hardware.touch(machine / "tainted" / step.what),
+            Action.DISK_FULL: lambda _: self._fill_disk(full=True),
+            Action.DISK_FREE: lambda _: self._fill_disk(full=False),
+            Action.CDI_READ_ONLY: lambda _: self._set_cdi_mode(0o500),
+            Action.CDI_WRITABLE: lambda _: self._set_cdi_mode(0o700),
+            Action.UPGRADE: lambda step: hardware.turn(machine, hardware.LIBRARY, str(step.amount)),
+            Action.WIPE: lambda _: self._meddle(wipe=True),
+            Action.MEDDLE: lambda _: self._meddle(wipe=False),
+            Action.UNLINK: self._unlink,
+            Action.CLOCK: lambda step: hardware.turn(machine, hardware.CLOCK, str(step.amount)),
         }
 
     def _run(self, step: Step) -> None:
@@ -246,7 +246,7 @@ class Place:
         threading.Event().wait(step.amount / 1000)
         self.keeper.send(signal.SIGCONT)
 
-    def _of(self, what: str) -> keeper.Keeper:
+    def _of(self, what: str) -> supervisor.Supervisor:
         return self.rival if what == "rival" else self.keeper
 
     def _fill_disk(self, *, full: bool) -> None:
@@ -292,17 +292,17 @@ class Place:
                 else:
                     file.truncate(file.seek(0, os.SEEK_END) // 2 + 1)
 
-    def memory(self) -> "Memory":
+    def memory(self) -> "JournalEntries":
         """What the journal says, from a copy: looking must not be what mends it."""
         if not inspection.exists(self.home):
-            return Memory()
+            return JournalEntries()
         with tempfile.TemporaryDirectory(prefix="dkj") as folder:
             copy = pathlib.Path(folder) / "home"
             inspection.copy(self.home, copy)
             if inspection.damage(copy):
-                return Memory(is_lost=True)
+                return JournalEntries(is_lost=True)
             with journal.Journal.open(copy, driver=process.NAME, boot_id=hardware.boot_id(self.machine)) as opened:
-                return Memory(entries=tuple(opened.entries()), is_lost=opened.quarantine is not None)
+                return JournalEntries(entries=tuple(opened.entries()), is_lost=opened.quarantine is not None)
 
     def _meddle(self, *, wipe: bool) -> None:
         """Delete the driver's slices, or write something into each."""

@@ -19,7 +19,7 @@ SECONDS = 60.0
 _SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket.ask, rtnetlink.Socket.dump))
 
 
-class Turn(Generic[Answer]):
+class PausedCall(Generic[Answer]):
     """One call; ``run_to`` lets it go on until it is about to send that request or ends, ``finish`` until it ends."""
 
     def __init__(self, call: Callable[[], Answer]) -> None:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from fakes.storm import process
+from fakes.fault_schedule import process
 
 TESTS = pathlib.Path(__file__).parents[2]
 SECONDS = 30.0
@@ -36,7 +36,7 @@ class Parent:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fakes.storm.process"],
+            [sys.executable, "-m", "fakes.fault_schedule.process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -102,7 +102,7 @@ class Parent:
         self.log.append(line)
 
 
-class Keeper:
+class Supervisor:
     """One node's driver. ``ends`` are the ends of its processes: which start it was, and the exit code, negative for signals."""
 
     def __init__(self, parent: Parent, order: process.Order) -> None:

@@ -30,7 +30,7 @@ def nothing() -> None:
     """Let nothing happen before a write."""
 
 
-class ByteComparing:
+class ByteComparingTransport:
     """``refused`` is what the server says to applies, ``refused_always`` what it says to all writes; ``before_patch`` runs before a JSON patch."""
 
     def __init__(self, api: transport.Transport, refused: str = ALLOCATION, *, refused_always: str = "") -> None:
