@@ -85,8 +85,8 @@ def _busy(served: processes.DriverProcess, seconds: float) -> float:
 def memory() -> dict[str, float]:
     """MiB that a bare interpreter takes, and that each package brings which a driver imports."""
     script = pathlib.Path(__file__).with_name("memory.py")
-    told = subprocess.run([sys.executable, str(script), *MODULES], check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(told.stdout)
+    result = subprocess.run([sys.executable, str(script), *MODULES], check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(result.stdout)
     return found
 
 

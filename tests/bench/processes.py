@@ -44,10 +44,10 @@ def api_server(folder: pathlib.Path, *, shares: int, units: int = bench_driver.U
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdin is not None
-        told = json.loads(server.stdout.readline())
-        ca.write_text(told["ca"])
+        result = json.loads(server.stdout.readline())
+        ca.write_text(result["ca"])
         try:
-            yield Api(url=told["url"], ca=ca, token=told["token"], kubeconfig=kubeconfig, uids=told["uids"])
+            yield Api(url=result["url"], ca=ca, token=result["token"], kubeconfig=kubeconfig, uids=result["uids"])
         finally:
             server.stdin.close()
 

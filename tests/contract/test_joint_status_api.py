@@ -78,8 +78,8 @@ def ref(server: apiserver.ApiServer) -> claims.ClaimRef:
 
 
 def says(worker: int, condition: claim_status.Condition = READY) -> claim_status.StatusChange:
-    told = claim_status.DeviceStatus(device=DEVICE, pool=POOL, conditions=(condition,), values={"worker": worker}, nodes=4)
-    return claim_status.of_device(told, "own")
+    result = claim_status.DeviceStatus(device=DEVICE, pool=POOL, conditions=(condition,), values={"worker": worker}, nodes=4)
+    return claim_status.of_device(result, "own")
 
 
 def entry(server: apiserver.ApiServer) -> Object:

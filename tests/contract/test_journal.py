@@ -97,8 +97,8 @@ def test_a_prepared_grant_comes_back_whole_and_frozen(journal: ports.Journal) ->
 def test_complete_keeps_record_edits_and_boot_and_nothing_else(journal: ports.Journal) -> None:
     begun = samples.grant()
     journal.begin(samples.entry(1, begun))
-    told = dataclasses.replace(begun, record={"a": 1}, edits=samples.rich_edits(), intent={"want": "something else"}, admin_access=True)
-    journal.complete(samples.uid(1), [told], "boot-2")
+    result = dataclasses.replace(begun, record={"a": 1}, edits=samples.rich_edits(), intent={"want": "something else"}, admin_access=True)
+    journal.complete(samples.uid(1), [result], "boot-2")
     found = journal.entry(samples.uid(1))
     assert found is not None
     assert found.grants == (dataclasses.replace(begun, record={"a": 1}, edits=samples.rich_edits()),)
@@ -249,8 +249,10 @@ def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Jo
 
 def test_refresh_keeps_what_is_told_now_of_a_prepared_claim_and_nothing_else(journal: ports.Journal) -> None:
     before = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
-    told = [dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits(), intent={"want": 1}) for one in before.grants]
-    journal.refresh(samples.uid(1), told)
+    result = [
+        dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits(), intent={"want": 1}) for one in before.grants
+    ]
+    journal.refresh(samples.uid(1), result)
     wanted = tuple(dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits()) for one in before.grants)
     assert journal.entry(samples.uid(1)) == dataclasses.replace(before, grants=wanted)
 

@@ -94,10 +94,10 @@ def test_exactly_one_of_two_drivers_adopts_an_unmarked_ifb_of_an_older_version(o
             own.ip("link", "add", f"drb{index(own)}", "type", "ifb")
             paused: paused_calls.PausedCall[object] = paused_calls.PausedCall(lambda: owner.install(uplink(own), share(own)))
             paused.run_to(number)
-            told = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(paused.finish)
-            winner, kept = (owner, share(own)) if told[0] else (other, share(own, 2))
-            assert sorted(map(bool, told)) == [False, True]
-            assert f"is shared out by the driver {OWNER if winner is owner else OTHER};" in "".join(told)
+            result = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(paused.finish)
+            winner, kept = (owner, share(own)) if result[0] else (other, share(own, 2))
+            assert sorted(map(bool, result)) == [False, True]
+            assert f"is shared out by the driver {OWNER if winner is owner else OTHER};" in "".join(result)
             assert winner.shares() == (kept,)
             assert winner.check(uplink(own), [kept]) == ()
             winner.remove(kept.id, kept)
@@ -123,8 +123,8 @@ def test_a_driver_does_not_adopt_parts_that_another_creates_during_its_read(own:
             paused = paused_calls.PausedCall(call)
             paused.run_to(number)
             owner.install(uplink(own), share(own))
-            told = refusal(paused.finish)
-            assert not told or "is shared out by the driver nic.drakit.dev" in told
+            result = refusal(paused.finish)
+            assert not result or "is shared out by the driver nic.drakit.dev" in result
             assert owner.check(uplink(own), [share(own)]) == ()
             owner.remove("share-1", share(own))
 

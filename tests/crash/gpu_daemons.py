@@ -40,8 +40,10 @@ def cast_of(story: str) -> gpu_scenarios.ScenarioClaims:
     return gpu_scenarios.ScenarioClaims(mine=share(share=gpu_scenarios.SHARE), other=other)
 
 
-def _settings(told: list[str]) -> list[str]:
-    return [line for at, line in enumerate(told) if not line.startswith("get_") and not (line.startswith("set_") and line in told[:at])]
+def _settings(reported: list[str]) -> list[str]:
+    return [
+        line for at, line in enumerate(reported) if not line.startswith("get_") and not (line.startswith("set_") and line in reported[:at])
+    ]
 
 
 def look(node: gpu_scenarios.Node) -> Looks:
@@ -49,10 +51,10 @@ def look(node: gpu_scenarios.Node) -> Looks:
 
     A limit that is set again to the same value counts once: a driver that died before it noted the limits makes the next one set them again.
     """
-    told = {file.parents[1].name: _settings(file.read_text().splitlines()) for file in node.folder.glob("mps/*/pipe/told")}
+    reported = {file.parents[1].name: _settings(file.read_text().splitlines()) for file in node.folder.glob("mps/*/pipe/told")}
     running = {name: len(found) for name, found in killable_gpu_driver.living(node.folder).items()}
     folders = sorted(place.name for place in node.folder.glob("mps/*"))
-    return {**node.look(), "told": told, "running": running, "folders": folders}
+    return {**node.look(), "told": reported, "running": running, "folders": folders}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,9 +79,9 @@ class World:
 
     def hurt(self, life: killable_gpu_driver.Life, at: int) -> None:
         """Kill the driver, or all daemons, at a step. Where daemons are waited for, a line may not be reached this time."""
-        told = self.parent.ask(life, at)
+        reported = self.parent.ask(life, at)
         if life.falls == "itself":
-            assert told == {"signal": signal.SIGKILL} or (life.by_line and told["error"] == ""), told
+            assert reported == {"signal": signal.SIGKILL} or (life.by_line and reported["error"] == ""), reported
 
     def living(self) -> dict[str, list[processes.Process]]:
         return killable_gpu_driver.living(self.node.folder)
@@ -102,15 +104,15 @@ class World:
 @contextlib.contextmanager
 def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
     """A world in a folder with a short path, because MPS has a socket in it; whatever still runs in the end is killed."""
-    told = cast_of(story)
+    reported = cast_of(story)
     with tempfile.TemporaryDirectory(prefix="dk") as folder:
         place = pathlib.Path(folder)
         (place / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=MODEL, mode="false"))
         node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=mps_daemon.install(place / "root").path)
-        world = World(node=node, parent=parent, wants=told.mine)
+        world = World(node=node, parent=parent, wants=reported.mine)
         try:
-            if told.other is not None:
-                dataclasses.replace(world, wants=told.other).must("prepare")
+            if reported.other is not None:
+                dataclasses.replace(world, wants=reported.other).must("prepare")
             # Once through, so that a GPU has the mode that the first claim of all would leave it in.
             world.must("prepare")
             prepared = look(node)

@@ -31,9 +31,9 @@ class Filling(killable_gpu_driver.Stepper):
 
     def begin(self) -> None:
         super().begin()
-        told = os.statvfs(self._ballast.parent)
+        result = os.statvfs(self._ballast.parent)
         with self._ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, (told.f_bavail * told.f_frsize // PAGE - self._room) * PAGE)
+            os.posix_fallocate(file.fileno(), 0, (result.f_bavail * result.f_frsize // PAGE - self._room) * PAGE)
 
     def empty(self) -> None:
         """Make room again."""
@@ -48,13 +48,13 @@ def on_disk(disk: pathlib.Path, before: gpu_scenarios.Node, machine: pathlib.Pat
     return gpu_scenarios.Node(folder=disk / "world", file=before.file)
 
 
-def was_too_small(disk: pathlib.Path, told: gpu_scenarios.Scenario, act: str, room: int, machine: pathlib.Path) -> bool:
+def was_too_small(disk: pathlib.Path, result: gpu_scenarios.Scenario, act: str, room: int, machine: pathlib.Path) -> bool:
     """Call with so much room, make room, and judge what comes after; whether the call met a full disk."""
-    node = on_disk(disk, told.before if act == "prepare" else told.prepared, machine)
+    node = on_disk(disk, result.before if act == "prepare" else result.prepared, machine)
     filling = Filling(disk, room)
-    error = HERE.live(node, act, told.wants, filling)
+    error = HERE.live(node, act, result.wants, filling)
     filling.empty()
-    gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} with room for {room} pages: {error}")
+    gpu_scenarios.judge(HERE, result, act, node, f"{result.name} {act} with room for {room} pages: {error}")
     shutil.rmtree(machine)
     return bool(error)
 
@@ -109,8 +109,8 @@ def tries(disk: pathlib.Path, work: pathlib.Path, model: str, kind: str) -> tupl
     if kind == DAEMONS:
         node = Daemons(disk, work / kind, model)
         return node.name, node.was_too_small
-    told = gpu_scenarios.story(HERE, work / kind, model, kind)
-    return told.name, lambda act, room: was_too_small(disk, told, act, room, work / "hardware")
+    result = gpu_scenarios.story(HERE, work / kind, model, kind)
+    return result.name, lambda act, room: was_too_small(disk, result, act, room, work / "hardware")
 
 
 def main(disk: pathlib.Path, work: pathlib.Path, model: str, kinds: Iterable[str], rooms: str) -> int:

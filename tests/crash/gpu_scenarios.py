@@ -102,15 +102,15 @@ class Parent:
         assert self._running.stdout is not None
         self._running.stdin.write(f"{json.dumps({**dataclasses.asdict(life), 'at': at})}\n")
         self._running.stdin.flush()
-        told = json.loads(self._running.stdout.readline())
-        assert isinstance(told, dict)
-        return told
+        result = json.loads(self._running.stdout.readline())
+        assert isinstance(result, dict)
+        return result
 
     def finish(self, life: killable_gpu_driver.Life) -> int:
         """A life that nothing interrupts; how many steps it took."""
-        told = self.ask(life)
-        assert told["error"] == "", told
-        steps = told["steps"]
+        result = self.ask(life)
+        assert result["error"] == "", result
+        steps = result["steps"]
         assert isinstance(steps, int)
         return steps
 
@@ -249,19 +249,19 @@ def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Scenar
     mode = is_whole == at_once or kind == BESIDE
     (folder / "lab.yaml").write_text(FILE.format(model=model, mode=str(mode).lower()))
     before = Node(folder=folder / "before", file=folder / "lab.yaml")
-    told = claims_of_kind(model, kind)
-    if told.other is not None:
-        server.must(before, "prepare", told.other)
+    result = claims_of_kind(model, kind)
+    if result.other is not None:
+        server.must(before, "prepare", result.other)
     if kind == BESIDE:
         admin_makes(before.hardware, partitions(model)[2])
-    server.must(before, "unprepare", told.mine)  # nothing to do but to boot the machine and open the journal, once for all copies
+    server.must(before, "unprepare", result.mine)  # nothing to do but to boot the machine and open the journal, once for all copies
     prepared = before.copy(folder / "prepared")
-    prepare_steps = server.must(prepared, "prepare", told.mine)
+    prepare_steps = server.must(prepared, "prepare", result.mine)
     done = prepared.copy(folder / "done")
-    unprepare_steps = server.must(done, "unprepare", told.mine)
+    unprepare_steps = server.must(done, "unprepare", result.mine)
     return Scenario(
         name=f"{model}-{kind}",
-        wants=told.mine,
+        wants=result.mine,
         before=before,
         prepared=prepared,
         after_prepare=prepared.look(),
@@ -278,15 +278,15 @@ def admin_makes(hardware: mock_gpus.MockGpus, partition: partitioning.Partition)
     hardware.create_compute_instance(gpu.uuid, made.id, whole.id)
 
 
-def judge(server: Server, told: Scenario, act: str, node: Node, point: str) -> None:
+def judge(server: Server, result: Scenario, act: str, node: Node, point: str) -> None:
     """After a call was hurt and the fault is gone: a claim that is given up leaves nothing, a retry ends as if nothing had happened."""
     if act == "prepare":
         given_up = node.copy(node.folder.with_name(f"{node.folder.name}-given-up"))
-        server.must(given_up, "unprepare", told.wants)
-        assert given_up.look(mode=False) == {**told.after_unprepare, "mode": None}, point
+        server.must(given_up, "unprepare", result.wants)
+        assert given_up.look(mode=False) == {**result.after_unprepare, "mode": None}, point
         shutil.rmtree(given_up.folder)
-        server.must(node, "prepare", told.wants)
-        assert node.look() == told.after_prepare, point
-    server.must(node, "unprepare", told.wants)
-    assert node.look() == told.after_unprepare, point
+        server.must(node, "prepare", result.wants)
+        assert node.look() == result.after_prepare, point
+    server.must(node, "unprepare", result.wants)
+    assert node.look() == result.after_unprepare, point
     shutil.rmtree(node.folder)

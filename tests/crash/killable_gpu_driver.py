@@ -83,8 +83,8 @@ class Life:
     falls: str = "itself"
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> "Life":
-        return cls(**{**told, "wants": Wants(**told["wants"])})
+    def from_json(cls, reported: dict[str, Any]) -> "Life":
+        return cls(**{**reported, "wants": Wants(**reported["wants"])})
 
     @property
     def folder(self) -> pathlib.Path:
@@ -308,16 +308,16 @@ def fork(life: Life, at: int | None) -> dict[str, object]:
     if pid == 0:
         os.close(reading)
         try:
-            told = json.dumps(serve(life, stepper_of(life, at)))
+            reported = json.dumps(serve(life, stepper_of(life, at)))
         except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
-            told = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
-        os.write(writing, told.encode())
+            reported = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
+        os.write(writing, reported.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        told = stream.read().decode()
+        reported = stream.read().decode()
     _, status = os.waitpid(pid, 0)
-    return json.loads(told) if told else {"signal": os.WTERMSIG(status)}
+    return json.loads(reported) if reported else {"signal": os.WTERMSIG(status)}
 
 
 def main() -> None:
@@ -327,9 +327,9 @@ def main() -> None:
     for name in machine.model_names():
         machine.load_model(name)
     for line in sys.stdin:
-        told = json.loads(line)
-        at = told.pop("at")
-        os.write(1, f"{json.dumps(fork(Life.from_json(told), at))}\n".encode())
+        reported = json.loads(line)
+        at = reported.pop("at")
+        os.write(1, f"{json.dumps(fork(Life.from_json(reported), at))}\n".encode())
 
 
 if __name__ == "__main__":

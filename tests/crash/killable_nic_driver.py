@@ -199,8 +199,8 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
         finally:
             os._exit(code)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        passed = told.read()
+    with os.fdopen(reader) as reported:
+        passed = reported.read()
     return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "steps": int(passed or 0)}
 
 

@@ -20,9 +20,9 @@ class Parent:
 
     def steps(self, **command: str) -> int:
         """A life that nothing interrupts; how many steps it has."""
-        told = self._ask(command, None)
-        assert told["code"] == 0, "the driver says why on standard error"
-        return told["steps"]
+        result = self._ask(command, None)
+        assert result["code"] == 0, "the driver says why on standard error"
+        return result["steps"]
 
     def kill(self, step: int, **command: str) -> None:
         """A life that ends at a step."""

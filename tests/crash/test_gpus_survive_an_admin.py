@@ -50,12 +50,12 @@ EMPTY = (gpu_scenarios.ALONE, gpu_scenarios.WHOLE, gpu_scenarios.SLICE, gpu_scen
 KINDS: Mapping[bool, tuple[str, ...]] = {False: gpu_scenarios.KINDS, True: EMPTY}
 
 
-def check(told: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path, *, wipes: bool) -> None:
-    node = (told.before if act == "prepare" else told.prepared).copy(folder)
+def check(result: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path, *, wipes: bool) -> None:
+    node = (result.before if act == "prepare" else result.prepared).copy(folder)
     admin = Admin(node.hardware, wipes=wipes)
-    HERE.live(node, act, told.wants, killable_gpu_driver.Stepper(step, admin.meddle))
+    HERE.live(node, act, result.wants, killable_gpu_driver.Stepper(step, admin.meddle))
     admin.put_back()
-    gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} step {step} {'wipe' if wipes else 'flip'}")
+    gpu_scenarios.judge(HERE, result, act, node, f"{result.name} {act} step {step} {'wipe' if wipes else 'flip'}")
 
 
 @pytest.mark.parametrize("wipes", [False, True], ids=["flip", "wipe"])
@@ -64,9 +64,9 @@ def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: 
     kinds = KINDS[wipes]
     kind = kinds[gpu_scenarios.TABLES.index(model) % len(kinds)]
     with gpu_scenarios.quick_folder() as folder:
-        told = gpu_scenarios.story(HERE, folder / kind, model, kind)
-        for act, step in random.Random(f"{model}{wipes}").sample(told.points, SAMPLE):
-            check(told, act, step, folder / f"{act}-{step}", wipes=wipes)
+        result = gpu_scenarios.story(HERE, folder / kind, model, kind)
+        for act, step in random.Random(f"{model}{wipes}").sample(result.points, SAMPLE):
+            check(result, act, step, folder / f"{act}-{step}", wipes=wipes)
 
 
 @pytest.mark.full
@@ -76,10 +76,10 @@ def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(model: str, rec
     total = 0
     for kind in gpu_scenarios.KINDS:
         with gpu_scenarios.quick_folder() as folder:
-            told = gpu_scenarios.story(HERE, folder / kind, model, kind)
+            result = gpu_scenarios.story(HERE, folder / kind, model, kind)
             for wipes in (wipes for wipes, kinds in KINDS.items() if kind in kinds):
-                for act, step in told.points:
-                    check(told, act, step, folder / f"{wipes}-{act}-{step}", wipes=wipes)
+                for act, step in result.points:
+                    check(result, act, step, folder / f"{wipes}-{act}-{step}", wipes=wipes)
                     total += 1
     record_property("matrix", f"{model}: {total} changes of mode")
     assert total > 400

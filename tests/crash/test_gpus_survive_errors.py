@@ -46,12 +46,12 @@ class Failing(killable_gpu_driver.Stepper):
         raise port.CallError(port.CALLS.get(call, call), self._code, f"injected {name}")
 
 
-def points(told: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
+def points(result: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
     """Every hardware call of the story, before and after its effect, with every code, once and from then on."""
     found: list[Point] = []
-    node = told.before.copy(folder)
+    node = result.before.copy(folder)
     for act in ("prepare", "unprepare"):
-        names = HERE.names(node, act, told.wants)
+        names = HERE.names(node, act, result.wants)
         calls = [step for step, name in enumerate(names) if hasattr(port.GpuPort, name.split()[1])]
         found += [(act, step, lasts, code) for step in calls for code in port.Code for lasts in (False, True)]
     return found
@@ -60,11 +60,11 @@ def points(told: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
 class Judge:
     """Judges what errors leave of a story, each world once; ``worlds`` is how many there were."""
 
-    def __init__(self, told: gpu_scenarios.Scenario) -> None:
-        self._told = told
+    def __init__(self, result: gpu_scenarios.Scenario) -> None:
+        self._told = result
         self._judged: set[tuple[str, str]] = set()
-        self._worlds = {"prepare": told.before, "unprepare": told.prepared}
-        self._known = {act: killable_gpu_driver.offered(world.life(act, told.wants)) for act, world in self._worlds.items()}
+        self._worlds = {"prepare": result.before, "unprepare": result.prepared}
+        self._known = {act: killable_gpu_driver.offered(world.life(act, result.wants)) for act, world in self._worlds.items()}
 
     @property
     def worlds(self) -> int:
@@ -72,14 +72,14 @@ class Judge:
 
     def check(self, point: Point, folder: pathlib.Path) -> None:
         act, step, lasts, code = point
-        told = self._told
+        result = self._told
         node = self._worlds[act].copy(folder)
-        HERE.live(node, act, told.wants, Failing(step, code, lasts=lasts), self._known[act])
+        HERE.live(node, act, result.wants, Failing(step, code, lasts=lasts), self._known[act])
         left = (act, node.whole())
         if left in self._judged:
             shutil.rmtree(folder)
             return
-        gpu_scenarios.judge(HERE, told, act, node, f"{told.name} {act} step {step} {code.name}{' lasting' if lasts else ''}")
+        gpu_scenarios.judge(HERE, result, act, node, f"{result.name} {act} step {step} {code.name}{' lasting' if lasts else ''}")
         self._judged.add(left)
 
 
@@ -87,10 +87,10 @@ class Judge:
 def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
     kind = gpu_scenarios.KINDS[gpu_scenarios.TABLES.index(model) % len(gpu_scenarios.KINDS)]
     with gpu_scenarios.quick_folder() as folder:
-        told = gpu_scenarios.story(HERE, folder / kind, model, kind)
-        found = points(told, folder / "names")
+        result = gpu_scenarios.story(HERE, folder / kind, model, kind)
+        found = points(result, folder / "names")
         assert len(found) > 400
-        judge = Judge(told)
+        judge = Judge(result)
         for number, point in enumerate(random.Random(model).sample(found, SAMPLE)):
             judge.check(point, folder / str(number))
         assert judge.worlds
@@ -103,9 +103,9 @@ def test_an_error_at_any_call_changes_nothing_in_the_end(model: str, record_prop
     total = worlds = 0
     for kind in gpu_scenarios.KINDS:
         with gpu_scenarios.quick_folder() as folder:
-            told = gpu_scenarios.story(HERE, folder / kind, model, kind)
-            judge = Judge(told)
-            for number, point in enumerate(points(told, folder / "names")):
+            result = gpu_scenarios.story(HERE, folder / kind, model, kind)
+            judge = Judge(result)
+            for number, point in enumerate(points(result, folder / "names")):
                 judge.check(point, folder / str(number))
                 total += 1
             worlds += judge.worlds

@@ -24,20 +24,20 @@ def parent() -> Iterator[gpu_scenarios.Parent]:
         yield running
 
 
-def check(parent: gpu_scenarios.Parent, told: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path) -> None:
+def check(parent: gpu_scenarios.Parent, result: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.Path) -> None:
     """Kill at a point, start anew, let the kubelet retry, and compare with the node that never crashed."""
-    node = (told.before if act == "prepare" else told.prepared).copy(folder)
-    parent.kill(node, act, told.wants, step)
-    gpu_scenarios.judge(parent, told, act, node, f"{told.name} {act} {step}")
+    node = (result.before if act == "prepare" else result.prepared).copy(folder)
+    parent.kill(node, act, result.wants, step)
+    gpu_scenarios.judge(parent, result, act, node, f"{result.name} {act} {step}")
 
 
 def check_some(parent: gpu_scenarios.Parent, model: str, kind: str, count: Callable[[int], int]) -> int:
     """As many points of a story as ``count`` takes of all, drawn by a seed; how many there are."""
     with gpu_scenarios.quick_folder() as folder:
-        told = gpu_scenarios.story(parent, folder / kind, model, kind)
-        for act, step in random.Random(model).sample(told.points, count(len(told.points))):
-            check(parent, told, act, step, folder / f"{act}-{step}")
-    return len(told.points)
+        result = gpu_scenarios.story(parent, folder / kind, model, kind)
+        for act, step in random.Random(model).sample(result.points, count(len(result.points))):
+            check(parent, result, act, step, folder / f"{act}-{step}")
+    return len(result.points)
 
 
 @pytest.mark.parametrize("kind", gpu_scenarios.KINDS)
@@ -66,8 +66,8 @@ def test_a_kill_at_any_point_changes_nothing_in_the_end(
 def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_scenarios.Parent) -> None:
     """A step beyond the last kills nobody: the points are all there are."""
     with gpu_scenarios.quick_folder() as folder:
-        told = gpu_scenarios.story(parent, folder / "s", EVERY_TIME, gpu_scenarios.ALONE)
-        node = told.before.copy(folder / "beyond")
-        answer = parent.ask(node.life("prepare", told.wants), told.prepare_steps)
-        assert answer == {"error": "", "steps": told.prepare_steps}
+        result = gpu_scenarios.story(parent, folder / "s", EVERY_TIME, gpu_scenarios.ALONE)
+        node = result.before.copy(folder / "beyond")
+        answer = parent.ask(node.life("prepare", result.wants), result.prepare_steps)
+        assert answer == {"error": "", "steps": result.prepare_steps}
         assert port.MigMode(current=True, pending=True) == node.look()["mode"]

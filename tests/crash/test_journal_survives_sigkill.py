@@ -54,8 +54,8 @@ class Expected:
     def _check_content(self, number: int, entry: lifecycle.Entry) -> None:
         assert entry.claim == samples.ref(number)
         assert [grant.intent for grant in entry.grants] == [samples.grant().intent, samples.frozen(samples.rich_grant()).intent]
-        told = {"serial": self.serials[number]} if number in self.serials else {}
-        assert [grant.record for grant in entry.grants] == [told, told]
+        result = {"serial": self.serials[number]} if number in self.serials else {}
+        assert [grant.record for grant in entry.grants] == [result, result]
         assert all((grant.edits == samples.rich_edits()) is (number in self.serials) for grant in entry.grants)
 
     def _apply(self, number: int, move: lifecycle.Move, serial: int) -> None:

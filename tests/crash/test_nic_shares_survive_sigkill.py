@@ -220,9 +220,9 @@ def test_a_death_at_any_step_leaves_nothing_and_loses_nothing(
             for step in range(counted[act]):
                 for way in WAYS:
                     ready.die(act, step, way)
-    told = ", ".join(f"{act} {steps} steps" for act, steps in counted.items())
+    reported = ", ".join(f"{act} {steps} steps" for act, steps in counted.items())
     with capsys.disabled():
-        print(f"\n{setting}: {told}, {sum(counted.values()) * len(WAYS)} deaths")  # noqa: T201 - the matrix says how large it was
+        print(f"\n{setting}: {reported}, {sum(counted.values()) * len(WAYS)} deaths")  # noqa: T201 - the matrix says how large it was
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.full)])
@@ -239,9 +239,9 @@ def beside_another_driver(stage: Stage, step: int) -> bool:
     theirs = nic_attach.claim(2, driver=OTHER)
     with world.driver(start=False) as other:
         stage.kill("prepare", step)
-        told = asked(other, theirs)
-        if told:
-            assert f"nic0 is shared out by the driver {stage.world.name};" in told
+        reported = asked(other, theirs)
+        if reported:
+            assert f"nic0 is shared out by the driver {stage.world.name};" in reported
             with stage.world.driver() as driver:
                 asked_again(stage, driver)
             assert asked(other, theirs) == ""
@@ -254,7 +254,7 @@ def beside_another_driver(stage: Stage, step: int) -> bool:
     with stage.world.driver() as driver:
         asked_again(stage, driver)
     stage.is_as_before()
-    return not told
+    return not reported
 
 
 def asked(driver: nic_attach.Running, wanted: claims.Claim) -> str:

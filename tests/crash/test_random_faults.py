@@ -49,15 +49,15 @@ def gates_of(seed: int) -> dict[str, bool]:
 
 def run_schedule(first: int, count: int, gates: dict[str, bool], record: Record) -> None:
     """Play so many schedules on one node, and have them counted."""
-    told: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     with faulty_cluster.FaultyCluster(FeatureGates.of(gates)) as where:
         blowing = fault_run.FaultRun(where)
         for seed in range(first, first + count):
-            told.update(
+            result.update(
                 {"schedules": 1, **{COUNTED[name]: amount for name, amount in dataclasses.asdict(blowing.run_schedule(seed)).items()}}
             )
-    record("storm", dict(told))
-    assert told["schedules"] == count
+    record("storm", dict(result))
+    assert result["schedules"] == count
 
 
 @pytest.mark.timeout(600)

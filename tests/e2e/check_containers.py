@@ -140,8 +140,8 @@ def test_nothing_of_a_claim_is_left_on_the_node_when_its_pod_has_ended(space: Wo
     def files(uid: str) -> list[str]:
         found = []
         for name in ("gpu.drakit.dev", "nic.drakit.dev"):
-            told = driver.execute(name, "find", "/var/run/cdi", f"/var/lib/kubelet/plugins/{name}", check=False)
-            found += [line for line in told.splitlines() if uid in line]
+            result = driver.execute(name, "find", "/var/run/cdi", f"/var/lib/kubelet/plugins/{name}", check=False)
+            found += [line for line in result.splitlines() if uid in line]
         return found
 
     space.run(objects.claim("c", objects.mig("gpu", "1g.5gb"), objects.share("net", "1G")), objects.pod("p", claims=["c"]))

@@ -77,5 +77,5 @@ def test_the_drivers_run_without_any_capability_on_a_read_only_root(driver: Driv
 @pytest.mark.real
 def test_doctor_finds_nothing_wrong_in_the_pods(driver: Driver) -> None:
     for name in drivers.DRIVERS:
-        told = driver.execute(name, "drakit", "doctor")
-        assert driver.node in told
+        result = driver.execute(name, "drakit", "doctor")
+        assert driver.node in result

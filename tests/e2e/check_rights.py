@@ -337,8 +337,8 @@ def test_a_right_that_is_taken_away_is_missed_and_named(
             accounts.wait(f"{right} missing", lambda: not accounts.may(kubeconfig, right))
 
         entry = EXERCISES[right.path, right.verb](place, take_away)
-        told = [] if place.account == PUBLISHER else place.doctor()
-    found = next((one for one in told if one["verdict"] in ("failed", "warning") and right.verb in one["message"]), {})
+        reported = [] if place.account == PUBLISHER else place.doctor()
+    found = next((one for one in reported if one["verdict"] in ("failed", "warning") and right.verb in one["message"]), {})
     assert right.resource in str(entry)
     assert right.verb in str(entry)
     if place.account != PUBLISHER:

@@ -124,11 +124,11 @@ class Driver:
     def gpu(self, call: str, index: int = 0, *words: int) -> None:
         """Let something happen to a GPU of the mock machine: ``report_xid``, ``lose``, ``reset``."""
         folder = self.local / "mock" if self.local else f"/var/lib/kubelet/plugins/mock/{MACHINE}"
-        told = ["-c", _FAULT, MACHINE, str(folder), self.node, call, str(index), *(str(word) for word in words)]
+        result = ["-c", _FAULT, MACHINE, str(folder), self.node, call, str(index), *(str(word) for word in words)]
         if self.local is not None:
-            subprocess.run([sys.executable, *told], check=True, timeout=_GRACE_SECONDS)
+            subprocess.run([sys.executable, *result], check=True, timeout=_GRACE_SECONDS)
             return
-        self.execute("gpu.drakit.dev", "python3", *told)
+        self.execute("gpu.drakit.dev", "python3", *result)
 
 
 def _bare(item: object) -> object:

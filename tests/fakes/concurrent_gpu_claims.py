@@ -50,9 +50,9 @@ class ClaimedNode:
 
     def prepare(self, claim: core_claims.ClaimRef) -> core_claims.Outcome:
         """What the kubelet is told; raises AssertionError for an error."""
-        told: core_claims.Outcome = self.engine.prepare([claim], crash_node.Waiting())[claim.uid]
-        assert not told.error, told.error
-        return told
+        reported: core_claims.Outcome = self.engine.prepare([claim], crash_node.Waiting())[claim.uid]
+        assert not reported.error, reported.error
+        return reported
 
     def unprepare(self, claim: core_claims.ClaimRef) -> None:
         """Raises AssertionError for an error."""

@@ -86,8 +86,8 @@ class Pod:
             f"{cri}sandbox-id": self.sandbox,
             f"{cri}sandbox-uid": self.uid,
         }
-        told = {"ociVersion": "1.3.0", "id": f"{self.sandbox}-{container}", "status": "creating", "pid": self.process, "bundle": "/"}
-        return {**told, "annotations": annotations, **more}
+        result = {"ociVersion": "1.3.0", "id": f"{self.sandbox}-{container}", "status": "creating", "pid": self.process, "bundle": "/"}
+        return {**result, "annotations": annotations, **more}
 
 
 @dataclasses.dataclass(frozen=True)

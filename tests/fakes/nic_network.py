@@ -248,9 +248,9 @@ def _run(flow: Flow, number: int, seconds: float) -> Transfer:
     ]
     words += ["-R"] if flow.reverse else []
     words += ["-u", "-b", str(flow.udp // flow.streams), "-l", "1400"] if flow.udp else ["-C", congestion()]
-    told = json.loads(flow.source.run(*words, timeout=seconds + 30))
-    assert "error" not in told, told["error"]
-    end = told["end"]
+    result = json.loads(flow.source.run(*words, timeout=seconds + 30))
+    assert "error" not in result, result["error"]
+    end = result["end"]
     received = end["sum_received"]
     trips = [stream.get("sender", {}).get("mean_rtt", 0) for stream in end["streams"]]
     return Transfer(goodput=received["bits_per_second"], round_trip=sum(trips) / len(trips) / 1000)

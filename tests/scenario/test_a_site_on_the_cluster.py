@@ -68,8 +68,8 @@ def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.C
     context.record_event(grant.claim, contexts.Event(reason="Throttled", message="the device is hot"))
     context.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
     assert eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
-    told = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
-    assert told or eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])
+    result = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
+    assert result or eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])
     (event,) = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
     assert (json_types.text(event, "involvedObject", "kind"), json_types.text(event, "involvedObject", "name")) == ("Pod", "p")
     assert eventually(lambda: "example.com/hot" in str(cluster.local.api.list(SLICE).items))

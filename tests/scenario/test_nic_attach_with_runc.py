@@ -49,8 +49,8 @@ def test_each_container_of_a_pod_has_its_interface_with_address_and_rate(stage: 
         first = stage.runtime.run(pod, SHOW, sandbox="5a4d", edits=edits)
         assert first.code == 0, first.stderr
         assert "fast0    inet 10.99.1.2/16" in first.stdout
-        told = stage.runtime.run(pod, ["env"], sandbox="5a4d", edits=edits)
-        assert "_INTERFACE=fast0\n" in told.stdout
+        result = stage.runtime.run(pod, ["env"], sandbox="5a4d", edits=edits)
+        assert "_INTERFACE=fast0\n" in result.stdout
         assert len(driver.members()) == 1, "the second container found what the first one has"
         with stage.runtime.running(pod, sandbox="5a4d", edits=edits) as container:
             assert "10.99.0.1" in stage.runtime.execute(container, "ip", "route", "get", "10.99.0.1")

@@ -51,14 +51,14 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
 def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     """What two reconciler at the NIC say of its health now."""
     author: Any = driver.local.made
-    told = fake_context.FakeContext(driver.world.home)
+    result = fake_context.FakeContext(driver.world.home)
     reconciler = background.TcReconciler(
         driver.machine,
         driver.local.context,
         survey=author.survey,
         uplink=author.uplink,
         intents=driver.local.journal.intents,
-        health=told.report_health,
+        health=result.report_health,
     )
     try:
         assert not any(reconciler.reconcile().values())
@@ -66,7 +66,7 @@ def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     finally:
         reconciler.start()
         reconciler.stop()
-    return told.reports
+    return result.reports
 
 
 def test_the_admins_borrowing_limit_applies_to_shares_in_use_and_can_be_lifted(world: nic_attach.World) -> None:

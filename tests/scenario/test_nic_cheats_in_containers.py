@@ -52,8 +52,8 @@ class Stage:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             time.sleep(0.5)
             yield
-            _, told = running.communicate(timeout=60)
-            assert running.returncode == 0, told
+            _, result = running.communicate(timeout=60)
+            assert running.returncode == 0, result
 
     def gains_nothing(self, *words: str) -> None:
         """Whatever the cheat sends, its own rate is all that arrives; and the sibling has its own meanwhile."""

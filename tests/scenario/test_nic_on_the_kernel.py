@@ -209,9 +209,9 @@ def test_preparing_and_unpreparing_two_shares_of_one_nic_restores_the_kernel(nod
     assert len({share.share_id for share in shares}) == 2
     assert len({share.cdi_ids for share in shares}) == 2
 
-    told = node.environments()
-    assert sorted(value for seen in told for name, value in seen.items() if name.endswith("_BANDWIDTH")) == ["10000000000", "5000000000"]
-    assert len({value for seen in told for name, value in seen.items() if name.endswith("_MAC")}) == 2
+    result = node.environments()
+    assert sorted(value for seen in result for name, value in seen.items() if name.endswith("_BANDWIDTH")) == ["10000000000", "5000000000"]
+    assert len({value for seen in result for name, value in seen.items() if name.endswith("_MAC")}) == 2
     assert [entry.state for entry in node.memory.entries()] == [lifecycle.State.PREPARED] * 2
 
     assert node.prepare(first, second) == prepared, "asked again, the kubelet gets the same answer"

@@ -42,8 +42,10 @@ def give_routes(node: netns.Namespace) -> None:
 
 def routes(world: nic_attach.World) -> list[str]:
     """The routes of the host, but for those that the kernel makes."""
-    told = [line for family in ("-4", "-6") for line in world.node.ip(family, "route", "show", "table", "all").splitlines()]
-    return sorted(" ".join(line.split()) for line in told if "nic0" in line and "proto kernel" not in line and "table local" not in line)
+    reported = [line for family in ("-4", "-6") for line in world.node.ip(family, "route", "show", "table", "all").splitlines()]
+    return sorted(
+        " ".join(line.split()) for line in reported if "nic0" in line and "proto kernel" not in line and "table local" not in line
+    )
 
 
 @pytest.fixture

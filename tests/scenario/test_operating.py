@@ -58,9 +58,9 @@ def ports() -> tuple[int, int]:
 
 def command(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> list[str]:
     folder = cluster.node("node-1").folder.root
-    told = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder))
-    told += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
-    return [*told, "--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
+    result = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder))
+    result += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
+    return [*result, "--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
         kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
         cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
     until(lambda: 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in page(port, "/metrics")[1])
-    told = page(port, "/metrics")[1]
+    result = page(port, "/metrics")[1]
     for line in (
         'drakit_claims{driver="gpu.drakit.dev",state="prepared"} 1.0',
         'drakit_registered{driver="gpu.drakit.dev"} 1.0',
@@ -103,8 +103,8 @@ def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
         'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",outcome="ok",phase="fetch"} 1.0',
         'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",outcome="ok",phase="device_prepare"} 1.0',
     ):
-        assert line in told
-    assert "drakit_slice_writes_total" in told
+        assert line in result
+    assert "drakit_slice_writes_total" in result
     assert driver.status is None
 
 

@@ -139,8 +139,8 @@ def test_what_a_driver_that_is_gone_for_good_left_is_free_once_its_mark_is_remov
     with world.driver() as driver:
         driver.prepare(nic_attach.claim(1))
     with beside(world) as other:
-        (told,) = (item.refusal.change for item in nic_attach.author_of(other).survey().withheld if item.name == "nic0")
-        _, _, command = told.rpartition("gone for good: ip ")
+        (reported,) = (item.refusal.change for item in nic_attach.author_of(other).survey().withheld if item.name == "nic0")
+        _, _, command = reported.rpartition("gone for good: ip ")
         world.node.ip(*command.removesuffix(")").split())
         assert offered(other) == ["nic0"]
         ref = other.prepare(nic_attach.claim(2, driver=OTHER))

@@ -60,12 +60,12 @@ def uplink(driver: nic_attach.Running) -> port.Uplink:
     return nic_attach.author_of(driver).uplink(nic.interface, nic.speed)
 
 
-def one_has_it(drivers: tuple[nic_attach.Running, nic_attach.Running], told: tuple[str, str]) -> None:
+def one_has_it(drivers: tuple[nic_attach.Running, nic_attach.Running], result: tuple[str, str]) -> None:
     """Exactly one was told that it has a share; it is whole, and neither the other's keeper nor its undoing touch it."""
-    assert sorted(map(bool, told)) == [False, True], told
-    first = not told[0]
+    assert sorted(map(bool, result)) == [False, True], result
+    first = not result[0]
     winner, loser = drivers if first else drivers[::-1]
-    assert f"nic0 is shared out by the driver {winner.world.name}; only one driver can share out an interface" in told[first], told
+    assert f"nic0 is shared out by the driver {winner.world.name}; only one driver can share out an interface" in result[first], result
     wanted = winner.machine.shares()
     assert [share.id for share in wanted] == [str(CLAIMS[winner.world.name].results[0].share_id)]
     assert nic_attach.look(loser) == {}
@@ -105,8 +105,8 @@ def test_of_two_that_begin_at_once_one_has_the_nic_wherever_the_other_comes_betw
             calls = [paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers]
             calls[0].run_to(one)
             calls[1].run_to(other)
-            told = calls[0].finish(), calls[1].finish()
-            one_has_it(drivers, told)
+            result = calls[0].finish(), calls[1].finish()
+            one_has_it(drivers, result)
 
 
 @pytest.mark.timeout(1800)
@@ -120,11 +120,11 @@ def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
         assert prepare(driver) == ""
         paused = paused_calls.PausedCall(lambda: unprepare(driver))
         paused.run_to(number)
-        told = prepare(other)
+        result = prepare(other)
         assert paused.finish() == ""
-        refused.add(bool(told))
-        if told:
-            assert f"nic0 is shared out by the driver {driver.world.name};" in told
+        refused.add(bool(result))
+        if result:
+            assert f"nic0 is shared out by the driver {driver.world.name};" in result
             assert prepare(other) == "", "it is free now"
         assert other.machine.check(uplink(other), other.machine.shares()) == ()
         assert [share.id for share in other.machine.shares()] == [str(CLAIMS[OTHER].results[0].share_id)]
@@ -201,11 +201,11 @@ def test_of_two_processes_that_race_for_a_nic_one_has_it(rounds: int) -> None:
             at = time.monotonic_ns() + AHEAD_NS
             for each in (first, second):
                 each.tell(f"prepare {at + number % 5 * SKEW_NS * (each is first)}")
-            told = {each.hear(): each for each in (first, second)}
-            assert len(told) == 2, f"round {number}: {list(told)}"
-            assert "" in told, f"round {number}: {list(told)}"
-            winner = told.pop("")
-            ((error, loser),) = told.items()
+            result = {each.hear(): each for each in (first, second)}
+            assert len(result) == 2, f"round {number}: {list(result)}"
+            assert "" in result, f"round {number}: {list(result)}"
+            winner = result.pop("")
+            ((error, loser),) = result.items()
             assert f"nic0 is shared out by the driver {winner.name}; only one driver can share out an interface" in error, error
             assert (loser.ask("look"), loser.ask("unprepare"), winner.ask("look"), winner.ask("unprepare")) == ({}, "", {"nic0": []}, "")
             assert world.node.state() == before

@@ -177,7 +177,7 @@ def test_log_keys_come_from_one_set() -> None:
 
 
 def test_the_main_log_keys_are_documented() -> None:
-    told = (ROOT / "docs" / "howto" / "log.md").read_text("utf-8")
+    result = (ROOT / "docs" / "howto" / "log.md").read_text("utf-8")
     main = {
         "driver",
         "node",
@@ -194,7 +194,7 @@ def test_the_main_log_keys_are_documented() -> None:
         "duration_ms",
         "retry_in_s",
     }
-    assert {key for key in main if f"`{key}`" not in told} == set()
+    assert {key for key in main if f"`{key}`" not in result} == set()
     assert main <= LOG_KEYS
 
 

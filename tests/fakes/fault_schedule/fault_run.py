@@ -188,10 +188,10 @@ class FaultRun:
         except (LookupError, RuntimeError) as error:
             yield f"pod {pod} has no container: {error}"
             return
-        told = {value for name, value in env.items() if name.startswith("FAKE_")}
+        reported = {value for name, value in env.items() if name.startswith("FAKE_")}
         wanted = {self._identity(result) for result in self._results(self._place.pods[pod])}
-        if told != wanted:
-            yield f"the container of pod {pod} was given {sorted(told)}, not {sorted(wanted)}"
+        if reported != wanted:
+            yield f"the container of pod {pod} was given {sorted(reported)}, not {sorted(wanted)}"
 
     def _note_births(self) -> None:
         """Remember since when the hardware of running pods exists; of those that a reboot took down it cannot be said when they run again."""

@@ -85,8 +85,8 @@ class FaultyDriver(author.FakeDriver):
         if grant.device.binding_conditions and grant.device.name not in self.hardware.made:
             touch(self.hardware.root / "broken" / f"{grant.device.name} prepared and not bound")
         made = super().prepare(grant)
-        told = dataclasses.replace(made.edits, env={**made.edits.env, "LIBRARY": self.hardware.library})
-        return dataclasses.replace(made, edits=told)
+        result = dataclasses.replace(made.edits, env={**made.edits.env, "LIBRARY": self.hardware.library})
+        return dataclasses.replace(made, edits=result)
 
     def discover(self) -> inventory.Inventory:
         try:

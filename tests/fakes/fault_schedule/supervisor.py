@@ -82,22 +82,22 @@ class Parent:
             take(line.rstrip())
 
     def _told(self, line: str) -> None:
-        told = json.loads(line)
-        if "made" in told:
-            self._made.put(told["made"])
+        result = json.loads(line)
+        if "made" in result:
+            self._made.put(result["made"])
             return
         with self._lock:
-            ended = self._ends.pop(told["ended"], None)
+            ended = self._ends.pop(result["ended"], None)
             if ended is None:
-                self._early[told["ended"]] = told["code"]
+                self._early[result["ended"]] = result["code"]
         if ended is not None:
-            ended(told["code"])
+            ended(result["code"])
 
     def _logged(self, line: str) -> None:
         with contextlib.suppress(ValueError):
-            told = json.loads(line)
-            if isinstance(told, dict) and "thread_names" in told:
-                self.threads.put(told["thread_names"])
+            result = json.loads(line)
+            if isinstance(result, dict) and "thread_names" in result:
+                self.threads.put(result["thread_names"])
                 return
         self.log.append(line)
 

@@ -94,55 +94,55 @@ def virtualization(library: cells.Library, handle: object, pointer: object) -> N
 
 
 def serial(library: cells.Library, handle: object, buffer: object, _length: object) -> int | None:
-    told = library.gpu(handle).serial
-    if told is None:
+    result = library.gpu(handle).serial
+    if result is None:
         return cells.NOT_SUPPORTED
-    cells.text(buffer, told)
+    cells.text(buffer, result)
     return None
 
 
 def module_id(library: cells.Library, handle: object, pointer: object) -> int | None:
-    told = library.gpu(handle).module_id
-    if told is None:
+    result = library.gpu(handle).module_id
+    if result is None:
         return cells.NOT_SUPPORTED
-    cells.write(pointer, told)
+    cells.write(pointer, result)
     return None
 
 
 def ecc(library: cells.Library, handle: object, current: object, pending: object) -> int | None:
-    told = library.gpu(handle).ecc
-    if told is None:
+    result = library.gpu(handle).ecc
+    if result is None:
         return cells.NOT_SUPPORTED
-    cells.write(current, int(told))
-    cells.write(pending, int(told))
+    cells.write(current, int(result))
+    cells.write(pending, int(result))
     return None
 
 
 def addressing(library: cells.Library, handle: object, pointer: object) -> int | None:
-    told = library.gpu(handle).addressing_mode
-    if told is None:
+    result = library.gpu(handle).addressing_mode
+    if result is None:
         return cells.NOT_SUPPORTED
-    cells.fill(pointer, value=ADDRESSING[told])
+    cells.fill(pointer, value=ADDRESSING[result])
     return None
 
 
 def cc_state(library: cells.Library, pointer: object) -> int | None:
-    told = library.hardware.versions().cc_mode
-    if told is None:
+    result = library.hardware.versions().cc_mode
+    if result is None:
         return cells.NOT_SUPPORTED
-    cells.fill(pointer, ccFeature=int(told != "off"), devToolsMode=int(told == "devtools"))
+    cells.fill(pointer, ccFeature=int(result != "off"), devToolsMode=int(result == "devtools"))
     return None
 
 
 def fabric(library: cells.Library, handle: object, pointer: object) -> int | None:
-    told = library.gpu(handle).fabric
-    if told is None:
+    result = library.gpu(handle).fabric
+    if result is None:
         cells.fill(pointer, state=0)
         return None
     mask = library.fabric_masks.get(library.gpu(handle).uuid, 0)
-    cells.fill(pointer, state=FABRIC_STATES[told.state], status=cells.SUCCESS, cliqueId=told.clique or 0, healthMask=mask)
-    if told.cluster is not None:
-        cells.fill(pointer, clusterUuid=(ctypes.c_uint8 * 16)(*uuid.UUID(told.cluster).bytes))
+    cells.fill(pointer, state=FABRIC_STATES[result.state], status=cells.SUCCESS, cliqueId=result.clique or 0, healthMask=mask)
+    if result.cluster is not None:
+        cells.fill(pointer, clusterUuid=(ctypes.c_uint8 * 16)(*uuid.UUID(result.cluster).bytes))
     return None
 
 
@@ -170,9 +170,9 @@ def link_pci(library: cells.Library, handle: object, link: object, pointer: obje
 
 
 def compute_mode(library: cells.Library, handle: object, pointer: object) -> None:
-    told = library.hardware.compute_mode(library.gpu(handle).uuid)
-    assert told is not None
-    cells.write(pointer, COMPUTE_MODES[told])
+    result = library.hardware.compute_mode(library.gpu(handle).uuid)
+    assert result is not None
+    cells.write(pointer, COMPUTE_MODES[result])
 
 
 def set_compute_mode(library: cells.Library, handle: object, mode: object) -> None:

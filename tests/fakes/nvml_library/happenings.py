@@ -47,8 +47,8 @@ def wait_for_event(library: cells.Library, set_handle: object, pointer: object, 
     event = event_set(library, set_handle).wait(cells.number(milliseconds) / 1000)
     if event is None or not library.registered.get(port.GpuUuid(event.gpu), 0) & EVENTS[event.kind]:
         return cells.TIMEOUT
-    told = cells.target(pointer)
-    library.give(ctypes.c_void_p.from_buffer(told, type(told).device.offset), event.gpu)  # type: ignore[attr-defined]
+    result = cells.target(pointer)
+    library.give(ctypes.c_void_p.from_buffer(result, type(result).device.offset), event.gpu)  # type: ignore[attr-defined]
     cells.fill(pointer, eventType=EVENTS[event.kind], eventData=event.xid or 0, computeInstanceId=cells.ANY)
     cells.fill(pointer, gpuInstanceId=cells.ANY if event.instance_id is None else event.instance_id)
     return None
@@ -60,8 +60,8 @@ def free_set(library: cells.Library, set_handle: object) -> None:
 
 def field_values(library: cells.Library, handle: object, length: object, values: object) -> None:
     """The one field there is; others are not supported, field by field."""
-    told = library.hardware.recovery_action(library.gpu(handle).uuid)
-    known = {number: action for number, action in signals.ACTIONS.items() if action is told}
+    result = library.hardware.recovery_action(library.gpu(handle).uuid)
+    known = {number: action for number, action in signals.ACTIONS.items() if action is result}
     for index in range(cells.number(length)):
         value = cells.target(values)[index]  # type: ignore[index]
         value.nvmlReturn = cells.SUCCESS if known and value.fieldId == RECOVERY_ACTION else cells.NOT_SUPPORTED

@@ -100,8 +100,8 @@ def compute_profile(library: cells.Library, handle: object, enum: object, engine
     if cells.number(engines) != 0 or cells.number(enum) not in found:
         return cells.NOT_SUPPORTED
     most = max(item.slices for item in found.values())
-    told = found[cells.number(enum)]
-    cells.fill(pointer, id=told.id, sliceCount=told.slices, instanceCount=most // told.slices)
+    result = found[cells.number(enum)]
+    cells.fill(pointer, id=result.id, sliceCount=result.slices, instanceCount=most // result.slices)
     return None
 
 
@@ -129,8 +129,8 @@ def compute_info(library: cells.Library, handle: object, pointer: object) -> Non
     gpu, identity, compute = library.compute(handle)
     found = next(item for item in library.hardware.compute_instances(gpu, identity) if item.id == compute)
     cells.fill(pointer, id=found.id, profileId=found.profile_id)
-    told = cells.target(pointer)
-    cell = ctypes.c_void_p.from_buffer(told, type(told).device.offset)  # type: ignore[attr-defined]
+    result = cells.target(pointer)
+    cell = ctypes.c_void_p.from_buffer(result, type(result).device.offset)  # type: ignore[attr-defined]
     library.give(cell, found.mig_uuid)
 
 

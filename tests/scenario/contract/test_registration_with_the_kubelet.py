@@ -28,9 +28,9 @@ ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07f
 def test_the_kubelet_is_told_who_where_and_which_services(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
-        told = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
-    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", node_on_cluster.NAME, str(driver.home / "dra.sock"))
-    assert list(told.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+        result = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
+    assert (result.type, result.name, result.endpoint) == ("DRAPlugin", node_on_cluster.NAME, str(driver.home / "dra.sock"))
+    assert list(result.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
 
 
 def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: node_on_cluster.NodeOnCluster) -> None:
@@ -248,8 +248,8 @@ def health_by_name(world: node_on_cluster.NodeOnCluster) -> dict[str, str]:
     """What the pod's status says of each device, by its CDI name."""
     [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
     statuses = json_types.objects(container, "allocatedResourcesStatus")
-    told = [one for status in statuses for one in json_types.objects(status, "resources")]
-    return {json_types.text(one, "resourceID"): json_types.text(one, "health") for one in told}
+    result = [one for status in statuses for one in json_types.objects(status, "resources")]
+    return {json_types.text(one, "resourceID"): json_types.text(one, "health") for one in result}
 
 
 def expect_health(world: node_on_cluster.NodeOnCluster, expected: tuple[str, str | None]) -> None:

@@ -33,10 +33,12 @@ def test_pods_that_keep_apart_take_one_node_each_and_each_node_prepares_its_part
         cluster.town.phase(name, "Running")
     nodes = {name: cluster.node_of(name) for name in names}
     assert sorted(nodes.values()) == list(tpu_cluster.NODES)
-    told = {nodes[name]: cluster.environment(name) for name in names}
-    assert {node: one["TPU_WORKER_ID"] for node, one in told.items()} == {node: str(place) for place, node in enumerate(tpu_cluster.NODES)}
-    assert {one["TPU_WORKER_HOSTNAMES"] for one in told.values()} == {",".join(tpu_cluster.NODES)}
-    assert {one["TPU_TOPOLOGY"] for one in told.values()} == {"4x4"}
+    result = {nodes[name]: cluster.environment(name) for name in names}
+    assert {node: one["TPU_WORKER_ID"] for node, one in result.items()} == {
+        node: str(place) for place, node in enumerate(tpu_cluster.NODES)
+    }
+    assert {one["TPU_WORKER_HOSTNAMES"] for one in result.values()} == {",".join(tpu_cluster.NODES)}
+    assert {one["TPU_TOPOLOGY"] for one in result.values()} == {"4x4"}
     cluster.town.until(lambda: cluster.ready("big") == "True: all of 4 nodes", "all parts of the status")
     assert cluster.workers("big") == {node: place for place, node in enumerate(tpu_cluster.NODES)}
     cluster.pod("w4", "big", workload="train")

@@ -263,9 +263,9 @@ def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
         with pytest.raises(errors.CdiError):
             cdi.write(NAME, EDITS)
     assert descriptors() == before
-    told = capsys.readouterr().err
-    assert told.count("CDI file ignored: path is a directory") == 1
-    assert str(file_of(path)) in told
+    result = capsys.readouterr().err
+    assert result.count("CDI file ignored: path is a directory") == 1
+    assert str(file_of(path)) in result
 
 
 def test_a_directory_in_place_of_a_file_is_not_removed_and_all_other_files_are(cdi: directory.Directory, path: pathlib.Path) -> None:

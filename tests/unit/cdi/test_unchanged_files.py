@@ -119,10 +119,10 @@ def test_a_cdi_directory_tells_of_every_change_at_once(tmp_path: pathlib.Path) -
         cdi.write(name, FIRST)
     assert cdi.of_all() == dict.fromkeys(NAMES, FIRST)
     for number in range(20):
-        told = (FIRST, SECOND)[number % 2]
-        cdi.write(NAMES[0], told)
-        (tmp_path / spec.file_name(NAMES[1])).write_bytes(spec.encode(NAMES[1], told))
-        assert cdi.of_all() == {NAMES[0]: told, NAMES[1]: told, NAMES[2]: FIRST}
+        result = (FIRST, SECOND)[number % 2]
+        cdi.write(NAMES[0], result)
+        (tmp_path / spec.file_name(NAMES[1])).write_bytes(spec.encode(NAMES[1], result))
+        assert cdi.of_all() == {NAMES[0]: result, NAMES[1]: result, NAMES[2]: FIRST}
     cdi.remove(NAMES[0].claim_uid)
     cdi.forget_readings()
     assert cdi.of_all() == {NAMES[1]: SECOND, NAMES[2]: FIRST}

@@ -30,28 +30,28 @@ def other(shell: command_line.CommandLine, device: str = "gpu-1-mig-3g20gb-9-0")
 
 def test_another_claim_is_not_prepared_and_the_message_names_the_missing_claims(lost: command_line.CommandLine) -> None:
     for _ in range(2):
-        told = lost.on_node("prepare", other(lost))
-        assert (told.status, told.out) == (1, "")
-        assert "the journal of gpu.drakit.dev was lost (it is missing, and CDI files say that claims are prepared)" in told.err
-        assert f"these claims are not restored: {command_line.UID}. " in told.err
-        assert f"drakit unprepare {command_line.UID}\n" in told.err
+        result = lost.on_node("prepare", other(lost))
+        assert (result.status, result.out) == (1, "")
+        assert "the journal of gpu.drakit.dev was lost (it is missing, and CDI files say that claims are prepared)" in result.err
+        assert f"these claims are not restored: {command_line.UID}. " in result.err
+        assert f"drakit unprepare {command_line.UID}\n" in result.err
 
 
 def test_claims_whose_files_are_given_are_restored_and_others_prepared(lost: command_line.CommandLine) -> None:
     file = lost.claim_file(command_line.mig())
-    told = lost.on_node("prepare", file, other(lost))
-    assert told.status == 0, told.err
-    assert told.err.endswith(RESTORED)
-    assert {"default/other" in told.out, "default/claim" in told.out or command_line.UID in told.out} == {True}
+    result = lost.on_node("prepare", file, other(lost))
+    assert result.status == 0, result.err
+    assert result.err.endswith(RESTORED)
+    assert {"default/other" in result.out, "default/claim" in result.out or command_line.UID in result.out} == {True}
 
 
 @pytest.mark.parametrize("command", ["prepare", "unprepare"])
 def test_once_every_claim_is_restored_or_released_the_journal_is_no_longer_lost(lost: command_line.CommandLine, command: str) -> None:
     file = lost.claim_file(command_line.mig())
     assert lost.on_node("prepare", other(lost)).status == 1
-    told = lost.on_node(command, file)
-    assert told.status == 0
-    assert told.err.endswith(RESTORED)
+    result = lost.on_node(command, file)
+    assert result.status == 0
+    assert result.err.endswith(RESTORED)
     again = lost.on_node(command, file)
     assert (again.status, again.err) == (0, "")
     assert lost.on_node("prepare", other(lost)).status == 0

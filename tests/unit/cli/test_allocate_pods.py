@@ -52,9 +52,9 @@ def write(shell: command_line.CommandLine, *objects: dict[str, Any]) -> str:
 
 def rows(shell: command_line.CommandLine, slices: str, *objects: dict[str, Any]) -> tuple[int, dict[str, list[str]]]:
     """Return the exit status, and what each pod was given; pods that do not fit are missing."""
-    told = shell.run("allocate", slices, write(shell, *objects), "-o", "json")
-    decisions = [one for one in json.loads(told.out)["decisions"] if one["fits"]]
-    return told.status, {
+    result = shell.run("allocate", slices, write(shell, *objects), "-o", "json")
+    decisions = [one for one in json.loads(result.out)["decisions"] if one["fits"]]
+    return result.status, {
         one["asked"]: [device["device"] for claim in one["claims"] for device in claim["allocation"]["devices"]["results"]]
         for one in decisions
     }
@@ -97,14 +97,14 @@ def test_claims_and_extended_resources_of_a_pod_are_placed_together(shell: comma
 
 
 def test_what_is_in_the_way_of_extended_resources_is_shown(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("allocate", slices, write(shell, pod("big", limits={BY_CLASS: 3})), "--why")
-    assert told.status == 1
-    assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 available" in told.out
+    result = shell.run("allocate", slices, write(shell, pod("big", limits={BY_CLASS: 3})), "--why")
+    assert result.status == 1
+    assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 available" in result.out
 
 
 def test_with_the_gate_off_no_device_serves_an_extended_resource(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("allocate", slices, write(shell, pod("p", limits={BY_CLASS: 1})), "--gate", "DRAExtendedResource=false")
-    assert (told.status, f"insufficient {BY_CLASS}" in told.out) == (1, True)
+    result = shell.run("allocate", slices, write(shell, pod("p", limits={BY_CLASS: 1})), "--gate", "DRAExtendedResource=false")
+    assert (result.status, f"insufficient {BY_CLASS}" in result.out) == (1, True)
 
 
 def test_resources_of_device_plugins_are_no_obstacle_where_no_node_is_given(shell: command_line.CommandLine, slices: str) -> None:
@@ -127,13 +127,13 @@ def test_a_pod_that_has_a_node_takes_what_it_has_of_device_plugins(shell: comman
 
 
 def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("lint", slices, write(shell, pod("fits", claim=True, limits={BY_CLASS: 1}), pod("big", limits={BY_NAME: 3})))
-    assert told.out.count("warning: ") == 1
-    assert "Pod default/big" in told.out
-    assert "spec.containers: fits on no node, even where nothing is allocated" in told.out
-    assert "needs 3 devices, 2 available" in told.out
+    result = shell.run("lint", slices, write(shell, pod("fits", claim=True, limits={BY_CLASS: 1}), pod("big", limits={BY_NAME: 3})))
+    assert result.out.count("warning: ") == 1
+    assert "Pod default/big" in result.out
+    assert "spec.containers: fits on no node, even where nothing is allocated" in result.out
+    assert "needs 3 devices, 2 available" in result.out
 
 
 def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("lint", slices, write(shell, pod("p", limits={BY_CLASS + "s": 1})))
-    assert f"asks for {BY_CLASS}s, and there is no DeviceClass gpus in these files\n  fix: write gpu\n" in told.out
+    result = shell.run("lint", slices, write(shell, pod("p", limits={BY_CLASS + "s": 1})))
+    assert f"asks for {BY_CLASS}s, and there is no DeviceClass gpus in these files\n  fix: write gpu\n" in result.out

@@ -46,17 +46,17 @@ def on_node(program: Program, tmp_path: pathlib.Path) -> Program:
 
 
 def test_every_command_is_listed_by_help(program: Program) -> None:
-    for commands, told in ((COMMANDS, program("--help")), (JOURNAL, program("journal", "--help"))):
-        assert told.status == 0
+    for commands, outcome in ((COMMANDS, program("--help")), (JOURNAL, program("journal", "--help"))):
+        assert outcome.status == 0
         for command in commands:
-            assert re.search(rf"^\W*{command}\b", told.out, re.MULTILINE), command
+            assert re.search(rf"^\W*{command}\b", outcome.out, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("call", [(), ("journal",), *CALLS], ids=" ".join)
 def test_help_speaks_of_no_driver_but_the_authors(program: Program, call: tuple[str, ...]) -> None:
-    told = program(*call, "--help")
-    assert told.status == 0
-    assert re.search(r"mock|dgx|\bgpu|\bnic\b|\bmig\b|--family|drakit (?!\.)[a-z]+ ", told.out, re.IGNORECASE) is None, told.out
+    outcome = program(*call, "--help")
+    assert outcome.status == 0
+    assert re.search(r"mock|dgx|\bgpu|\bnic\b|\bmig\b|--family|drakit (?!\.)[a-z]+ ", outcome.out, re.IGNORECASE) is None, outcome.out
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)

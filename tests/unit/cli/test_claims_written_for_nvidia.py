@@ -45,10 +45,10 @@ def claim(device_class: str, *expressions: str, **fields: object) -> dict[str, o
 
 @pytest.fixture
 def slices(shell: command_line.CommandLine) -> str:
-    told = shell.run("slices", "--family", "gpu", "-o", "yaml", *served(shell))
-    assert told.status == 0, told.err
+    outcome = shell.run("slices", "--family", "gpu", "-o", "yaml", *served(shell))
+    assert outcome.status == 0, outcome.err
     file = shell.folder / "slices.yaml"
-    file.write_text(CLASSES + told.out)
+    file.write_text(CLASSES + outcome.out)
     return str(file)
 
 
@@ -64,9 +64,9 @@ def test_nvidias_selectors_mean_the_same(
 ) -> None:
     asked = shell.folder / "asked.yaml"
     asked.write_text(yaml.safe_dump(claim(device_class, expression)))
-    told = shell.run("allocate", "-f", slices, "-f", str(asked))
-    assert told.status == 0, told.err + told.out
-    assert told.out.split()[-1] == f"{DRIVER}/node-1/{device}"
+    outcome = shell.run("allocate", "-f", slices, "-f", str(asked))
+    assert outcome.status == 0, outcome.err + outcome.out
+    assert outcome.out.split()[-1] == f"{DRIVER}/node-1/{device}"
 
 
 def test_two_partitions_of_one_gpu_are_found_by_their_parent(shell: command_line.CommandLine, slices: str) -> None:
@@ -79,9 +79,9 @@ def test_two_partitions_of_one_gpu_are_found_by_their_parent(shell: command_line
     asked = shell.folder / "asked.yaml"
     document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
     asked.write_text(yaml.safe_dump(document))
-    told = shell.run("allocate", "-f", slices, "-f", str(asked))
-    assert told.status == 0, told.err
-    assert told.out.count(f"{DRIVER}/node-1/gpu-0-mig-") == 2
+    outcome = shell.run("allocate", "-f", slices, "-f", str(asked))
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.count(f"{DRIVER}/node-1/gpu-0-mig-") == 2
 
 
 def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_files(shell: command_line.CommandLine) -> None:
@@ -89,8 +89,8 @@ def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_fi
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
     config = {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": parameters}}
     result = {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"}
-    told = shell.run("prepare", shell.claim_file(result, config=[config]), *served(shell))
-    assert told.status == 0, told.err
+    outcome = shell.run("prepare", shell.claim_file(result, config=[config]), *served(shell))
+    assert outcome.status == 0, outcome.err
     (file,) = (shell.folder / "node").rglob("gpu.nvidia.com-claim*.json")
     spec = json.loads(file.read_text())
     (edits,) = (one["containerEdits"] for one in spec["devices"])

@@ -20,49 +20,49 @@ def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:
 
 
 def test_a_promise_that_holds_is_told_and_counted() -> None:
-    told, written = staged()
-    told.chapter("Sums")
-    told.check("two and two are four", 2 + 2, 4)
-    assert (told.checks, written.getvalue()) == (1, "\n[1/2] Sums\n  ok  two and two are four\n")
+    result, written = staged()
+    result.chapter("Sums")
+    result.check("two and two are four", 2 + 2, 4)
+    assert (result.checks, written.getvalue()) == (1, "\n[1/2] Sums\n  ok  two and two are four\n")
 
 
 @pytest.mark.parametrize("found", [5, None, "4", [4]])
 def test_a_promise_that_does_not_hold_ends_the_demo_and_says_what_was_found(found: object) -> None:
-    told, written = staged()
+    result, written = staged()
     with pytest.raises(stage.DemoError, match=r"^two and two are four: expected 4, found ") as raised:
-        told.check("two and two are four", found, 4)
+        result.check("two and two are four", found, 4)
     assert str(raised.value).endswith(repr(found))
-    assert (told.checks, written.getvalue()) == (0, "")
+    assert (result.checks, written.getvalue()) == (0, "")
 
 
 def test_what_is_there_already_is_not_waited_for() -> None:
-    told, written = staged(patience_ends=True)
-    assert told.wait("the sun rises", lambda: "sun") == "sun"
+    result, written = staged(patience_ends=True)
+    assert result.wait("the sun rises", lambda: "sun") == "sun"
     assert written.getvalue() == ""
 
 
 def test_waiting_ends_with_what_was_found() -> None:
-    told, _ = staged()
+    result, _ = staged()
     looks = iter(["", "", "sun"])
-    assert told.wait("the sun rises", lambda: next(looks)) == "sun"
+    assert result.wait("the sun rises", lambda: next(looks)) == "sun"
 
 
 def test_waiting_in_vain_ends_and_names_what_was_waited_for() -> None:
-    told, _ = staged()
+    result, _ = staged()
     with pytest.raises(stage.DemoError, match=r"^waited 0 s in vain until the sun rises$"):
-        told.wait("the sun rises", lambda: None, patience=0.01)
+        result.wait("the sun rises", lambda: None, patience=0.01)
 
 
 def test_waiting_for_a_driver_that_died_ends_at_once() -> None:
-    told, _ = staged(patience_ends=True)
+    result, _ = staged(patience_ends=True)
     with pytest.raises(stage.DemoError, match="the driver ended by itself"):
-        told.wait("the sun rises", lambda: None)
+        result.wait("the sun rises", lambda: None)
 
 
 def test_long_explanations_are_wrapped_without_blanks_at_the_end() -> None:
-    told, written = staged()
-    told.say("word " * 60)
-    told.table(["A", "B"], [("1", "[bold]not markup[/bold]")])
+    result, written = staged()
+    result.say("word " * 60)
+    result.table(["A", "B"], [("1", "[bold]not markup[/bold]")])
     lines = written.getvalue().splitlines()
     assert all(len(line) <= 110 and line == line.rstrip() and line.startswith("  ") for line in lines)
     assert "[bold]not markup[/bold]" in lines[-1]

@@ -320,5 +320,5 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
     driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
     assert not driver.discover().devices
-    told = not_offered.gpus(not_offered.by(driver))
-    assert told.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML lists no MIG profiles;")
+    result = not_offered.gpus(not_offered.by(driver))
+    assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML lists no MIG profiles;")

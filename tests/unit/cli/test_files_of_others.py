@@ -39,8 +39,8 @@ def test_a_folder_of_another_user_is_refused(shell: command_line.CommandLine, co
     folder.mkdir(mode=0o700)
     os.chown(folder, NOBODY, NOBODY)
     mock = ONE_NODE if command in ("show", "run") else ()
-    told = in_one_line(shell.run(command, "--folder", str(folder), *mock))
-    assert f"{folder} belongs to user {NOBODY}, who could replace the files in it" in told
+    result = in_one_line(shell.run(command, "--folder", str(folder), *mock))
+    assert f"{folder} belongs to user {NOBODY}, who could replace the files in it" in result
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
@@ -135,8 +135,8 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(shell: command_line.Comm
     else:
         os.mkfifo(home / "journal.db")
     for command in (("show",), ("journal", "list")):
-        told = shell.run(*command, *mock).err
-        assert "journal.db is a symbolic link" in told or "journal.db is no regular file" in told
+        result = shell.run(*command, *mock).err
+        assert "journal.db is a symbolic link" in result or "journal.db is no regular file" in result
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -13,19 +13,19 @@ COMMANDS = [str(command.name or command.callback.__name__) for command in APP.re
 
 
 def test_every_command_is_listed_by_help(shell: command_line.CommandLine) -> None:
-    told = shell.run("--help")
-    assert told.status == 0
+    result = shell.run("--help")
+    assert result.status == 0
     assert {"demo", "run", "cluster", "slices", "show", "prepare", "unprepare"} <= set(COMMANDS)
     for command in COMMANDS:
-        assert re.search(rf"^\W*{command}\b", told.out, re.MULTILINE), command
+        assert re.search(rf"^\W*{command}\b", result.out, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_has_an_example_of_it(shell: command_line.CommandLine, command: str) -> None:
-    told = shell.run(command, "--help")
-    assert told.status == 0
-    _, _, examples = told.out.partition("Examples")
-    assert re.search(rf"\bdrakit {command}\b", examples), told.out
+    result = shell.run(command, "--help")
+    assert result.status == 0
+    _, _, examples = result.out.partition("Examples")
+    assert re.search(rf"\bdrakit {command}\b", examples), result.out
 
 
 def test_examples_survive_the_markup_of_help(shell: command_line.CommandLine) -> None:
@@ -38,15 +38,15 @@ def test_the_version_is_that_of_the_package(shell: command_line.CommandLine) -> 
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])
 def test_a_mistake_in_the_command_is_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
-    told = shell.run(*arguments)
-    assert (told.status, told.out) == (2, "")
-    assert "drakit" in told.err
+    result = shell.run(*arguments)
+    assert (result.status, result.out) == (2, "")
+    assert "drakit" in result.err
 
 
 def test_a_misspelt_command_is_told_which_was_meant(shell: command_line.CommandLine) -> None:
-    told = shell.run("slicez")
-    assert told.status == 2
-    assert "Did you mean 'slices'?" in told.err
+    result = shell.run("slicez")
+    assert result.status == 2
+    assert "Did you mean 'slices'?" in result.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

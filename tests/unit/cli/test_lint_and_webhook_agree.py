@@ -38,10 +38,10 @@ def test_lint_refuses_the_corpus_exactly_as_the_webhook_does(shell: command_line
 def test_people_get_the_field_the_known_ones_and_status_1(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
     file.write_text(yaml.safe_dump(p.holding(p.CLAIM, p.config(p.GPU, p.gpu(sharing={"strateg": "MPS"})))))
-    told = shell.run("lint", str(file))
-    assert told.status == 1
-    assert "  spec.devices.config[0].opaque.parameters.sharing.strateg: is not a known field\n" in told.out
-    assert "  fix: known are strategy, mpsConfig, timeSlicingConfig\n" in told.out
+    result = shell.run("lint", str(file))
+    assert result.status == 1
+    assert "  spec.devices.config[0].opaque.parameters.sharing.strateg: is not a known field\n" in result.out
+    assert "  fix: known are strategy, mpsConfig, timeSlicingConfig\n" in result.out
 
 
 def test_parameters_for_drivers_of_others_are_left_alone(shell: command_line.CommandLine) -> None:

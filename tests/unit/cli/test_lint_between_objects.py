@@ -353,16 +353,16 @@ def test_what_is_right_is_left_alone(shell: command_line.CommandLine, objects: t
 def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: command_line.CommandLine) -> None:
     file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
-    told = shell.run("lint", str(file))
-    assert (told.status, told.out) == (0, "1 object: 0 errors, 0 warnings\n")
-    assert told.err == f"drakit: skipped, not looked at: Service web ({file}:10), Role r ({file}:16)\n"
+    outcome = shell.run("lint", str(file))
+    assert (outcome.status, outcome.out) == (0, "1 object: 0 errors, 0 warnings\n")
+    assert outcome.err == f"drakit: skipped, not looked at: Service web ({file}:10), Role r ({file}:16)\n"
 
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slice.yaml"
     file.write_text(yaml.safe_dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
-    told = shell.run("lint", str(file)).out.splitlines()
-    assert told[1:] == [
+    outcome = shell.run("lint", str(file)).out.splitlines()
+    assert outcome[1:] == [
         "  spec.devices[0].basic: unknown field",
         "  and so 3 more times, the last at spec.devices[3].basic",
         "  fix: resource.k8s.io/v1 has no basic: move what it holds into the device itself",

@@ -78,7 +78,7 @@ def metadata_file(shell: command_line.CommandLine, driver: str, request: str) ->
 def described(file: pathlib.Path) -> dict[str, object]:
     """Return what the file says of its one device."""
     facts, _ = json.JSONDecoder().raw_decode(file.read_text())
-    ((device,),) = [told["devices"] for told in facts["requests"]]
+    ((device,),) = [result["devices"] for result in facts["requests"]]
     assert isinstance(device, dict)
     return device
 
@@ -148,6 +148,6 @@ def test_claims_may_be_given_with_and_without_f_and_from_standard_input(
 
 @pytest.mark.parametrize("command", ["prepare", "unprepare"])
 def test_nothing_given_is_a_mistake_in_the_command(shell: command_line.CommandLine, command: str) -> None:
-    told = shell.on_node(command)
-    assert (told.status, told.out) == (2, "")
-    assert "-f CLAIM.yaml" in told.err
+    result = shell.on_node(command)
+    assert (result.status, result.out) == (2, "")
+    assert "-f CLAIM.yaml" in result.err

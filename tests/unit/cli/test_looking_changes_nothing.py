@@ -33,12 +33,12 @@ def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(shell: c
     prepared(shell)
     (home(shell) / "journal.db").write_bytes(b"junk")
     before = contents(shell.folder / "node" / "plugins")
-    told = shell.on_node("show", "--family", "gpu")
-    assert told.status == 0
-    assert told.err.startswith(
+    result = shell.on_node("show", "--family", "gpu")
+    assert result.status == 0
+    assert result.err.startswith(
         f"drakit: {home(shell)}/journal.db cannot be read (file is not a database), none of its claims can be; it stays"
     )
-    assert told.err.count("\n") == 1
+    assert result.err.count("\n") == 1
     assert contents(shell.folder / "node" / "plugins") == before
 
 

@@ -83,11 +83,11 @@ def test_sockets_journal_and_cdi_files_are_below_the_folders_of_the_settings(
     root: pathlib.Path, registered: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
     with grpc.insecure_channel(f"unix:{registered}") as channel:
-        told = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=5)
+        result = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=5)
     by_pod = request.node.callspec.params["registered"]
     home = root / "plugins" / DRIVER
-    assert told.endpoint == str(home / (f"dra-{POD}.sock" if by_pod else "dra.sock"))
-    assert pathlib.Path(told.endpoint).is_socket()
+    assert result.endpoint == str(home / (f"dra-{POD}.sock" if by_pod else "dra.sock"))
+    assert pathlib.Path(result.endpoint).is_socket()
     assert re.fullmatch(rf"{re.escape(DRIVER)}-{f'{POD}-' if by_pod else ''}[0-9a-f]{{8}}-reg\.sock", registered.name)
     assert (home / "journal.db").is_file()
     assert (root / "cdi").is_dir()

@@ -33,8 +33,8 @@ OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
 
 def kinds(ran: command_line.Result) -> dict[str, int]:
-    told = [item["kind"] for item in json.loads(ran.out)["items"]]
-    return {kind: told.count(kind) for kind in sorted(set(told))}
+    result = [item["kind"] for item in json.loads(ran.out)["items"]]
+    return {kind: result.count(kind) for kind in sorted(set(result))}
 
 
 def files(folder: pathlib.Path) -> list[str]:

@@ -36,10 +36,10 @@ class Process:
         assert self.process.stderr is not None
         ports: dict[bool, int] = {}
         for line in self.process.stderr:
-            told = json.loads(line)
-            if told["event"] == "HTTP server started":
-                ports[told["tls"]] = int(told["address"].rpartition(":")[2])
-            if told["event"] == "webhook ready":
+            result = json.loads(line)
+            if result["event"] == "HTTP server started":
+                ports[result["tls"]] = int(result["address"].rpartition(":")[2])
+            if result["event"] == "webhook ready":
                 break
         self.port, self.pages = ports[True], ports[False]
 
@@ -82,9 +82,9 @@ def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: Process, files
 def test_an_address_that_another_process_has_is_an_error(shell: command_line.CommandLine, files: tls_files.TlsFiles) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        told = shell.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
-    assert (told.status, told.out) == (1, "")
-    assert f"webhook.address: another process listens on {address}" in told.err
+        result = shell.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
+    assert (result.status, result.out) == (1, "")
+    assert f"webhook.address: another process listens on {address}" in result.err
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_settings_that_cannot_be_used_are_named(
     shell: command_line.CommandLine, files: tls_files.TlsFiles, arguments: tuple[str, str], said: str
 ) -> None:
     given = () if arguments[0] == "--certificate" else ("--certificate", str(files.chain), "--key", str(files.key))
-    told = shell.run("webhook", *given, *arguments)
-    assert told.status == 1
-    assert said in told.err
+    result = shell.run("webhook", *given, *arguments)
+    assert result.status == 1
+    assert said in result.err
 
 
 def test_what_the_manifest_sends_is_what_the_webhook_answers() -> None:

@@ -60,11 +60,11 @@ def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_the
     virtual = eligibility.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
     alone = eligibility.Refusal(reason="is the loopback", expected=True)
     kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
-    told = not_offered.Told(
+    result = not_offered.Told(
         withheld=tuple(offers.Withheld(name=name, refusal=refusal) for name, refusal in kept),
         cautions={"eth1": eligibility.Caution(reason="has no reserve", change="nic.reserve")},
     )
-    found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(told)]
+    found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(result)]
     assert found == [
         ("lo", Verdict.OK, "not offered: is the loopback", ""),
         ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; to offer it: nic.rules", ""),

@@ -20,19 +20,19 @@ SHARE = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 
 def lines_of(shell: command_line.CommandLine, *more: str) -> dict[str, list[str]]:
     """What is said of each GPU: the figure, the map's cells, and what else is said."""
-    told = [line.strip() for line in shell.on_node("show", "--family", "gpu", *more).out.splitlines()]
+    result = [line.strip() for line in shell.on_node("show", "--family", "gpu", *more).out.splitlines()]
     found: dict[str, list[str]] = {}
-    for index, line in enumerate(told):
+    for index, line in enumerate(result):
         if " devices still fit" in line:
             name, _, figure = line.partition(": ")
-            more_said = [told[index + 5]] if told[index + 5].startswith("fragmented") else []
-            found[name] = [figure, told[index + 3].replace(" ", ""), *more_said]
+            more_said = [result[index + 5]] if result[index + 5].startswith("fragmented") else []
+            found[name] = [figure, result[index + 3].replace(" ", ""), *more_said]
     return found
 
 
 def fitting(shell: command_line.CommandLine) -> Mapping[str, Mapping[str, int]]:
-    (told,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
-    return told["fitting"]  # type: ignore[no-any-return]  # what json gives is of no type
+    (result,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
+    return result["fitting"]  # type: ignore[no-any-return]  # what json gives is of no type
 
 
 # Counted by hand on an A100 40GB: of 25 partitions and the whole GPU, 3g.20gb leaves 10 at its first place and 14 at its second; 1g.5gb leaves
@@ -87,7 +87,7 @@ def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(shell: command
 def test_the_demo_says_of_a_gpu_what_show_says(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
     given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(shell.folder / "node")}
-    told = observer.Onlooker(values.load(given, environ={})).memory_map()
-    assert told[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
-    assert told[5] == "fragmented: 14 would fit after defragmentation"
-    assert told[6] == "gpu-1-counter-set: 26 of 26 devices still fit"
+    result = observer.Onlooker(values.load(given, environ={})).memory_map()
+    assert result[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
+    assert result[5] == "fragmented: 14 would fit after defragmentation"
+    assert result[6] == "gpu-1-counter-set: 26 of 26 devices still fit"

@@ -98,11 +98,11 @@ def close_while_connecting() -> object:
 
 
 def test_a_client_that_is_closed_while_it_connects_leaves_no_connection_behind() -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         assert close_while_connecting() == [[]], "a request that was on its way is answered"
         gc.collect()
-    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    assert [str(one.message) for one in result if one.category is ResourceWarning] == []
 
 
 def test_only_tls_is_spoken(server: apiserver.ApiServer) -> None:

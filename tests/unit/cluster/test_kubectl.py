@@ -342,9 +342,9 @@ def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, col
 def test_what_pretended_containers_do_not_have_is_told_in_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
     memory.create(POD, samples.pod(node="n1"))
     memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
-    told = kubectl(*SUBRESOURCES[wanted], code=1)
-    assert "pod p1: the local cluster only pretends to run containers" in told
-    assert "kubectl -n default describe pod p1" in told
+    result = kubectl(*SUBRESOURCES[wanted], code=1)
+    assert "pod p1: the local cluster only pretends to run containers" in result
+    assert "kubectl -n default describe pod p1" in result
 
 
 def test_the_log_of_a_pod_that_is_not_there_is_not_found(kubectl: Kubectl) -> None:

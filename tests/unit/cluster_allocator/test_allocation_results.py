@@ -112,8 +112,8 @@ def test_configuration_is_of_the_classes_first_and_then_of_the_claim() -> None:
     results = decide([resource_slice([device(f"d{number}") for number in range(4)])], wanted, classes=classes)
     assert results is not None
     configs = json_types.objects(results[0], "devices", "config")
-    told = [(one["source"], json_types.strings(one, "requests"), json_types.at(one, "opaque", "parameters", "value")) for one in configs]
-    assert told == [
+    result = [(one["source"], json_types.strings(one, "requests"), json_types.at(one, "opaque", "parameters", "value")) for one in configs]
+    assert result == [
         ("FromClass", ["a", "c"], "class"),
         ("FromClaim", [], "for all"),
         ("FromClaim", ["b"], "for b"),

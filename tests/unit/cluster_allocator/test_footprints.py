@@ -82,9 +82,9 @@ def test_shared_verdicts_are_those_of_evaluation(devices: list[Object], expressi
     selectors = Selectors(ALL_FEATURES)
     shared = Verdicts(selectors)
     for one in (*compiled(devices), *compiled(devices)):
-        told = outcome(lambda one=one: shared.matches(expression, one))
-        event(type(told).__name__)
-        assert told == outcome(lambda one=one: selectors.matches(expression, one.view))
+        result = outcome(lambda one=one: shared.matches(expression, one))
+        event(type(result).__name__)
+        assert result == outcome(lambda one=one: selectors.matches(expression, one.view))
 
 
 class Counting:

@@ -112,8 +112,8 @@ def test_a_claim_that_was_made_for_another_pod_is_not_prepared(cluster: QuickClu
     cluster.run(objects.pod("p", claim="c"))
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     thief = cluster.create(POD, objects.pod("q", template="t", nodeName=objects.NODE))
-    told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
-    cluster.api.patch(POD, "q", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    result: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
+    cluster.api.patch(POD, "q", result, namespace="default", kind=PatchKind.MERGE, subresource="status")
     claim = cluster.claim("c")
     json_types.items(claim, "status", "reservedFor").append(
         {"resource": "pods", "name": "q", "uid": json_types.text(thief, "metadata", "uid")}
@@ -128,8 +128,8 @@ def test_a_claim_that_is_not_made_on_purpose_keeps_no_pod_waiting(cluster: Quick
     cluster.plugin()
     pod = objects.pod("p", template="t", nodeName=objects.NODE)
     cluster.create(POD, pod)
-    told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
-    cluster.api.patch(POD, "p", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    result: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
+    cluster.api.patch(POD, "p", result, namespace="default", kind=PatchKind.MERGE, subresource="status")
     cluster.phase("p", "Running")
 
 

@@ -77,9 +77,9 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
 def test_every_make_target_exists(page: pathlib.Path) -> None:
     makefile = (markdown.ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
-    told = {target for line in markdown.command_lines(page) for call in invocations(line, "make") for target in call if "=" not in target}
-    told |= set(_MAKE.findall(page.read_text("utf-8")))
-    assert told <= targets
+    result = {target for line in markdown.command_lines(page) for call in invocations(line, "make") for target in call if "=" not in target}
+    result |= set(_MAKE.findall(page.read_text("utf-8")))
+    assert result <= targets
 
 
 def test_ci_finds_the_test_command_and_it_is_the_one_shown() -> None:

@@ -72,8 +72,8 @@ def test_gpu_attributes_capacities_and_counters_are_all_listed(tmp_path: pathlib
 def test_nic_attributes_and_capacity_are_all_listed(tmp_path: pathlib.Path) -> None:
     text, found = page("devices-nic.md"), offered("nic", tmp_path)
     published = {name for device in found.devices for name in device.attributes}
-    told = section(text, "Attributes")
-    spans = set(re.findall(r"`([a-z.]+/[A-Za-z]+)`", told)) | markdown.table_names(told)
+    result = section(text, "Attributes")
+    spans = set(re.findall(r"`([a-z.]+/[A-Za-z]+)`", result)) | markdown.table_names(result)
     assert published <= spans
     assert spans - published <= {"resource.kubernetes.io/pcieRoot"}, "the shipped machines say no root; nothing else may be missing"
     assert {name for device in found.devices for name in device.capacity} == {"bandwidth"}
@@ -124,8 +124,8 @@ def test_the_life_cycle_shown_is_the_one_in_the_code() -> None:
 def test_the_mock_machines_and_models_listed_are_those_that_ship() -> None:
     howto = markdown.ROOT / "docs" / "howto"
     assert markdown.table_names((howto / "run-without-kubernetes.md").read_text("utf-8")) == set(machines.names())
-    told = (howto / "add-a-machine.md").read_text("utf-8").rsplit("The models there are:", 1)[1]
-    assert set(re.findall(r"`([\w-]+)`", told)) == set(machine.model_names())
+    result = (howto / "add-a-machine.md").read_text("utf-8").rsplit("The models there are:", 1)[1]
+    assert set(re.findall(r"`([\w-]+)`", result)) == set(machine.model_names())
 
 
 def test_python_in_the_pages_is_valid() -> None:
@@ -158,10 +158,10 @@ def test_files_have_the_modes_that_the_page_tells(tmp_path: pathlib.Path) -> Non
     claim.write_text(CLAIM)
     command = [sys.executable, "-m", "drakit", "prepare", str(claim), "--mock", "dgx-a100-40gb-2gpu", "--folder", str(tmp_path / "lab")]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-    told = dict(re.findall(r"^\| `([^`]+)`.* \| (0\d{3}) \|", section(page("wire.md"), "Files"), re.MULTILINE))
+    result = dict(re.findall(r"^\| `([^`]+)`.* \| (0\d{3}) \|", section(page("wire.md"), "Files"), re.MULTILINE))
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lab").rglob("*") if path.is_file()}
     kinds = {path: _kind(path) for path in found}
-    assert {path.name: f"{mode:04o}" for path, mode in found.items()} == {path.name: told[kind] for path, kind in kinds.items()}
+    assert {path.name: f"{mode:04o}" for path, mode in found.items()} == {path.name: result[kind] for path, kind in kinds.items()}
     assert {"journal.db", "locks/<name>.lock", "boot_id"} < set(kinds.values())
 
 

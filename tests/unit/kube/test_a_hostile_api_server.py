@@ -197,9 +197,9 @@ def test_a_head_that_cannot_be_read_is_an_api_error(way: str, head: bytes, tmp_p
 def echoes(request: bytes) -> list[bytes]:
     """Answers that hold the token of a request."""
     token = next(line for line in request.split(b"\r\n") if line.lower().startswith(b"authorization")).split()[-1]
-    told = json.dumps({"message": f"bad token {token.decode()} in header", "reason": token.decode()}).encode()
+    result = json.dumps({"message": f"bad token {token.decode()} in header", "reason": token.decode()}).encode()
     return [
-        answer(told, status="401 Unauthorized"),
+        answer(result, status="401 Unauthorized"),
         answer(request, status="400 Bad Request"),
         answer(b"", status=f"401 {token.decode()}"),
         b"HTTP/9 " + token + b"\r\n\r\n",

@@ -244,24 +244,24 @@ def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_behind(s
     server.answer = streaming = Streaming()
     stream = connection.stream("/things", query={}, timeout=10)
     stream.close()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         assert list(stream) == []
         del stream
         connection.close()
         gc.collect()
-    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    assert [str(one.message) for one in result if one.category is ResourceWarning] == []
     streaming.pieces.put(None)
 
 
 def test_a_stream_that_nobody_reads_leaves_no_connection_behind(server: Server, connection: client.Client) -> None:
     server.answer = streaming = Streaming()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         connection.stream("/things", query={}, timeout=10).close()
         connection.close()
         gc.collect()
-    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    assert [str(one.message) for one in result if one.category is ResourceWarning] == []
     streaming.pieces.put(None)
 
 

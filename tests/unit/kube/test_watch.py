@@ -164,27 +164,27 @@ def follow(*script: collections.abc.Sequence[Event | errors.ApiError] | errors.A
     """What is yielded until the script is used up: the object's name, with a cross where it is gone, or a dash for None."""
     stop = threading.Event()
     api = ScriptedApi(stop, *script)
-    told = []
+    reported = []
     for seen in watch.objects(api, "/claims", clock=CountingClock(), stop=stop):
-        told.append("-" if seen is None else f"{fields.Field(seen.object)['metadata']['name'].text()}{'x' if seen.gone else ''}")
+        reported.append("-" if seen is None else f"{fields.Field(seen.object)['metadata']['name'].text()}{'x' if seen.gone else ''}")
         if not api.has_more:
             stop.set()
-    return told, api
+    return reported, api
 
 
 def test_objects_are_followed_from_where_the_last_watch_ended() -> None:
-    told, api = follow([changed("101", "a", "ADDED"), BOOKMARK], [changed("12", "b", "DELETED")])
-    assert told == ["-", "a", "bx"]
+    reported, api = follow([changed("101", "a", "ADDED"), BOOKMARK], [changed("12", "b", "DELETED")])
+    assert reported == ["-", "a", "bx"]
     assert [query["resourceVersion"] for query in api.queries] == ["100", "9"]
 
 
 def test_a_history_that_is_gone_is_listed_anew() -> None:
-    told, api = follow([changed("101", "a"), GONE], [changed("12", "b")])
-    assert told == ["-", "a", "-", "b"]
+    reported, api = follow([changed("101", "a"), GONE], [changed("12", "b")])
+    assert reported == ["-", "a", "-", "b"]
     assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]
 
 
 def test_a_broken_connection_goes_on_where_it_was() -> None:
-    told, api = follow([changed("101", "a"), BROKEN], [changed("102", "b")])
-    assert told == ["-", "a", "b"]
+    reported, api = follow([changed("101", "a"), BROKEN], [changed("102", "b")])
+    assert reported == ["-", "a", "b"]
     assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]

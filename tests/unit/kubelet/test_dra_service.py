@@ -163,8 +163,8 @@ def test_unprepare_answers_each_claim_with_its_own_error(stub: services.DRAPlugi
 @pytest.mark.parametrize("error", ["x" * 5000, "\udcff broken text"])
 def test_an_error_always_fits_the_wire(stub: services.DRAPluginStub, engine: ScriptedEngine, error: str) -> None:
     engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome(error=error) for ref in refs}
-    told = prepare(stub, claim())[UID].error
-    assert 0 < len(told) <= codec.ERROR_MAX
+    result = prepare(stub, claim())[UID].error
+    assert 0 < len(result) <= codec.ERROR_MAX
 
 
 def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:

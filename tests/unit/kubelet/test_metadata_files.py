@@ -121,8 +121,8 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
     assert path.stat().st_ino == inode
     for one in read(mount):
         assert one["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
-        [told] = one["requests"][0]["devices"]
-        assert told["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/16"], "hardwareAddress": "02:00:00:00:00:01"}
+        [result] = one["requests"][0]["devices"]
+        assert result["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/16"], "hardwareAddress": "02:00:00:00:00:01"}
     files.add(subject(), "node-1", CHIP)
     assert read(mount)[0]["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
     assert not files.update(UID, "node-1", "chip-9", facts)

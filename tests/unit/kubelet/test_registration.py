@@ -77,9 +77,9 @@ def leave_stale(path: pathlib.Path) -> pathlib.Path:
 
 
 def test_the_kubelet_is_told_type_name_endpoint_and_services(registrar: registration.Registrar) -> None:
-    told = get_info(registrar.socket)
-    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", DRIVER, str(ENDPOINT))
-    assert list(told.supported_versions) == ["v1.DRAPlugin"]
+    result = get_info(registrar.socket)
+    assert (result.type, result.name, result.endpoint) == ("DRAPlugin", DRIVER, str(ENDPOINT))
+    assert list(result.supported_versions) == ["v1.DRAPlugin"]
 
 
 def test_success_is_remembered_and_waited_for(registrar: registration.Registrar) -> None:

@@ -139,9 +139,9 @@ def test_without_carriers_what_would_travel_is_logged(desk: Desk) -> None:
     )
     desk.context.record_event(ref, contexts.Event(reason="Hot", message="too hot"))
     logs.setup(level=logs.Level.WARNING)
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [one["event"] for one in told] == ["health", "status", "event"]
-    assert (told[0]["health"], told[1]["conditions"], told[2]["message"]) == ("Unhealthy", {"A": True}, "too hot")
+    result = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [one["event"] for one in result] == ["health", "status", "event"]
+    assert (result[0]["health"], result[1]["conditions"], result[2]["message"]) == ("Unhealthy", {"A": True}, "too hot")
 
 
 def plain(*names_: str) -> inventory.Inventory:

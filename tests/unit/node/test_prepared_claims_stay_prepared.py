@@ -19,8 +19,8 @@ class Renumbered(author.FakeDriver):
 
     def prepare(self, grant: driver.Grant[author.Tuning]) -> driver.Prepared:
         made = super().prepare(grant)
-        told = edits.Edits(env={name: f"{value}-renamed" for name, value in made.edits.env.items()})
-        return dataclasses.replace(made, edits=told, record={"made": f"{grant.intent['identity']}-renamed"})
+        result = edits.Edits(env={name: f"{value}-renamed" for name, value in made.edits.env.items()})
+        return dataclasses.replace(made, edits=result, record={"made": f"{grant.intent['identity']}-renamed"})
 
 
 class Careful(author.FakeDriver):

@@ -229,8 +229,8 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
     }
     found = template("--set-json", f"settings={json.dumps(given['settings'])}", "--set", "nic.enabled=true")
     for daemonset in by_name(found, "DaemonSet").values():
-        told = {name: text.replace("$(POD_NAMESPACE)", manifests.NAMESPACE) for name, text in variables(daemonset).items()}
-        environ = {name: text for name, text in told.items() if name.startswith("DRAKIT_")}
+        result = {name: text.replace("$(POD_NAMESPACE)", manifests.NAMESPACE) for name, text in variables(daemonset).items()}
+        environ = {name: text for name, text in result.items() if name.startswith("DRAKIT_")}
         read = settings.load(
             {}, environ=environ | {"DRAKIT_NODE__NAME": "n1", "DRAKIT_NODE__POD_UID": "", "DRAKIT_SERVE__ADDRESS": "127.0.0.1:1"}
         )
@@ -285,15 +285,15 @@ def test_another_folder_of_the_kubelet_is_mounted_and_told_to_the_driver() -> No
     pod = daemonset["spec"]["template"]["spec"]
     mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     on_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-    told = variables(daemonset)
+    result = variables(daemonset)
     for name, variable in (("plugins", "PLUGINS_DIR"), ("registry", "REGISTRY_DIR"), ("cdi", "CDI_DIR")):
-        assert mounted[name] == on_host[name] == told[f"DRAKIT_NODE__{variable}"]
+        assert mounted[name] == on_host[name] == result[f"DRAKIT_NODE__{variable}"]
 
 
 def test_nvidias_driver_container_is_one_value() -> None:
-    told = variables(by_name(template("--set", "gpu.driverRoot=/run/nvidia/driver"), "DaemonSet")["drakit-gpu"])
-    assert told["DRAKIT_GPU__DRIVER_ROOT"] == told["DRAKIT_GPU__DEV_ROOT"] == "/host/run/nvidia/driver"
-    assert told["DRAKIT_GPU__DRIVER_ROOT_ON_HOST"] == "/run/nvidia/driver"
+    result = variables(by_name(template("--set", "gpu.driverRoot=/run/nvidia/driver"), "DaemonSet")["drakit-gpu"])
+    assert result["DRAKIT_GPU__DRIVER_ROOT"] == result["DRAKIT_GPU__DEV_ROOT"] == "/host/run/nvidia/driver"
+    assert result["DRAKIT_GPU__DRIVER_ROOT_ON_HOST"] == "/run/nvidia/driver"
 
 
 def test_policy_restore_role_and_classes_can_be_left_out() -> None:

@@ -66,5 +66,5 @@ def test_the_doctor_asks_for_the_rights_of_node_drivers_with_the_verdict_of_the_
             for right in doctor.rights({family: driver}, f"{manifests.NAMESPACE}/drakit-mps")
             for verb in right.verbs
         }
-        told = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith((f"-{family}", f"-{family}-mps"))}
-        assert known == told
+        result = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith((f"-{family}", f"-{family}-mps"))}
+        assert known == result

@@ -153,12 +153,12 @@ def test_a_node_driver_asks_for_the_rights_it_uses_and_for_no_other(manifest: st
 def test_a_driver_with_binding_conditions_follows_claims_too(recorded: Recorded, server: apiserver.ApiServer) -> None:
     used = used_by_a_node(recorded, server)
     following = kube_claims.ApiBindings(recorded, driver=samples.DRIVER, pool="pool", clock=CLOCK)
-    stop, told = threading.Event(), 0
+    stop, result = threading.Event(), 0
     for standing in following.follow(stop):
-        told += standing is not None
-        if told == 1:
+        result += standing is not None
+        if result == 1:
             server.registry.create(resources.CLAIM, objects.claim("c2"))
-        elif told:
+        elif result:
             stop.set()
     assert granted("examples/fpga/deploy/rbac.yaml") == used | recorded.used
 

@@ -213,8 +213,8 @@ def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, cap
 def test_shares_that_do_not_fit_twice_are_said_and_not_tried() -> None:
     hardware = author.Hardware()
     report = testing.check_driver(on(hardware), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "6G"}, every=9)
-    told = [(item.passed, item.message) for item in report.checks if "two shares" in item.name]
-    assert told == [(None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")] * 2
+    result = [(item.passed, item.message) for item in report.checks if "two shares" in item.name]
+    assert result == [(None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")] * 2
 
 
 class Picky(author.FakeDriver):

@@ -19,8 +19,8 @@ NUMBER = os.makedev(510, 147)
 
 
 def found(path: pathlib.Path) -> tuple[bool, int, int]:
-    told = path.lstat()
-    return stat.S_ISCHR(told.st_mode), told.st_rdev, stat.S_IMODE(told.st_mode)
+    result = path.lstat()
+    return stat.S_ISCHR(result.st_mode), result.st_rdev, stat.S_IMODE(result.st_mode)
 
 
 def test_a_missing_node_is_made_with_its_folder_and_mode(tmp_path: pathlib.Path) -> None:

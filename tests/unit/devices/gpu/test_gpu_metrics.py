@@ -42,7 +42,7 @@ def test_a_driver_that_never_looked_says_nothing(node: gpu_node.GpuNode) -> None
 
 
 def test_an_empty_gpu_has_slices_and_no_instances(node: gpu_node.GpuNode) -> None:
-    told = {
+    result = {
         "mig_instances.ours": 0,
         "mig_instances.others": 0,
         "memory_slices": 8,
@@ -50,26 +50,26 @@ def test_an_empty_gpu_has_slices_and_no_instances(node: gpu_node.GpuNode) -> Non
         "shares_held": 0,
         "mps_daemons": 0,
     }
-    assert numbers(looked(node), "gpu-0") == told
-    assert numbers(node.driver, "gpu-1") == told
+    assert numbers(looked(node), "gpu-0") == result
+    assert numbers(node.driver, "gpu-1") == result
 
 
 def test_instances_are_counted_by_owner(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[0].uuid
     node.hardware.create_gpu_instance(gpu, 14, port.Placement(start=0, size=2))
     node.prepare("gpu-0-mig-1g5gb-19-6")
-    told = numbers(looked(node), "gpu-0")
-    assert (told["mig_instances.ours"], told["mig_instances.others"], told["memory_slices_used"]) == (1, 1, 3)
+    result = numbers(looked(node), "gpu-0")
+    assert (result["mig_instances.ours"], result["mig_instances.others"], result["memory_slices_used"]) == (1, 1, 3)
     node.unprepare()
-    told = numbers(node.driver, "gpu-0")
-    assert (told["mig_instances.ours"], told["mig_instances.others"], told["memory_slices_used"]) == (0, 1, 2)
+    result = numbers(node.driver, "gpu-0")
+    assert (result["mig_instances.ours"], result["mig_instances.others"], result["memory_slices_used"]) == (0, 1, 2)
 
 
 def test_an_instance_in_the_same_place_of_another_gpu_is_not_ours(node: gpu_node.GpuNode) -> None:
     node.hardware.create_gpu_instance(node.hardware.gpus()[1].uuid, 19, port.Placement(start=6, size=1))
     node.prepare("gpu-0-mig-1g5gb-19-6")
-    told = numbers(looked(node), "gpu-1")
-    assert (told["mig_instances.ours"], told["mig_instances.others"]) == (0, 1)
+    result = numbers(looked(node), "gpu-1")
+    assert (result["mig_instances.ours"], result["mig_instances.others"]) == (0, 1)
 
 
 def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path) -> None:
@@ -79,13 +79,13 @@ def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Pat
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)
-    told, other = numbers(looked(node), "gpu-1"), numbers(node.driver, "gpu-0")
-    assert (told["shares_held"], told["mps_daemons"]) == (2, 1)
+    result, other = numbers(looked(node), "gpu-1"), numbers(node.driver, "gpu-0")
+    assert (result["shares_held"], result["mps_daemons"]) == (2, 1)
     assert (other["shares_held"], other["mps_daemons"]) == (0, 0)
     for uid in ("claim-0", "claim-1"):
         node.unprepare(uid)
-    told = numbers(node.driver, "gpu-1")
-    assert (told["shares_held"], told["mps_daemons"]) == (0, 0)
+    result = numbers(node.driver, "gpu-1")
+    assert (result["shares_held"], result["mps_daemons"]) == (0, 0)
 
 
 def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path) -> None:
@@ -135,9 +135,9 @@ def test_a_gpu_that_is_lost_lacks_its_instances_and_hides_no_other(watched: gpu_
     first, second = (gpu.uuid for gpu in node.hardware.gpus())
     node.hardware.lose(first)
     put(watched, "gpu-0", "gpu.drakit.dev/gpu-lost")
-    told = numbers(watched, "gpu-0")
-    assert set(told) == {"memory_slices", "shares_held", "mps_daemons", "healthy"}
-    assert told["healthy"] == 0
+    result = numbers(watched, "gpu-0")
+    assert set(result) == {"memory_slices", "shares_held", "mps_daemons", "healthy"}
+    assert result["healthy"] == 0
     assert len(node.hardware.gpu_instances(second)) == numbers(watched, "gpu-1")["mig_instances.others"] == 0
 
 

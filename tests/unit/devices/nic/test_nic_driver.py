@@ -200,13 +200,13 @@ def test_unprepare_of_what_could_not_be_prepared_succeeds(nics: nic_driver.NicDr
 
 
 def test_the_name_asked_for_is_told(nics: nic_driver.NicDriver) -> None:
-    told = nics.prepare(planned(nics, config=config.NicConfig(interface_name="net1"))).edits.env
-    assert told[f"{PREFIX}_INTERFACE"] == "net1"
+    result = nics.prepare(planned(nics, config=config.NicConfig(interface_name="net1"))).edits.env
+    assert result[f"{PREFIX}_INTERFACE"] == "net1"
 
 
 def test_a_sub_request_makes_a_variable_name_that_a_shell_takes(nics: nic_driver.NicDriver) -> None:
-    told = nics.prepare(planned(nics, request="up-link/fast")).edits.env
-    assert all(re.fullmatch(r"DRAKIT_NIC_UP_LINK_FAST_[A-Z0-9_]+", name) for name in told)
+    result = nics.prepare(planned(nics, request="up-link/fast")).edits.env
+    assert all(re.fullmatch(r"DRAKIT_NIC_UP_LINK_FAST_[A-Z0-9_]+", name) for name in result)
 
 
 def test_an_address_once_planned_is_kept(nics: nic_driver.NicDriver) -> None:

@@ -50,16 +50,16 @@ def test_each_node_is_told_its_own_worker_and_the_same_slice(tmp_path: pathlib.P
     workers = {}
     for node in ("node-1", "node-2", "node-5", "node-6"):
         made, _ = on(node, tmp_path)
-        told = made.prepare(grant(made, "tpu-4x4-1")).edits
-        workers[node] = told.env["TPU_WORKER_ID"]
-        assert {key: value for key, value in told.env.items() if key != "TPU_WORKER_ID"} == {
+        result = made.prepare(grant(made, "tpu-4x4-1")).edits
+        workers[node] = result.env["TPU_WORKER_ID"]
+        assert {key: value for key, value in result.env.items() if key != "TPU_WORKER_ID"} == {
             "TPU_WORKER_HOSTNAMES": "node-1,node-2,node-5,node-6",
             "TPU_TOPOLOGY": "4x4",
             "TPU_ACCELERATOR_TYPE": "v5e-16",
             "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1",
             "TPU_HOST_BOUNDS": "2,2,1",
         }
-        assert [node.path for node in told.device_nodes] == ["/dev/accel0", "/dev/accel1", "/dev/accel2", "/dev/accel3"]
+        assert [node.path for node in result.device_nodes] == ["/dev/accel0", "/dev/accel1", "/dev/accel2", "/dev/accel3"]
     assert workers == {"node-1": "0", "node-2": "1", "node-5": "2", "node-6": "3"}
 
 
@@ -88,23 +88,23 @@ def test_chips_are_free_again_after_a_reboot(tmp_path: pathlib.Path) -> None:
 def test_admin_access_is_told_and_given_no_chips(tmp_path: pathlib.Path) -> None:
     made, chips = on("node-1", tmp_path)
     made.prepare(grant(made, "tpu-2x2-1"))
-    told = made.prepare(grant(made, "tpu-8x8-1", 2, admin=True)).edits
-    assert (told.env["TPU_WORKER_ID"], told.device_nodes) == ("0", ())
+    result = made.prepare(grant(made, "tpu-8x8-1", 2, admin=True)).edits
+    assert (result.env["TPU_WORKER_ID"], result.device_nodes) == ("0", ())
     made.unprepare(grant(made, "tpu-8x8-1", 2, admin=True))
     assert chips.user()
 
 
 def test_a_node_reports_its_part_and_how_many_there_are(tmp_path: pathlib.Path) -> None:
     made, _ = on("node-5", tmp_path)
-    told = Told()
-    made.start(told)  # type: ignore[arg-type]  # The driver uses no more of a context than this.
+    result = Told()
+    made.start(result)  # type: ignore[arg-type]  # The driver uses no more of a context than this.
     made.prepare(grant(made, "tpu-4x4-1"))
-    [(ref, status)] = told.statuses
+    [(ref, status)] = result.statuses
     assert ref == claim(1)
     assert (status.pool, status.device, status.nodes, dict(status.values)) == ("tpus", "tpu-4x4-1", 4, {"worker": 2})
     made.stop()
     made.prepare(grant(made, "tpu-4x4-1"))
-    assert len(told.statuses) == 1
+    assert len(result.statuses) == 1
 
 
 def test_a_slice_of_which_the_node_is_no_part_any_more_is_gone(tmp_path: pathlib.Path) -> None:

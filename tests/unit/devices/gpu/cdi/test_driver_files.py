@@ -124,15 +124,15 @@ def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: driver_file
 
 
 def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driver_files.DriverRoot) -> None:
-    told = told_by_the_toolkit(root)
-    common = told["containerEdits"]
+    result = told_by_the_toolkit(root)
+    common = result["containerEdits"]
     assert isinstance(common, dict)
     sockets = [
         {"hostPath": path, "containerPath": path, "options": ["ro"]} for path in ("/run/nvidia-persistenced/socket", "/tmp/nvidia-mps")
     ]
     common["mounts"] += sockets
     install(root, "nvidia-cdi-hook")
-    install_toolkit(root, told)
+    install_toolkit(root, result)
     found = mounted(driver_files.DriverFiles(root).of(VERSION))
     assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
     assert daemon_folder.PIPE_IN_CONTAINER not in found

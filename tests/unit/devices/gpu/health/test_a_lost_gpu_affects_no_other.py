@@ -33,8 +33,8 @@ def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.C
         names = {item.name for item in node.driver.discover().devices}
     assert len(names) == 26
     assert all(name.startswith("gpu-1") for name in names)
-    told = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}
-    assert (node.hardware.gpus()[0].uuid, f"{port.CALLS[call]}: {code.name}") in told
+    result = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}
+    assert (node.hardware.gpus()[0].uuid, f"{port.CALLS[call]}: {code.name}") in result
     assert len(node.driver.discover().devices) == 52
 
 

@@ -374,10 +374,10 @@ def test_devices_in_use_are_reported_to_the_kubelet_and_in_events(ward: Ward) ->
     ward.report_xid(0, 79, asks=RESET)
     ward.report_xid(1, 48)
     ward.after(1)
-    told = ward.context.health_of(name)
-    assert told is not None
-    assert told.health is contexts.Health.UNHEALTHY
-    assert "Xid 79: the GPU has fallen off the bus" in told.message
+    result = ward.context.health_of(name)
+    assert result is not None
+    assert result.health is contexts.Health.UNHEALTHY
+    assert "Xid 79: the GPU has fallen off the bus" in result.message
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
     ward.after(5)
@@ -422,8 +422,8 @@ def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: path
     for _ in range(3):
         now[0] += 5
         watch.poll()
-        told = {device: [(taint.key, taint.value, taint.effect) for taint in taints] for device, taints in kept.taints().items()}
-        assert told == {"gpu-3": [("gpu.drakit.dev/fabric", "no-partition", NO_SCHEDULE)]}
+        result = {device: [(taint.key, taint.value, taint.effect) for taint in taints] for device, taints in kept.taints().items()}
+        assert result == {"gpu-3": [("gpu.drakit.dev/fabric", "no-partition", NO_SCHEDULE)]}
     again = monitor.HealthMonitor(seen, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     library.fabric_masks.clear()
     for _ in range(2):

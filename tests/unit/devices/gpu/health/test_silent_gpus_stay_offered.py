@@ -202,10 +202,10 @@ def test_kubelet_and_pods_get_the_reason_and_the_recovery(tmp_path: pathlib.Path
     kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(node.hardware.gpus()[0].uuid)
     watch.poll()
-    told = kept.health_of(name)
-    assert told is not None
-    assert told.health is contexts.Health.UNHEALTHY
-    assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in told.message
+    result = kept.health_of(name)
+    assert result is not None
+    assert result.health is contexts.Health.UNHEALTHY
+    assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in result.message
     assert ["GPU_IS_LOST" in notice.message for _, notice in kept.events] == [True]
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):

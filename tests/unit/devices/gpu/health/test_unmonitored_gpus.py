@@ -64,7 +64,7 @@ def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
 
 def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
     waiting = threading.Event()
-    return next((told for _ in range(ROUNDS) if (told := monitored(driver)) or waiting.wait(BETWEEN)), {})
+    return next((result for _ in range(ROUNDS) if (result := monitored(driver)) or waiting.wait(BETWEEN)), {})
 
 
 @pytest.mark.parametrize(

@@ -54,16 +54,16 @@ def sent(offered: inventory.Inventory, form: resource_slice.Form) -> str:
     """All slices of a node, as JSON with one device or counter set a line."""
     pages = paging.paginate(offered.flat() if form is resource_slice.Form.FLAT else offered, form=form, layout=resource_slice.Layout.APART)
     pool = resource_slice.Pool(name="node-a", generation=1, count=len(pages))
-    told = [slice_codec.encode(resource_slice.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)) for page in pages]
-    lines = [json.dumps(spec).replace('[{"name": ', '[\n{"name": ').replace('}, {"name": ', '},\n{"name": ') for spec in told]
+    reported = [slice_codec.encode(resource_slice.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)) for page in pages]
+    lines = [json.dumps(spec).replace('[{"name": ', '[\n{"name": ').replace('}, {"name": ', '},\n{"name": ') for spec in reported]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def check(name: str, told: set[str]) -> None:
+def check(name: str, reported: set[str]) -> None:
     golden = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(next(iter(told)))
-    assert told == {golden.read_text()}
+        golden.write_text(next(iter(reported)))
+    assert reported == {golden.read_text()}
 
 
 @pytest.mark.parametrize("times", TIMES)
@@ -85,8 +85,8 @@ def test_a_node_is_sent_as_its_golden_slices(tmp_path: pathlib.Path, machine: st
 
 def test_sixteen_gpus_are_sent_flat_as_ever_before(tmp_path: pathlib.Path) -> None:
     """Half a megabyte, of which only the digest is kept; the form with mixins can be read."""
-    told = sent(offers(tmp_path, "mixed-16gpu").discover(), resource_slice.Form.FLAT)
-    check("slices-mixed-16gpu-flat.sha256", {hashlib.sha256(told.encode()).hexdigest() + "\n"})
+    reported = sent(offers(tmp_path, "mixed-16gpu").discover(), resource_slice.Form.FLAT)
+    check("slices-mixed-16gpu-flat.sha256", {hashlib.sha256(reported.encode()).hexdigest() + "\n"})
 
 
 def test_counter_sets_are_eight_to_a_slice_and_devices_sixty_four(tmp_path: pathlib.Path) -> None:

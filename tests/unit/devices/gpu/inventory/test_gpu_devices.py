@@ -120,7 +120,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
 
 
 def flat_device(
-    name: str, told: dict[str, device.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: partitioning.Counters
+    name: str, result: dict[str, device.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: partitioning.Counters
 ) -> device.Device:
     capacity = {
         "multiprocessors": capacities.Capacity.of(size.multiprocessors),
@@ -132,7 +132,7 @@ def flat_device(
         "memory": capacities.Capacity.of(quantity.Quantity.binary(size.memory_mib * MIB)),
     }
     consumes = (device.CounterConsumption(counter_set=counter_set, counters=taken),)
-    return device.Device(name=name, attributes=told, capacity=capacity, consumes=consumes)
+    return device.Device(name=name, attributes=result, capacity=capacity, consumes=consumes)
 
 
 def engines(size: port.GpuInstanceProfile) -> dict[str, quantity.Quantity]:

@@ -31,10 +31,10 @@ def test_a_reported_size_that_differs_from_the_table_is_used_everywhere(tmp_path
     assert table.memory_mib != TOLD_MIB
     found = driver.GpuDriver(hardware).discover().flat().by_name()
     device = found["gpu-0-mig-1g23gb-19-6"]
-    told = quantity.Quantity.binary(TOLD_MIB << 20)
-    assert device.capacity["memory"].value == told
+    result = quantity.Quantity.binary(TOLD_MIB << 20)
+    assert device.capacity["memory"].value == result
     (consumed,) = device.consumes
-    assert consumed.counters["memory"] == told
+    assert consumed.counters["memory"] == result
     node = gpu_node.GpuNode(tmp_path / "machine", "hgx-b200")
     node.driver = driver.GpuDriver(hardware, intents=node.intents)
     assert node.prepare("gpu-0-mig-1g23gb-19-6").record["uuid"]

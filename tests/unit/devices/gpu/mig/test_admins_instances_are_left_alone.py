@@ -44,8 +44,8 @@ def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node:
 def test_what_an_admins_instance_takes_is_off_the_counters(node: gpu_node.GpuNode) -> None:
     admin_makes(node, PROFILE_ME, 6, 1)
     counters = {item.name: item.counters for item in node.driver.discover().flat().counter_sets}["gpu-0-counter-set"]
-    told = {name: str(counters[name]) for name in ("multiprocessors", "jpeg-engines", "memory", "memory-slice-6", "memory-slice-0")}
-    assert told == {"multiprocessors": "84", "jpeg-engines": "0", "memory": "35328Mi", "memory-slice-6": "0", "memory-slice-0": "1"}
+    result = {name: str(counters[name]) for name in ("multiprocessors", "jpeg-engines", "memory", "memory-slice-6", "memory-slice-0")}
+    assert result == {"multiprocessors": "84", "jpeg-engines": "0", "memory": "35328Mi", "memory-slice-6": "0", "memory-slice-0": "1"}
     assert not any("-me-" in name for name in offered(node) if name.startswith("gpu-0"))
 
 

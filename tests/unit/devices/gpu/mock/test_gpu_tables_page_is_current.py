@@ -40,13 +40,13 @@ def section(name: str) -> Iterator[str]:
     yield f"## {model.product_name}\n"
     major, minor = model.compute_capability
     memory = model.memory >> 20
-    told = f"`{name}`, {model.evidence.value}. {model.architecture}, compute capability {major}.{minor}, {memory} MiB."
+    result = f"`{name}`, {model.evidence.value}. {model.architecture}, compute capability {major}.{minor}, {memory} MiB."
     found = partitioning.partitions(model.profiles.values())
     if not found:
-        yield f"{told} No MIG.\n"
+        yield f"{result} No MIG.\n"
         return
     by = "engines" if "multiprocessors" in partitioning.counters_of(found).pool else "profiles"
-    yield f"{told} {len(found)} partitions, counted by {by}.\n"
+    yield f"{result} {len(found)} partitions, counted by {by}.\n"
     yield "| profile | enum | id | instances | SM | CE | DEC | ENC | JPEG | OFA | memory | placements | evidence |"
     yield f"|{' --- |' * 13}"
     for profile, places in model.profiles.values():

@@ -76,9 +76,9 @@ def memory_of(daemons: child_daemons.ChildDaemons) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def another_namespace(*, told: str = "unchanged") -> Iterator[subprocess.Popen[bytes]]:
+def another_namespace(*, result: str = "unchanged") -> Iterator[subprocess.Popen[bytes]]:
     """A process with a mount namespace of its own, whose shared mounts stay shared with this one's."""
-    command = ["unshare", "--mount", f"--propagation={told}", "sh", "-c", "echo ready; read _"]
+    command = ["unshare", "--mount", f"--propagation={result}", "sh", "-c", "echo ready; read _"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"ready\n"
@@ -310,8 +310,8 @@ print(points)
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(3600)])], ids=["sampled", "every"])
 def test_a_driver_killed_at_a_line_leaves_no_memory_behind(place: pathlib.Path, step: int, record_property: Record) -> None:
-    told = python(MATRIX, place, GRANT, GPU, step)
-    assert told.returncode == 0, told.stderr.decode()
-    points = int(told.stdout)
+    result = python(MATRIX, place, GRANT, GPU, step)
+    assert result.returncode == 0, result.stderr.decode()
+    points = int(result.stdout)
     record_property("matrix", f"MPS: {points} kills of the driver, by line, with shared memory mounted")
     assert points >= 80 // step

@@ -132,14 +132,14 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
 
 def looked_at(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
     """A watch that has looked once, driven by hand, and what it says of lost settings."""
-    told: list[set[port.GpuUuid]] = []
+    reported: list[set[port.GpuUuid]] = []
 
     def note(gpus: Collection[port.GpuUuid]) -> None:
-        told.append(set(gpus))
+        reported.append(set(gpus))
 
     watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=FAST.policy, lost_settings=note)
     watch.poll()
-    return watch, told
+    return watch, reported
 
 
 def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
@@ -150,52 +150,52 @@ def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
 def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, kind: signals.EventKind
 ) -> None:
-    watch, told = looked_at(node, context)
+    watch, reported = looked_at(node, context)
     watch.handle_event(event(uuid(node), kind))
     watch.poll()
     watch.poll()
-    assert told == [{uuid(node)}]
+    assert reported == [{uuid(node)}]
 
 
 def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
-    watch, told = looked_at(node, context)
+    watch, reported = looked_at(node, context)
     watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
     watch.poll()
-    assert told == []
+    assert reported == []
     assert context.rediscoveries == 1, "they are news all the same"
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=False)
     watch.poll()
-    assert told == [{uuid(node, FREE)}], "a change of the mode may be one"
+    assert reported == [{uuid(node, FREE)}], "a change of the mode may be one"
 
 
 def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, told = looked_at(node, context)
+    watch, reported = looked_at(node, context)
     gpu = uuid(node)
     node.hardware.lose(gpu)
     watch.handle_event(event(gpu, signals.EventKind.UNAVAILABLE))
     watch.poll()
-    assert told == []
+    assert reported == []
     node.hardware.reset(gpu)
     watch.poll()
-    assert told == [{gpu}]
+    assert reported == [{gpu}]
 
 
 def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, told = looked_at(node, context)
+    watch, reported = looked_at(node, context)
     node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
     watch.poll()
-    assert told == []
+    assert reported == []
     node.hardware.reset(uuid(node))
     watch.poll()
-    assert told == [{uuid(node)}]
+    assert reported == [{uuid(node)}]
 
 
 def test_healthy_hardware_reports_no_lost_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, told = looked_at(node, context)
+    watch, reported = looked_at(node, context)
     for _ in range(30):
         watch.poll()
-    assert told == []
+    assert reported == []
 
 
 def settings_calls(node: gpu_node.GpuNode) -> list[str]:

@@ -203,10 +203,10 @@ def test_addresses_of_unprepared_claims_are_free_even_if_their_end_was_not_repor
 ) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
     own = leases(context)
-    for number, told in ((1, True), (2, False), (3, True)):
+    for number, result in ((1, True), (2, False), (3, True)):
         share = context.put(grant(number, one))
         assert own.acquire(share, one, sandbox_id(number)) == ("10.9.1.1/16",)
-        if told:
+        if result:
             own.end(share)
         context.remove(share)
 

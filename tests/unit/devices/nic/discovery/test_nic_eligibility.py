@@ -63,16 +63,16 @@ VIRTUAL_FUNCTION = {"pci": port.PciFunction(bus_id="0000:8a:00.2", physical_func
 def test_the_settings_that_are_named_make_it_offered(
     facts: dict[str, object], before: dict[str, object], keys: list[str], after: dict[str, object]
 ) -> None:
-    told = refusal(nic(**facts), **before)
-    assert all(key in f"{told.reason} {told.change}" for key in keys), told
+    result = refusal(nic(**facts), **before)
+    assert all(key in f"{result.reason} {result.change}" for key in keys), result
     kept = {key: value for key, value in before.items() if key != "exclude"}
     assert [item.interface.name for item in survey(nic(**facts), **{**kept, **after}).nics] == [nic(**facts).name]
 
 
 @pytest.mark.parametrize("facts", [{"kind": port.LOOPBACK}, {"encapsulation": "infiniband"}, {"kind": "ifb"}, {"master": 9}])
 def test_what_no_setting_can_change_names_none_and_warns_nobody(facts: dict[str, object]) -> None:
-    told = refusal(nic(**facts))
-    assert (told.change, told.expected) == ("", True)
+    result = refusal(nic(**facts))
+    assert (result.change, result.expected) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_only_what_an_admin_may_not_expect_is_worth_a_warning(
 
 
 def test_a_take_over_that_an_admin_s_queueing_prevents_says_who_must_act() -> None:
-    told = refusal(nic(default_route=True, queueing="fq 8001:"), take_over=("eth0",), reserve=BITS("1G"))
-    assert told.reason == "has a root qdisc of another program (fq 8001:)"
-    assert told.change == "no setting: whoever made it removes it (tc qdisc delete dev eth0 root)"
+    result = refusal(nic(default_route=True, queueing="fq 8001:"), take_over=("eth0",), reserve=BITS("1G"))
+    assert result.reason == "has a root qdisc of another program (fq 8001:)"
+    assert result.change == "no setting: whoever made it removes it (tc qdisc delete dev eth0 root)"
 
 
 @pytest.mark.parametrize("used", [{"default_route": True}, {"addressed": True}])
 def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, object]) -> None:
-    told = refusal(nic(**used), take_over=("eth0",))
-    assert told.reason == (
+    result = refusal(nic(**used), take_over=("eth0",))
+    assert result.reason == (
         "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
     )
     assert survey(nic(**used), take_over=("eth0",), reserve=BITS("1M")).nics, "an admin may choose that little by saying so"

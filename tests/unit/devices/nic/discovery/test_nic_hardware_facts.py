@@ -74,11 +74,11 @@ def test_the_message_is_as_the_kernel_s_header_says() -> None:
     """linux/if_link.h: ifla_vf_mac {u32 vf; u8 mac[32]}, ifla_vf_vlan {u32 vf, vlan, qos}, ifla_vf_rate {u32 vf, min, max in Mbit/s}."""
     encoded = sriov.encode(3, sriov.Settings(mac="02:ee:00:00:00:01", vlan=7, min_rate=10**10, max_rate=2 * 10**10))
     assert struct.unpack_from("=HH", encoded) == (len(encoded), 1)
-    told = rtnetlink.attributes(encoded[4:])
-    assert told[1][:10] == struct.pack("=I", 3) + bytes.fromhex("02ee00000001")
-    assert len(told[1]) == 36
-    assert struct.unpack("=III", told[2]) == (3, 7, 0)
-    assert struct.unpack("=III", told[6]) == (3, 10_000, 20_000)
+    result = rtnetlink.attributes(encoded[4:])
+    assert result[1][:10] == struct.pack("=I", 3) + bytes.fromhex("02ee00000001")
+    assert len(result[1]) == 36
+    assert struct.unpack("=III", result[2]) == (3, 7, 0)
+    assert struct.unpack("=III", result[6]) == (3, 10_000, 20_000)
 
 
 def test_rates_are_whole_megabits_and_a_guarantee_is_never_more_than_asked() -> None:

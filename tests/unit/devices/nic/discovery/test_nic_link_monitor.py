@@ -210,15 +210,15 @@ def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Pa
     town.attach(grant)
     for pod, reason in (("pod-1", "first reason"), ("pod-2", "second reason"), ("pod-1", "third reason")):
         town.reporter.failed(grant, pod, reason)
-    told = []
+    reported = []
     for pod in ("", "pod-1", "pod-3", "pod-2"):
         town.reporter.attached(grant, pod)
         town.monitor.check()
         status = town.context.status_of(CLAIM.uid, NIC, SHARE)
         assert status is not None
         assert status.network is not None, "what other pods of the claim have is told all the same"
-        told += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
-    assert told == ["third reason", "second reason", "second reason", "Attached"]
+        reported += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
+    assert reported == ["third reason", "second reason", "second reason", "Attached"]
 
 
 def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> None:

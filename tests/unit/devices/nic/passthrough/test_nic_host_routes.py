@@ -57,5 +57,5 @@ def test_what_is_no_route_is_passed_over_and_the_rest_is_kept(broken: object) ->
 
 def test_a_route_is_told_as_an_admin_would_write_it() -> None:
     two = (host_routes.Hop(interface="nic0", gateway="10.7.0.2"), host_routes.Hop(interface="nic1"))
-    told = str(host_routes.HostRoute(destination="10.0.0.0/8", hops=two, table=100, metric=7))
-    assert told == "10.0.0.0/8 via 10.7.0.2 dev nic0 dev nic1 table 100 metric 7"
+    result = str(host_routes.HostRoute(destination="10.0.0.0/8", hops=two, table=100, metric=7))
+    assert result == "10.0.0.0/8 via 10.7.0.2 dev nic0 dev nic1 table 100 metric 7"
