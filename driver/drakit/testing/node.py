@@ -27,7 +27,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
-from drakit.node import driver_context, engine, local_node
+from drakit.node import driver_context, engine, local_node, restore
 from drakit.testing import crashing, simulated_death
 
 DriverFactory = Callable[[], drivers.Driver[Any]]
@@ -186,7 +186,9 @@ class Node:
         return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
 
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
-        """Prepare the claim and return the kubelet's answer, error or not."""
+        """Prepare the claim and return the kubelet's answer, error or not. A driver with a lost journal restores it first, or answers why not."""
+        if self._station.is_lost and (failed := self._station.restore(self.claims)):
+            return claims.Outcome(error=restore.describe(failed))
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
     def prepare(self, ref: claims.ClaimRef) -> ContainerView:
@@ -206,8 +208,8 @@ class Node:
         self._station.engine.abandon(ref, None, self.caller)
 
     def unprepare(self, ref: claims.ClaimRef) -> None:
-        """Unprepare the claim; raises RefusedError."""
-        error = self._station.engine.unprepare([ref], self.caller)[ref.uid]
+        """Unprepare the claim, while the journal is lost as by hand; raises RefusedError."""
+        error = self._station.unprepare([ref], self.caller)[ref.uid]
         if error:
             raise RefusedError(error)
 
