@@ -7,6 +7,7 @@ that names it.
 
 import contextlib
 import ctypes
+import gc
 import pathlib
 import sys
 import threading
@@ -90,7 +91,14 @@ class Process:
 
 def describe(threads: Sequence[threading.Thread]) -> str:
     """Return the names of threads and where each is."""
-    frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack
+    # A garbage collection within the call can deadlock the interpreter (CPython gh-106883).
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread's stack
+    finally:
+        if is_collecting:
+            gc.enable()
     named = [f"{thread.name!r}{_place(frames.get(thread.ident or 0))}" for thread in threads]
     return f"thread{'s' if len(named) > 1 else ''} {', '.join(named)}"
 
