@@ -33,9 +33,6 @@ class MemoryCdi:
         named = [(spec.identity(content, self._driver), file, content) for file, content in own.items()]
         return {name: _believed(name, content) for name, file, content in named if name is not None and spec.file_name(name) == file}
 
-    def of_all(self) -> Mapping[edits.CdiName, edits.Edits | None]:
-        return {name: content for uid in sorted(self.claims()) for name, content in self.of(uid).items()}
-
     def _uid_of(self, name: str) -> names.ClaimUid:
         return names.ClaimUid(name.removeprefix(spec.file_prefix(self._driver))[:36])
 

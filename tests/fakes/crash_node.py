@@ -73,10 +73,10 @@ class SteppingJournal(journal.MemoryJournal):
         super().refresh(uid, grants)
         self._step("after refresh")
 
-    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
-        self._step("before given_back")
-        super().given_back(uids)
-        self._step("after given_back")
+    def released(self, uids: Collection[names.ClaimUid]) -> None:
+        self._step("before released")
+        super().released(uids)
+        self._step("after released")
 
     def rebuilt(self) -> None:
         self._step("before rebuilt")

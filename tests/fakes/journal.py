@@ -30,7 +30,7 @@ class MemoryJournal:
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
         return self._lost
 
-    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
+    def released(self, uids: Collection[names.ClaimUid]) -> None:
         if self._lost is not None:
             self._lost = self._lost.difference(uids)
 

@@ -16,15 +16,13 @@ without a lock are removed, because their writers are dead. Nothing is locked th
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 import pathlib
 import re
 import stat
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from drakit.cdi import reading, spec, unchanged
+from drakit.cdi import reading, spec
 from drakit.core import edits, errors, names
 from drakit.telemetry import logs
 
@@ -52,19 +50,15 @@ _Said = tuple[edits.CdiName, edits.Edits | None]
 
 
 class Directory:
-    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written.
+    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written."""
 
-    ``now`` is the wall clock, in nanoseconds.
-    """
-
-    def __init__(self, path: pathlib.Path, *, driver: str, now: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, path: pathlib.Path, *, driver: str) -> None:
         self.path = path
         self._driver = spec.check_driver(driver)
         prefix = re.escape(spec.file_prefix(driver))
         self._name = re.compile(rf"{prefix}(?P<uid>{_UID})-.+\.json")
         self._temporary = re.compile(rf"\.{prefix}[0-9a-f]{{16}}\.tmp")
         self._told: set[str] = set()
-        self._readings: unchanged.Readings[_Said | None] = unchanged.Readings(now)
         self._sweep()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
@@ -123,21 +117,6 @@ class Directory:
             with self._opened() as directory:
                 own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
                 return dict(said for entry in own if (said := self._said(directory, entry)) is not None)
-
-    def of_all(self) -> Mapping[edits.CdiName, edits.Edits | None]:
-        """The same of all claims. A file that has not changed since the last call is not read again. Raises CdiError."""
-        with self._refused(""):
-            if not self.path.exists():
-                return {}
-            with self._opened() as directory:
-                found = self._readings.of(
-                    directory, lambda entry: self._uid_of(entry) is not None, functools.partial(self._said, directory)
-                )
-        return dict(said for said in found.values() if said is not None)
-
-    def forget_readings(self) -> None:
-        """Give back what ``of_all`` keeps: nobody will ask again."""
-        self._readings.forget()
 
     def _said(self, directory: int, entry: str) -> _Said | None:
         """What a file of ours says; None for what is to be left out."""

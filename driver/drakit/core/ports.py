@@ -30,6 +30,11 @@ class Intents(Protocol):
         """Return the intents of one claim's grants, or of all grants (cost grows with their number)."""
 
 
+def no_intents(_: names.ClaimUid | None = None) -> Iterable[records.Record]:
+    """Return the intents of a node without prepared claims."""
+    return ()
+
+
 class Journal(Protocol):
     """Crash-safe memory of claims (drakit.journal).
 
@@ -121,9 +126,6 @@ class CdiDirectory(Protocol):
 
         None stands for edits that are not such as ``write`` leaves: the file was damaged, or edited by hand.
         """
-
-    def of_all(self) -> Mapping[edits.CdiName, edits.Edits | None]:
-        """The same of all claims at once, in order of file name. Asked again and again while memory is lost, it costs what has changed since."""
 
 
 class ClaimSource(Protocol):

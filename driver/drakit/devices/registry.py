@@ -5,20 +5,15 @@ A family is imported on first use, so that a node needs only the libraries of it
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drakit.core import config, errors, inventory, names, ports, records
+from drakit.core import config, errors, inventory, ports
 from drakit.core import driver as drivers
 from drakit.devices import machines
 
 if TYPE_CHECKING:
     from drakit.devices.tpu import machine
-
-
-def no_intents(_: names.ClaimUid | None = None) -> Iterable[records.Record]:
-    """Return the intents of a node without prepared claims."""
-    return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +28,7 @@ class Order:
     node: str
     driver_name: str | None = None
     machine: machines.Choice | None = None
-    intents: ports.Intents = no_intents
+    intents: ports.Intents = ports.no_intents
     netns: str | None = None
     options: object = None
 

@@ -163,12 +163,12 @@ class Journal:
         return None if self.quarantine is None else self.quarantine.lost
 
     def rebuilt(self) -> None:
-        """Say that the claims of a lost journal are restored: the quarantine is not reported again. Raises JournalError."""
+        """Record that the claims of a lost journal are restored: the quarantine is not reported again. Raises JournalError."""
         self._commit(opening.clear_note)
         self.quarantine = None
 
-    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
-        """Say that nothing is left of these claims: a quarantine that lost them names them no more. Raises JournalError."""
+    def released(self, uids: Collection[names.ClaimUid]) -> None:
+        """Record that nothing is left of these claims: the note of the quarantine no longer names them. Raises JournalError."""
 
         def narrow(database: sqlite3.Connection) -> None:
             self.quarantine = opening.narrow_note(database, uids)

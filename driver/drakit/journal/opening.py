@@ -226,12 +226,12 @@ def note(database: sqlite3.Connection) -> Quarantine | None:
     )
 
 
-def narrow_note(database: sqlite3.Connection, given_back: Collection[names.ClaimUid]) -> Quarantine | None:
-    """Let the note, if there is one, name no claims that were given back; what it says then. Inside the caller's transaction."""
+def narrow_note(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
+    """Let the note, if there is one, name no claim that was released; return what it says then. Inside the caller's transaction."""
     before = note(database)
     if before is None:
         return None
-    now = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in given_back))
+    now = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
     schema.put(database, _NOTE, _dumped(now))
     return now
 

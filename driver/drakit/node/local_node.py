@@ -110,8 +110,8 @@ class LocalNode:
         """
         local = cls(spec, folders, claim_source, meter)
         try:
-            if local.is_lost:
-                _log.error("journal lost: its claims are to be restored", quarantine=str(local.journal.quarantine))
+            if (quarantine := local.journal.quarantine) is not None:
+                _log.error("journal lost: restoring its claims first", path=str(quarantine.path), error=quarantine.reason)
             else:
                 local.recover()
         except BaseException:
@@ -148,7 +148,7 @@ class LocalNode:
             return self.engine.unprepare(refs, caller)
         with self.restorer.alone(caller.is_waiting):
             answers = {ref.uid: self._release(ref, caller) for ref in refs}
-            self.journal.given_back([uid for uid, error in answers.items() if not error])
+            self.journal.released([uid for uid, error in answers.items() if not error])
             if self.restorer.missing():
                 return answers
             self.journal.rebuilt()

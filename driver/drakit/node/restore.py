@@ -54,7 +54,7 @@ class Journal(ports.Journal, Protocol):
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
         """Return the claims that the unreadable file named and nobody restored or released since; None where no journal is lost."""
 
-    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
+    def released(self, uids: Collection[names.ClaimUid]) -> None:
         """Record that nothing is left of these claims."""
 
     def rebuilt(self) -> None:
@@ -203,7 +203,7 @@ class Restorer:
                 if not own:
                     _log.warning("removing the CDI files of a claim without devices", claim=str(ref), claim_uid=ref.uid)
                     self._cdi.remove(ref.uid)
-                    self._journal.given_back([ref.uid])
+                    self._journal.released([ref.uid])
                     return
                 entry = self._begin(ref, own)
         kept = [dataclasses.replace(one, edits=files.get(resolution.cdi_name(self._author.name, ref, one))) for one in entry.grants]

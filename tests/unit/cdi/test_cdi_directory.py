@@ -101,6 +101,11 @@ def test_a_pipe_in_place_of_a_file_blocks_nobody(cdi: directory.Directory, path:
     assert cdi.intact(NAME, EDITS)
 
 
+def contents(cdi: directory.Directory) -> dict[edits.CdiName, edits.Edits | None]:
+    """What the files of all claims hold, in order of claim and file name."""
+    return {name: held for uid in sorted(cdi.claims()) for name, held in cdi.of(uid).items()}
+
+
 def test_named_pipes_and_sockets_are_not_files_and_do_not_hide_the_others(
     cdi: directory.Directory, path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,15 +113,15 @@ def test_named_pipes_and_sockets_are_not_files_and_do_not_hide_the_others(
     cdi.write(other, EDITS)
     os.mkfifo(file_of(path))
     writer = os.open(file_of(path), os.O_RDWR)
-    assert (cdi.intact(NAME, EDITS), cdi.of_all()) == (False, {other: EDITS})
+    assert (cdi.intact(NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
     os.close(writer)
     file_of(path).unlink()
     monkeypatch.chdir(path)  # a socket's path may be no longer than about a hundred bytes
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(file_of(path).name)
-    assert (cdi.intact(NAME, EDITS), cdi.of_all()) == (False, {other: EDITS})
+    assert (cdi.intact(NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
     cdi.write(NAME, EDITS)
-    assert cdi.of_all() == {NAME: EDITS, other: EDITS}
+    assert contents(cdi) == {NAME: EDITS, other: EDITS}
 
 
 def test_files_of_others_are_neither_listed_nor_touched(path: pathlib.Path) -> None:
@@ -254,11 +259,11 @@ def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
 ) -> None:
     other = edits.CdiName(driver=DRIVER, claim_uid=NAME.claim_uid, device="gpu-1")
     file_of(path).mkdir()
-    assert (cdi.of(NAME.claim_uid), cdi.of_all(), cdi.claims(), cdi.intact(NAME, EDITS)) == ({}, {}, frozenset(), False)
+    assert (cdi.of(NAME.claim_uid), contents(cdi), cdi.claims(), cdi.intact(NAME, EDITS)) == ({}, {}, frozenset(), False)
     cdi.write(other, EDITS)
     before = descriptors()
     for _ in range(5):
-        assert cdi.of(NAME.claim_uid) == cdi.of_all() == {other: EDITS}
+        assert cdi.of(NAME.claim_uid) == contents(cdi) == {other: EDITS}
         assert not cdi.intact(NAME, EDITS)
         with pytest.raises(errors.CdiError):
             cdi.write(NAME, EDITS)

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -14,6 +14,7 @@ from drakit.cli import composition, not_offered, options, output
 from drakit.core import advanced, errors, inventory, lifecycle, names
 from drakit.core import claim as claims
 from drakit.core import device as devices
+from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.kube import file_claims
 from drakit.node import local_node
@@ -136,6 +137,7 @@ class View:
     and that claims which are not among ``entries`` may have devices.
     """
 
+    driver: drivers.Driver[Any]
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
@@ -162,6 +164,7 @@ def look(family: composition.Family) -> View:
         opened.offered.refresh()
         entries = tuple(opened.journal.entries())
         return View(
+            driver=opened.made,
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
             trouble=_told(home, trouble, len(entries)),

@@ -18,7 +18,7 @@ from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, options, output
 from drakit.cli.commands import prepare
-from drakit.core import advanced, errors, lifecycle, names
+from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.devices import machines, registry
 from drakit.journal import inspection
 from drakit.kube import claims as api_claims
@@ -190,7 +190,7 @@ def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
 
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
-    made = family.spec.build(registry.no_intents)
+    made = family.spec.build(ports.no_intents)
     return made.leftovers() if isinstance(made, advanced.Removable) else ()
 
 

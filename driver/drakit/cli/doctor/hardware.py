@@ -8,7 +8,6 @@ from drakit.cli.commands import prepare
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
-from drakit.devices import registry
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -27,12 +26,13 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def _family(family: composition.Family) -> Iterator[Finding]:
     name = family.spec.driver_name
-    yield from _own(family)
     try:
         seen = prepare.look(family)
     except errors.DrakitError as error:
         yield finding.failed("devices", name, str(error), "see docs/reference/errors.md")
         return
+    if isinstance(seen.driver, advanced.Diagnosable):
+        yield from seen.driver.diagnose()
     devices, entries = seen.offered.flat().devices, seen.entries
     tainted = [item.name for item in devices if item.taints]
     if not devices:
@@ -60,13 +60,6 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         )
     else:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
-
-
-def _own(family: composition.Family) -> Iterator[Finding]:
-    """The checks of the driver itself."""
-    driver = family.spec.build(registry.no_intents)
-    if isinstance(driver, advanced.Diagnosable):
-        yield from driver.diagnose()
 
 
 def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:

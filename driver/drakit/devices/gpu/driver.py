@@ -18,7 +18,7 @@ import pathlib
 import time
 from collections.abc import Iterator, Sequence
 
-from drakit.core import advanced, errors, inventory, names, ports, records
+from drakit.core import advanced, errors, inventory, ports, records
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -36,11 +36,6 @@ NAME = "gpu.drakit.dev"
 Grant = drivers.Grant[config.AnyConfig]
 
 _log = logging.getLogger(__name__)
-
-
-def no_intents(_: names.ClaimUid | None = None) -> Sequence[records.Record]:
-    """Return no intents: those of a node without prepared claims."""
-    return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +76,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         hardware: port.GpuPort,
         *,
         name: str = NAME,
-        intents: ports.Intents = no_intents,
+        intents: ports.Intents = ports.no_intents,
         options: discovery.DiscoveryOptions | None = None,
         resources: HostResources | None = None,
         health: HealthOptions | None = None,
