@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Hashable
 
+from drakit.core import context
+
 
 class Debounce:
     """The faults that were reported and do not count yet. ``monotonic`` gives seconds. Threads may share it."""
@@ -14,6 +16,13 @@ class Debounce:
         """Return whether a fault, reported now, was first reported ``seconds`` ago or earlier and not cleared since."""
         now = self._monotonic()
         return now - self._since.setdefault(fault, now) >= seconds
+
+    def counts(self, report: context.HealthReport, seconds: float) -> bool:
+        """Return whether a health report counts now: a healthy one at once, and it clears the device; any other once it has lasted."""
+        if report.health is context.Health.HEALTHY:
+            self.clear(report.device)
+            return True
+        return self.has_lasted(report.device, seconds)
 
     def clear(self, fault: Hashable) -> None:
         """Forget a fault that is over; one that was never reported is fine."""

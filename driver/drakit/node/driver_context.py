@@ -126,9 +126,7 @@ class NodeDriverContext:
 
     def report_health(self, report: context.HealthReport, *, after: float = 0.0) -> None:
         """Report a device's health to the kubelet."""
-        if report.health is context.Health.HEALTHY:
-            self._debounce.clear(report.device)
-        elif not self._debounce.has_lasted(report.device, after):
+        if not self._debounce.counts(report, after):
             return
         self.sinks.health(report)
 

@@ -39,11 +39,11 @@ class Schema:
     def variable(self, key: str) -> str:
         """Return the environment variable of a key."""
         group, _, name = key.partition(".")
-        return f"{_own_prefix(group)}{name}".upper() if group == self.own else ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
+        return f"{group}_{name}".upper() if group == self.own else ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
 
     def is_variable(self, name: str) -> bool:
         """Return whether a name in the environment means a setting of this program, known or not."""
-        return name.startswith(ENV_PREFIX) or (bool(self.own) and name.startswith(_own_prefix(self.own).upper()))
+        return name.startswith(ENV_PREFIX) or (bool(self.own) and name.startswith(f"{self.own}_".upper()))
 
 
 CURRENT: contextvars.ContextVar[Schema] = contextvars.ContextVar("CURRENT", default=Schema())  # noqa: B039 - it is frozen
@@ -79,7 +79,3 @@ def own_of(settings: Settings) -> object:
     if not group:
         raise errors.SettingsError("this program has no settings of its own", key="settings")
     return getattr(settings, group)
-
-
-def _own_prefix(group: str) -> str:
-    return f"{group}_"

@@ -140,9 +140,7 @@ class FakeContext:
             return {device: tuple(kept.values()) for device, kept in self._taints.items()}
 
     def report_health(self, report: context.HealthReport, *, after: float = 0.0) -> None:
-        if report.health is context.Health.HEALTHY:
-            self._debounce.clear(report.device)
-        elif not self._debounce.has_lasted(report.device, after):
+        if not self._debounce.counts(report, after):
             return
         with self.updated:
             self.reports.append(report)
