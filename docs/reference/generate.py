@@ -81,7 +81,11 @@ def _public(package: str, name: str, public: Collection[str]) -> Iterator[str]:
 def _class(node: ast.ClassDef, public: Collection[str]) -> Iterator[str]:
     is_value = any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
     bases = ", ".join(ast.unparse(base) for base in node.bases)
+    given = _given(node)
     fields = [one for one in node.body if isinstance(one, ast.AnnAssign | ast.Assign) and not ast.unparse(one).startswith("_")]
+    for field in fields:
+        if isinstance(field, ast.AnnAssign):
+            field.annotation = given.get(ast.unparse(field.target), field.annotation)
     head = f"class {node.name}{f'({_bare(bases, public)})' if bases else ''}"
     yield from _code([head, *(f"    {_default_of(_bare(ast.unparse(one), public))}" for one in fields)])
     yield from ["", *_doc(ast.get_docstring(node) or "")]
@@ -89,6 +93,12 @@ def _class(node: ast.ClassDef, public: Collection[str]) -> Iterator[str]:
         if isinstance(member, ast.FunctionDef) and (not member.name.startswith("_") or (member.name == "__init__" and not is_value)):
             text = " ".join((ast.get_docstring(member) or "").split())
             yield from ["", f"- `{_signature(member, public)}`{f': {_spans(text)}' if text else ''}"]
+
+
+def _given(node: ast.ClassDef) -> Mapping[str, ast.expr]:
+    """The types that a dataclass takes where they are wider than those of its fields, by field: those of an ``__init__`` for type checkers."""
+    inits = [one for check in node.body if isinstance(check, ast.If) for one in check.body if isinstance(one, ast.FunctionDef)]
+    return {argument.arg: argument.annotation for init in inits for argument in init.args.kwonlyargs if argument.annotation}
 
 
 def hidden_types(text: str) -> Collection[str]:

@@ -22,7 +22,7 @@ from drakit.core.advanced import (
     MetricsProvider,
     Removable,
 )
-from drakit.core.capacity import Capacity, RequestPolicy, ValidRange
+from drakit.core.capacity import Capacity, CapacityValue, RequestPolicy, ValidRange
 from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
 from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
 from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport, StopSignal
@@ -44,7 +44,7 @@ from drakit.core.findings import Finding, Verdict
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.names import ClaimUid, ShareId
 from drakit.core.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
-from drakit.core.quantity import Format, Quantity
+from drakit.core.quantity import Amount, Format, Quantity
 from drakit.core.records import Json, Record
 
 _Settings = _TypeVar("_Settings")
@@ -80,9 +80,11 @@ def run(
 
 __all__ = [
     "AllNodes",
+    "Amount",
     "AttributeValue",
     "Binder",
     "Capacity",
+    "CapacityValue",
     "ClaimError",
     "ClaimRef",
     "ClaimUid",

@@ -7,7 +7,8 @@ amounts is rounded up to the next; one above the largest cannot be met. Step ari
 import dataclasses
 import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from drakit.core import errors, names, quantity
 
@@ -22,10 +23,19 @@ class ValidRange:
     max: quantity.Quantity | None = None
     step: quantity.Quantity | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            min: quantity.Amount,  # noqa: A002 - the API's name
+            max: quantity.Amount | None = None,  # noqa: A002 - the API's name
+            step: quantity.Amount | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        _check_quantity(self.min, "validRange.min")
-        _check_quantity(self.max, "validRange.max")
-        _check_quantity(self.step, "validRange.step")
+        for name in ("min", "max", "step"):
+            _set_quantity(self, name, f"validRange.{name}")
         if self.max is not None and self.max < self.min:
             raise errors.InventoryError(f"{self.max} is below min {self.min}", field="validRange.max")
         if self.step is not None and self.step.value <= 0:
@@ -55,8 +65,21 @@ class RequestPolicy:
     valid_values: tuple[quantity.Quantity, ...] = ()
     valid_range: ValidRange | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            default: quantity.Amount | None = None,
+            valid_values: Sequence[quantity.Amount] = (),
+            valid_range: ValidRange | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        _check_quantity(self.default, "requestPolicy.default")
+        _set_quantity(self, "default", "requestPolicy.default")
+        if self.valid_values:
+            values = tuple(_quantity(value, "requestPolicy.validValues") for value in self.valid_values)
+            object.__setattr__(self, "valid_values", values)
         if self.valid_values and self.valid_range is not None:
             raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
         if (self.valid_values or self.valid_range) and self.default is None:
@@ -82,8 +105,12 @@ class Capacity:
     value: quantity.Quantity
     policy: RequestPolicy | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, value: quantity.Amount, policy: RequestPolicy | None = None) -> None: ...
+
     def __post_init__(self) -> None:
-        _check_quantity(self.value, "capacity.value")
+        _set_quantity(self, "value", "capacity.value")
         if self.policy is None:
             return
         largest = [*self.policy.valid_values[-1:], self.policy.default]
@@ -95,9 +122,9 @@ class Capacity:
                 raise errors.InventoryError(f"{amount} is above the capacity {self.value}", field="requestPolicy")
 
     @classmethod
-    def of(cls, value: "Capacity | int | str | quantity.Quantity") -> "Capacity":
+    def of(cls, value: "CapacityValue") -> "Capacity":
         """A capacity without a policy from a number, text or quantity; a capacity is returned as it is."""
-        return value if isinstance(value, Capacity) else Capacity(value=quantity.Quantity.of(value))
+        return value if isinstance(value, Capacity) else Capacity(value=value)
 
     def consumed_by(self, requested: quantity.Quantity | None) -> quantity.Quantity | None:
         """What one share takes of this capacity; None when the request cannot be met even by an unused device.
@@ -111,21 +138,32 @@ class Capacity:
         return None if amount is None or amount > self.value else amount
 
 
-def freeze_capacity(values: Mapping[str, "Capacity | int | str | quantity.Quantity"], field: str) -> Mapping[str, Capacity]:
+CapacityValue = Capacity | quantity.Amount
+"""What an author may write as a device's capacity."""
+
+
+def freeze_capacity(values: Mapping[str, CapacityValue], field: str) -> Mapping[str, Capacity]:
     """A read-only copy with checked names; plain amounts become capacities; raises InventoryError."""
     return types.MappingProxyType(
         {names.check_qualified(name, field): _capacity(value, f"{field}[{name}]") for name, value in values.items()}
     )
 
 
-def _capacity(value: "Capacity | int | str | quantity.Quantity", field: str) -> Capacity:
+def _capacity(value: CapacityValue, field: str) -> Capacity:
+    return value if isinstance(value, Capacity) else Capacity(value=_quantity(value, field))
+
+
+def _set_quantity(part: object, name: str, field: str) -> None:
+    """Replace the amount that an author wrote by its quantity; None stays."""
+    amount = getattr(part, name)
+    if amount is not None and type(amount) is not quantity.Quantity:
+        object.__setattr__(part, name, _quantity(amount, field))
+
+
+def _quantity(amount: object, field: str) -> quantity.Quantity:
+    if not isinstance(amount, int | str | quantity.Quantity):
+        raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
     try:
-        return Capacity.of(value)
+        return quantity.Quantity.of(amount)
     except errors.QuantityError as error:
         raise errors.InventoryError(error.reason, field=field) from error
-
-
-def _check_quantity(amount: object, field: str) -> None:
-    """A bare number or text would be found out only when a claim comes."""
-    if amount is not None and not isinstance(amount, quantity.Quantity):
-        raise errors.InventoryError(f"{amount!r} is no Quantity; write Quantity.of({amount!r})", field=field)

@@ -12,7 +12,7 @@ import enum
 import re
 import types
 from collections.abc import Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from drakit.core import capacity as capacities
 from drakit.core import errors, names, node_selection, quantity
@@ -95,14 +95,14 @@ def freeze_attributes(values: Mapping[str, AttributeValue], field: str) -> Mappi
     )
 
 
-def freeze_counters(counters: Mapping[str, "int | str | quantity.Quantity"], field: str) -> Mapping[str, quantity.Quantity]:
+def freeze_counters(counters: Mapping[str, quantity.Amount], field: str) -> Mapping[str, quantity.Quantity]:
     """A read-only copy with checked names and parsed values; raises InventoryError."""
     if len(counters) > COUNTERS_MAX:
         raise errors.InventoryError(f"{len(counters)} counters are over the limit of {COUNTERS_MAX}", field=field)
     return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
 
 
-def _amount(value: "int | str | quantity.Quantity", field: str) -> quantity.Quantity:
+def _amount(value: quantity.Amount, field: str) -> quantity.Quantity:
     try:
         amount = quantity.Quantity.of(value)
     except errors.QuantityError as error:
@@ -128,6 +128,10 @@ class CounterSet:
     counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     includes: tuple[str, ...] = ()
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str, counters: Mapping[str, quantity.Amount] = ..., includes: tuple[str, ...] = ()) -> None: ...
+
     def __post_init__(self) -> None:
         names.check_label(self.name, "counterSet.name")
         object.__setattr__(self, "counters", freeze_counters(self.counters, f"sharedCounters[{self.name}].counters"))
@@ -141,6 +145,10 @@ class CounterConsumption:
     counter_set: str
     counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     includes: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, counter_set: str, counters: Mapping[str, quantity.Amount] = ..., includes: tuple[str, ...] = ()) -> None: ...
 
     def __post_init__(self) -> None:
         names.check_label(self.counter_set, "consumesCounters.counterSet")
@@ -194,6 +202,24 @@ class Device:
     binding_failure_conditions: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     reach: node_selection.DeviceNodes | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0913 - the fields
+            self,
+            *,
+            name: str,
+            attributes: Mapping[str, AttributeValue] = ...,
+            capacity: Mapping[str, capacities.CapacityValue] = ...,
+            consumes: tuple[CounterConsumption, ...] = (),
+            allow_multiple_allocations: bool = False,
+            taints: tuple[Taint, ...] = (),
+            binds_to_node: bool = False,
+            binding_conditions: tuple[str, ...] = (),
+            binding_failure_conditions: tuple[str, ...] = (),
+            includes: tuple[str, ...] = (),
+            reach: node_selection.DeviceNodes | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         names.check_label(self.name, "devices.name")

@@ -12,7 +12,7 @@ import dataclasses
 import types
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from drakit.core import capacity as capacities
 from drakit.core import device, errors, names, node_selection, quantity
@@ -28,6 +28,16 @@ class DeviceMixin:
     attributes: Mapping[str, device.AttributeValue] = dataclasses.field(default_factory=dict)
     capacity: Mapping[str, capacities.Capacity] = dataclasses.field(default_factory=dict)
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str,
+            attributes: Mapping[str, device.AttributeValue] = ...,
+            capacity: Mapping[str, capacities.CapacityValue] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         names.check_label(self.name, "mixins.device.name")
         object.__setattr__(self, "attributes", device.freeze_attributes(self.attributes, f"mixins.device[{self.name}].attributes"))
@@ -41,6 +51,10 @@ class CounterSetMixin:
     name: str
     counters: Mapping[str, quantity.Quantity]
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str, counters: Mapping[str, quantity.Amount]) -> None: ...
+
     def __post_init__(self) -> None:
         names.check_label(self.name, "mixins.counterSet.name")
         object.__setattr__(self, "counters", device.freeze_counters(self.counters, f"mixins.counterSet[{self.name}].counters"))
@@ -52,6 +66,10 @@ class ConsumptionMixin:
 
     name: str
     counters: Mapping[str, quantity.Quantity]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str, counters: Mapping[str, quantity.Amount]) -> None: ...
 
     def __post_init__(self) -> None:
         names.check_label(self.name, "mixins.deviceCounterConsumption.name")

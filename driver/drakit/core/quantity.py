@@ -58,7 +58,7 @@ class Quantity:
         return cls(-nanos if match["sign"] == "-" else nanos, form)
 
     @classmethod
-    def of(cls, value: "int | str | Quantity") -> "Quantity":
+    def of(cls, value: "Amount") -> "Quantity":
         """A quantity from a whole number, text, or a quantity."""
         if isinstance(value, Quantity):
             return value
@@ -105,6 +105,9 @@ class Quantity:
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
+
+Amount = int | str | Quantity
+"""What an author may write where a quantity is meant: a whole number, text such as ``40Gi``, or a quantity."""
 
 ZERO = Quantity(0)
 ONE = Quantity(_NANO)

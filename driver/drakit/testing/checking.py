@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import device as devices
+from drakit.core import quantity
 from drakit.testing import crashing, differences, obligations
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
@@ -33,7 +34,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     device_names: Sequence[str] = (),
     parameters: Sequence[Mapping[str, object]] = (),
     refused_parameters: Sequence[Mapping[str, object]] = (),
-    consumed: Mapping[str, str] | None = None,
+    consumed: Mapping[str, quantity.Amount] | None = None,
     death: crashing.Death = crashing.Death.RAISE,
     every: int = 1,
     junit: pathlib.Path | None = None,

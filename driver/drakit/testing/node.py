@@ -163,7 +163,7 @@ class Node:
         name: str = "",
         parameters: Mapping[str, object] | None = None,
         source: claims.ConfigSource = claims.ConfigSource.CLAIM,
-        consumed: Mapping[str, str] | None = None,
+        consumed: Mapping[str, quantity.Amount] | None = None,
         admin_access: bool = False,
     ) -> claims.ClaimRef:
         """A claim to which the scheduler gave these devices; a device that allows multiple allocations gets a share id of its own.
@@ -294,7 +294,9 @@ class Node:
         )
         return opened
 
-    def _result(self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, str]) -> claims.AllocationResult:
+    def _result(
+        self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, quantity.Amount]
+    ) -> claims.AllocationResult:
         shared = device is not None and device.allow_multiple_allocations
         return claims.AllocationResult(
             request=f"request-{index}",
@@ -304,7 +306,7 @@ class Node:
             share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
             binding_conditions=device.binding_conditions if device else (),
             binding_failure_conditions=device.binding_failure_conditions if device else (),
-            consumed_capacity=_defaults(device) | {key: quantity.Quantity.parse(text) for key, text in consumed.items()},
+            consumed_capacity=_defaults(device) | {key: quantity.Quantity.of(amount) for key, amount in consumed.items()},
         )
 
 
@@ -320,7 +322,7 @@ def _defaults(device: devices.Device | None) -> dict[str, quantity.Quantity]:
     return {name: amount for name, amount in taken.items() if amount is not None}
 
 
-def _check_offered(consumed: Mapping[str, str], offered: Iterable[devices.Device]) -> None:
+def _check_offered(consumed: Mapping[str, quantity.Amount], offered: Iterable[devices.Device]) -> None:
     known = {name for device in offered for name in device.capacity}
     if unknown := sorted(consumed.keys() - known):
         raise ValueError(f"consumed: no device has a capacity {unknown[0]!r}; known are {', '.join(sorted(known)) or 'none'}")

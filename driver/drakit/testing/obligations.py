@@ -45,7 +45,7 @@ class Bench:
     names: tuple[str, ...]
     parameters: tuple[Mapping[str, object], ...]
     refused: tuple[Mapping[str, object], ...]
-    consumed: Mapping[str, str]
+    consumed: Mapping[str, quantity.Amount]
     death: crashing.Death
     every: int
     crash_points: int = 0
@@ -233,8 +233,8 @@ def _shareable(bench: Bench, node: nodes.Node) -> Sequence[str]:
     return fitting
 
 
-def _takes_twice(device: devices.Device, consumed: Mapping[str, str]) -> bool:
-    amounts = {name: quantity.Quantity.parse(text) for name, text in consumed.items() if name in device.capacity}
+def _takes_twice(device: devices.Device, consumed: Mapping[str, quantity.Amount]) -> bool:
+    amounts = {name: quantity.Quantity.of(given) for name, given in consumed.items() if name in device.capacity}
     return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
 
 

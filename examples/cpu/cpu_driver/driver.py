@@ -100,14 +100,13 @@ def _name(node: topology.NumaNode) -> str:
 
 
 def _device(node: topology.NumaNode) -> drakit.Device:
-    one = drakit.Quantity.of(1)
-    policy = drakit.RequestPolicy(default=one, valid_range=drakit.ValidRange(min=one, step=one))
+    policy = drakit.RequestPolicy(default=1, valid_range=drakit.ValidRange(min=1, step=1))
     # A step beyond the only core would be above the capacity, which the API refuses.
     if len(node.cores) == 1:
-        policy = drakit.RequestPolicy(default=one, valid_values=(one,))
+        policy = drakit.RequestPolicy(default=1, valid_values=(1,))
     return drakit.Device(
         name=_name(node),
         attributes={"numaNode": node.number, "coreList": topology.written(node.cores)},
-        capacity={CORES: drakit.Capacity(value=drakit.Quantity.of(len(node.cores)), policy=policy)},
+        capacity={CORES: drakit.Capacity(value=len(node.cores), policy=policy)},
         allow_multiple_allocations=True,
     )

@@ -12,8 +12,8 @@ from typing import ClassVar
 import drakit
 
 PARTS = 4
-MEMORY = drakit.Quantity.parse("80Gi")
-PART = drakit.Quantity.parse("20Gi")
+MEMORY = "80Gi"
+PART = "20Gi"
 BROKEN = drakit.Taint(key="everything.example.com/broken", effect=drakit.TaintEffect.NO_SCHEDULE)
 
 
@@ -76,21 +76,20 @@ def _parts_and_whole(gpu: str) -> Iterator[drakit.Device]:
     yield _gpu(gpu, gpu, "gpu", MEMORY)
 
 
-def _gpu(name: str, gpu: str, kind: str, memory: drakit.Quantity) -> drakit.Device:
+def _gpu(name: str, gpu: str, kind: str, memory: str) -> drakit.Device:
     return drakit.Device(
         name=name,
         attributes={"type": kind, "parent": gpu, "driverVersion": drakit.Version("1.0.0")},
-        capacity={"memory": drakit.Capacity(value=memory)},
+        capacity={"memory": memory},
         consumes=(drakit.CounterConsumption(counter_set=gpu, counters={"memory": memory}),),
     )
 
 
 def _interface() -> drakit.Device:
-    step = drakit.Quantity.parse("100M")
-    policy = drakit.RequestPolicy(default=step, valid_range=drakit.ValidRange(min=step, step=step))
+    policy = drakit.RequestPolicy(default="100M", valid_range=drakit.ValidRange(min="100M", step="100M"))
     return drakit.Device(
         name="net-0",
         attributes={"type": "net"},
-        capacity={"bandwidth": drakit.Capacity(value=drakit.Quantity.parse("10G"), policy=policy)},
+        capacity={"bandwidth": drakit.Capacity(value="10G", policy=policy)},
         allow_multiple_allocations=True,
     )

@@ -15,7 +15,7 @@ def a_taint(**changes: Any) -> device.Taint:
 
 
 def draws(counter_set: str) -> device.CounterConsumption:
-    return device.CounterConsumption(counter_set=counter_set, counters={"memory": 1})  # type: ignore[dict-item] # Plain amounts are parsed.
+    return device.CounterConsumption(counter_set=counter_set, counters={"memory": 1})
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_two_mixins_of_one_kind_may_not_share_a_name() -> None:
 
 
 def test_a_later_include_wins_and_own_values_win_over_all() -> None:
-    first = inventory.DeviceMixin(name="first", attributes={"a": 1, "b": 1, "c": 1}, capacity={"memory": Q("1Gi"), "copies": Q(1)})  # type: ignore[dict-item]
-    second = inventory.DeviceMixin(name="second", attributes={"b": 2, "c": 2}, capacity={"memory": Q("2Gi")})  # type: ignore[dict-item]
+    first = inventory.DeviceMixin(name="first", attributes={"a": 1, "b": 1, "c": 1}, capacity={"memory": Q("1Gi"), "copies": Q(1)})
+    second = inventory.DeviceMixin(name="second", attributes={"b": 2, "c": 2}, capacity={"memory": Q("2Gi")})
     made = an_inventory(
         devices=(device.Device(name="x", attributes={"c": 3}, includes=("first", "second")),),
         mixins=inventory.Mixins(device=(second, first)),

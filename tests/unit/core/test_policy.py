@@ -116,17 +116,34 @@ def test_a_policy_beyond_the_capacity_is_refused(too_large: capacities.RequestPo
 @pytest.mark.parametrize(
     "kind, given, field",
     [
-        (capacities.Capacity, {"value": "5M"}, "capacity.value"),
-        (capacities.RequestPolicy, {"default": 5}, "requestPolicy.default"),
-        (capacities.ValidRange, {"min": "1M"}, "validRange.min"),
-        (capacities.ValidRange, {"min": Q(1), "max": 2}, "validRange.max"),
-        (capacities.ValidRange, {"min": Q(1), "step": "1M"}, "validRange.step"),
+        (capacities.Capacity, {"value": 0.5}, "capacity.value"),
+        (capacities.RequestPolicy, {"default": []}, "requestPolicy.default"),
+        (capacities.RequestPolicy, {"default": 1, "valid_values": [1, 2.5]}, "requestPolicy.validValues"),
+        (capacities.ValidRange, {"min": 1.5}, "validRange.min"),
+        (capacities.ValidRange, {"min": 1, "max": {}}, "validRange.max"),
+        (capacities.ValidRange, {"min": 1, "step": 0.1}, "validRange.step"),
     ],
 )
-def test_what_is_no_quantity_is_refused_at_once(kind: type[object], given: dict[str, Any], field: str) -> None:
-    with pytest.raises(errors.InventoryError, match=r"is no Quantity; write Quantity\.of") as caught:
+def test_what_is_no_amount_is_refused_at_once(kind: type[object], given: dict[str, Any], field: str) -> None:
+    with pytest.raises(errors.InventoryError, match=r"is no amount; write a whole number, text such as '40Gi', or a Quantity") as caught:
         kind(**given)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("text", ["5Q", "", "1 G"])
+def test_text_that_is_no_quantity_is_refused_at_once(text: str) -> None:
+    with pytest.raises(errors.InventoryError, match=r"is not a quantity|has an unknown suffix") as caught:
+        capacities.Capacity(value=text)
+    assert caught.value.field == "capacity.value"
+
+
+def test_whole_numbers_and_text_become_quantities() -> None:
+    written = capacities.Capacity(
+        value="10G", policy=capacities.RequestPolicy(default=5, valid_range=capacities.ValidRange(min=1, max="1k", step=1))
+    )
+    span = capacities.ValidRange(min=Q(1), max=Q("1k"), step=Q(1))
+    assert written == capacities.Capacity(value=Q("10G"), policy=capacities.RequestPolicy(default=Q(5), valid_range=span))
+    assert capacities.RequestPolicy(default="1", valid_values=[1, "2", Q(3)]).valid_values == (Q(1), Q(2), Q(3))
 
 
 def test_plain_amounts_become_capacities() -> None:

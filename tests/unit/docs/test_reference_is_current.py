@@ -128,17 +128,6 @@ def test_the_mock_machines_and_models_listed_are_those_that_ship() -> None:
     assert set(re.findall(r"`([\w-]+)`", result)) == set(machine.model_names())
 
 
-def test_python_in_the_pages_is_valid() -> None:
-    examples = [(file, block.text) for file in markdown.files() for block in markdown.blocks(file) if block.language == "python"]
-    inventories = [text for _, text in examples if text.startswith("drakit.Inventory")]
-    assert inventories
-    for file, text in examples:
-        compile(text, str(file), "exec")
-    for text in inventories:
-        value = eval(text, {"drakit": drakit})  # noqa: S307 - our own pages
-        assert not value.flat().mixins
-
-
 CLAIM = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
