@@ -47,7 +47,7 @@ class Shown:
 
 
 def told() -> str:
-    made = probes.Told().metrics
+    made = probes.Probes().metrics
     driver = made.of("gpu.drakit.dev")
     metrics.add_gauges(Shown(), driver)
     for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):

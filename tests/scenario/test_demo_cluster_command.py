@@ -12,7 +12,7 @@ import yaml
 from kubernetes import client as official
 from kubernetes import config
 
-from drakit.cli.demo import world
+from drakit.cli.demo import demo_cluster
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types, resources
 from fakes import demo
@@ -36,7 +36,7 @@ def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(fo
             with config.new_client_from_config(str(kubeconfig)) as typed:
                 published = official.ResourceV1Api(typed).list_resource_slice(field_selector="spec.driver=gpu.drakit.dev").items
                 assert sum(len(one.spec.devices or []) for one in published) == 52, "models of released clients read what is stored"
-            for item in (*world.classes(), *world.load("00-namespace"), *world.load("60-one-partition")):
+            for item in (*demo_cluster.classes(), *demo_cluster.load("00-namespace"), *demo_cluster.load("60-one-partition")):
                 api.create(KINDS[json_types.text(item, "kind")], item)
             cluster.read_until(
                 r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"

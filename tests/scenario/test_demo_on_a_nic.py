@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli.demo.nic import note
+from drakit.cli.demo.nic import saved_state
 from drakit.devices.nic import kernel_port, port
 from fakes import demo, netns
 
@@ -23,7 +23,7 @@ MAC = "02:00:00:00:00:20"
 PROMISES = [
     "nothing has changed so far",
     "one device is offered",
-    "what they consume is rounded up to the step",
+    "consumed capacity is rounded up to the step",
     "each has a share id of its own",
     "the root queueing discipline is the driver's HTB",
     "rate and ceil of every share are its claim's, in both directions",
@@ -32,13 +32,13 @@ PROMISES = [
     "each has its claim's address, and is up",
     "the kernel leads their frames to their shares' classes",
     "a pod on the host's network is refused",
-    "not one frame of theirs has left",
-    "egress: the same classes, none lost and none made anew",
+    "the pods have sent no frame",
+    "egress: the same classes, none removed or replaced",
     "their counters count on",
     "the pods' interfaces are the same",
-    "the kernel says of nic0 what it said before: link, addresses, routes, queueing, filters",
+    "nic0 is as before: link, addresses, routes, queueing disciplines, filters",
     "no share is left",
-    "the note is gone",
+    "the saved state is removed",
 ]
 
 
@@ -72,7 +72,7 @@ class Host:
         return demo.running(self.folder, *self.arguments(*more, interface=interface), prefix=self.prefix)
 
     def remembers(self) -> bool:
-        return (self.place / note.FILE).exists()
+        return (self.place / saved_state.FILE).exists()
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_an_interface_the_host_uses_is_refused_without_a_yes(uplink: Host, *, ro
     before = uplink.space.state()
     ran = uplink.run()
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"drakit: --nic: nic0 {reason}: the host's own traffic by it would be held to 250M bit/s")
+    assert ran.stderr.startswith(f"drakit: --nic: nic0 {reason}: the demo would limit the host's own traffic through it to 250M bit/s")
     assert ran.stderr.endswith("add --yes-take-over\n")
     assert uplink.space.state() == before
     assert not uplink.remembers()
@@ -169,10 +169,10 @@ def test_killed_in_any_chapter_it_is_put_back_by_restore(uplink: Host, chapter: 
     restored = uplink.restore()
     assert (restored.returncode, restored.stderr) == (0, ""), restored.stdout
     assert "An earlier demo on nic0 (pid " in restored.stdout
-    assert "nic0 is as it was." in restored.stdout
+    assert "nic0 is as before." in restored.stdout
     assert uplink.space.state() == before
     assert not uplink.remembers()
-    assert "No demo has left anything on nic0" in uplink.restore().stdout
+    assert "Nothing to restore on nic0" in uplink.restore().stdout
 
 
 @pytest.mark.full
@@ -196,7 +196,7 @@ def test_killed_with_shares_in_use_the_next_demo_puts_them_back_and_goes_on(host
     assert host.space.state() != before, "a killed demo puts nothing back"
     again = host.run()
     assert (again.returncode, again.stderr) == (0, ""), again.stdout
-    assert again.stdout.index("An earlier demo on nic0") < again.stdout.index("nic0 is as it was.") < again.stdout.index("[1/7]")
+    assert again.stdout.index("An earlier demo on nic0") < again.stdout.index("nic0 is as before.") < again.stdout.index("[1/7]")
     assert set(PROMISES) <= set(kept(again.stdout))
     assert host.space.state() == before
 
@@ -237,7 +237,7 @@ def test_what_others_changed_after_a_kill_is_told_and_left_alone(host: Host) -> 
     host.space.ip("address", "add", "10.7.0.2/24", "dev", "nic0")
     restored = host.restore()
     assert restored.returncode == 0
-    assert "was changed by somebody else" in restored.stdout
+    assert "These differences come from another program" in restored.stdout
     assert "    + address 10.7.0.2/24 scope 0\n" in restored.stdout
     assert "10.7.0.2/24" in host.space.ip("address", "show", "dev", "nic0")
     assert "htb" not in host.space.run("tc", "qdisc")
@@ -267,7 +267,7 @@ def test_a_second_demo_on_the_interface_is_refused_by_name(host: Host) -> None:
         second = demo.finished(host.folder, *other, prefix=host.prefix)
         third = host.restore()
         assert ran.end(signal.SIGINT) == 0, ran.out
-    told = f"drakit: --nic: another demo is at work on nic0 (pid {ran.pid}); wait for its end\n"
+    told = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait for its end\n"
     assert (second.returncode, second.stdout, second.stderr) == (1, "", told)
     assert (third.returncode, third.stdout, third.stderr) == (1, "", told)
     assert set(PROMISES) <= set(kept(ran.out)), "the first is not disturbed"
@@ -326,12 +326,12 @@ def test_by_default_it_keeps_its_note_where_the_next_start_finds_it() -> None:
     name = f"nd{os.getpid()}"
     with netns.namespace() as space, demo.short_folder() as folder:
         space.make_nic(name, mac=MAC)
-        host, before, place = Host(space, folder), space.state(), note.STATE / name
+        host, before, place = Host(space, folder), space.state(), saved_state.STATE / name
         command = ["demo", "--nic", name]
         with demo.running(folder, *command, "--speed", "1G", prefix=host.prefix) as ran:
             ran.read_until(r"^\[5/7\]")
             ran.end(signal.SIGKILL)
-        assert (place / note.FILE).stat().st_mode & 0o077 == 0 or place.stat().st_mode & 0o077 == 0
+        assert (place / saved_state.FILE).stat().st_mode & 0o077 == 0 or place.stat().st_mode & 0o077 == 0
         restored = demo.finished(folder, *command, "--restore", prefix=host.prefix)
         assert restored.returncode == 0, restored.stdout + restored.stderr
         assert not place.exists()
@@ -347,7 +347,7 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
         machine.install(port.Uplink(interface="nic0", ifindex=nic.ifindex, mac=MAC, speed=10**9), share)
         refused = host.run()
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "nic0 carries shares of a drakit driver, and the demo would take them away" in refused.stderr
+        assert "nic0 carries shares of a drakit driver, which the demo would remove" in refused.stderr
         assert machine.shares() == (share,)
 
 
@@ -378,8 +378,12 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
             ("--nic", "nic0", "--speed", "1G"),
             "drakit: --nic: nic0 has a root qdisc of another program (pfifo ",
         ),
-        ((), ("--nic", "nic0", "--speed", "1G", "--mock", "dgx-h100"), "drakit: --mock: a machine is pretended, or an interface is real"),
-        ((), ("--traffic",), "drakit: --traffic: is about a real interface: name it with --nic\n"),
+        (
+            (),
+            ("--nic", "nic0", "--speed", "1G", "--mock", "dgx-h100"),
+            "drakit: --mock: give either --mock (a mock machine) or --nic (a real interface), not both",
+        ),
+        ((), ("--traffic",), "drakit: --traffic: needs a real interface: name it with --nic\n"),
         ((), ("--nic", "nic0", "--speed", "1G", "--folder", "/tmp"), "drakit: --folder: /tmp is not empty"),
         ((), ("--nic", "nic0", "--speed", "1G", "--folder", "/proc/x"), "drakit: --folder: cannot use /proc/x: "),
     ],

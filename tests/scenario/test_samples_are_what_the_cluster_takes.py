@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from drakit.cli.demo import world
+from drakit.cli.demo import demo_cluster
 from drakit_cluster.api import registry
 from drakit_cluster.objects import json_types, resources
 
@@ -19,8 +19,8 @@ KINDS = {resource.kind: resource for resource in resources.ALL}
 
 def objects(*kinds: str) -> Iterator[tuple[str, json_types.Object]]:
     """The objects of some kinds in all samples, with the sample's name."""
-    for name in world.names():
-        yield from ((name, item) for item in world.load(name) if json_types.text(item, "kind") in kinds)
+    for name in demo_cluster.names():
+        yield from ((name, item) for item in demo_cluster.load(name) if json_types.text(item, "kind") in kinds)
 
 
 def specs() -> dict[str, json_types.Object]:
@@ -32,19 +32,19 @@ def specs() -> dict[str, json_types.Object]:
 
 
 def test_the_package_and_the_repository_have_the_same_samples() -> None:
-    packaged = {file.name: file.read_text() for file in world.folder().iterdir()}
+    packaged = {file.name: file.read_text() for file in demo_cluster.folder().iterdir()}
     assert packaged
     assert packaged == {file.name: file.read_text() for file in FOLDER.glob("*.yaml")}
 
 
 def test_the_device_classes_of_the_demo_are_those_of_the_daemonset() -> None:
     families = [yaml.safe_load_all((ROOT / "daemonset" / family / "deviceclasses.yaml").read_text()) for family in ("gpu", "nic")]
-    assert list(yaml.safe_load_all(world.classes_file().read_text())) == [*itertools.chain(*families)]
+    assert list(yaml.safe_load_all(demo_cluster.classes_file().read_text())) == [*itertools.chain(*families)]
 
 
-@pytest.mark.parametrize("name", world.names())
+@pytest.mark.parametrize("name", demo_cluster.names())
 def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
-    found = world.load(name)
+    found = demo_cluster.load(name)
     assert found
     for item in found:
         kubernetes_validate.validate(item, "1.36", strict=True)
@@ -52,18 +52,18 @@ def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
 
 def test_the_local_cluster_takes_classes_and_samples_in_the_order_of_their_names() -> None:
     api = registry.Registry()
-    for item in (*world.classes(), *(item for name in world.names() for item in world.load(name))):
+    for item in (*demo_cluster.classes(), *(item for name in demo_cluster.names() for item in demo_cluster.load(name))):
         created = api.create(KINDS[json_types.text(item, "kind")], item)
         assert json_types.text(created, "metadata", "name") == json_types.text(item, "metadata", "name")
 
 
 def test_everything_is_in_the_namespace_of_the_samples() -> None:
     for name, item in objects("Pod", "ResourceClaim", "ResourceClaimTemplate"):
-        assert json_types.text(item, "metadata", "namespace") == world.NAMESPACE, name
+        assert json_types.text(item, "metadata", "namespace") == demo_cluster.NAMESPACE, name
 
 
 def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> None:
-    known, classes = specs(), {json_types.text(item, "metadata", "name") for item in world.classes()}
+    known, classes = specs(), {json_types.text(item, "metadata", "name") for item in demo_cluster.classes()}
     pods = list(objects("Pod"))
     assert len(pods) == 11
     for _, pod in pods:
@@ -85,5 +85,5 @@ def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> No
 
 
 def test_every_sample_explains_itself() -> None:
-    for name in world.names():
-        assert (world.folder() / f"{name}.yaml").read_text().startswith("# "), name
+    for name in demo_cluster.names():
+        assert (demo_cluster.folder() / f"{name}.yaml").read_text().startswith("# "), name

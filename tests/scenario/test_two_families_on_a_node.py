@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli.demo import world
+from drakit.cli.demo import demo_cluster
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
@@ -52,7 +52,7 @@ class Node:
         return self.cluster.node("node-1").kubelet.plugins.is_usable(f"{family}.drakit.dev")
 
     def phases(self) -> dict[str, str]:
-        pods = self.cluster.api.list(POD, namespace=world.NAMESPACE).items
+        pods = self.cluster.api.list(POD, namespace=demo_cluster.NAMESPACE).items
         return {json_types.text(pod, "metadata", "name"): json_types.text(pod, "status", "phase") for pod in pods}
 
     def vendors_of_cdi_files(self) -> set[str]:
@@ -63,7 +63,12 @@ class Node:
 def node() -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
         made = Node(cluster)
-        for item in (*world.classes(), *world.load("00-namespace"), *world.load("60-one-partition"), *world.load("30-shared-nic")):
+        for item in (
+            *demo_cluster.classes(),
+            *demo_cluster.load("00-namespace"),
+            *demo_cluster.load("60-one-partition"),
+            *demo_cluster.load("30-shared-nic"),
+        ):
             cluster.api.create(BY_KIND[json_types.text(item, "kind")], item)
         cluster.api.create(POD, pod_of_both())
         try:
@@ -82,7 +87,7 @@ def pod_of_both() -> Object:
     wanted: list[Json] = [{"name": "gpu"}, {"name": "net"}]
     containers: list[Json] = [{"name": "main", "image": "none", "resources": {"claims": wanted}}]
     spec: Object = {"resourceClaims": named, "containers": containers, "terminationGracePeriodSeconds": 0}
-    return {"metadata": {"name": "both", "namespace": world.NAMESPACE}, "spec": spec}
+    return {"metadata": {"name": "both", "namespace": demo_cluster.NAMESPACE}, "spec": spec}
 
 
 def test_two_families_share_a_node_and_one_dies_and_comes_back_without_the_other(node: Node) -> None:
@@ -95,11 +100,11 @@ def test_two_families_share_a_node_and_one_dies_and_comes_back_without_the_other
     assert {path.parent.name for path in node.folder.plugins.glob("*/journal.db")} == {f"{family}.drakit.dev" for family in FAMILIES}
 
     node.kill("gpu")
-    node.cluster.api.delete(POD, "metrics", namespace=world.NAMESPACE)
+    node.cluster.api.delete(POD, "metrics", namespace=demo_cluster.NAMESPACE)
     wait(lambda: "metrics" not in node.phases(), timeout=SECONDS, what="the NIC driver to go on while the GPU driver is dead")
     node.start("gpu")
     wait(lambda: node.serves("gpu"), timeout=SECONDS, what="the GPU driver to be back")
     assert set(node.phases().values()) == {"Running"}
     for pod in node.phases():
-        node.cluster.api.delete(POD, pod, namespace=world.NAMESPACE)
+        node.cluster.api.delete(POD, pod, namespace=demo_cluster.NAMESPACE)
     wait(lambda: not node.phases() and not node.vendors_of_cdi_files(), timeout=SECONDS, what="no pod and no CDI file")

@@ -89,9 +89,9 @@ def _is_countable(value: records.Json) -> bool:
     for _ in range(VALUES_MAX):
         if not waiting:
             return True
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        element = waiting.pop()
+        if isinstance(element, Mapping):
+            waiting.extend(element.values())
+        elif isinstance(element, list):
+            waiting.extend(element)
     return not waiting

@@ -70,9 +70,9 @@ def _request(body: bytes) -> fields.Field:
     return root["request"]
 
 
-def _kind(found: fields.Field) -> str:
+def _kind(field: fields.Field) -> str:
     """A kind of ``opaque.KINDS``, or apiVersion and kind of another."""
-    group, version, kind = (_text(found.value, key) for key in ("group", "version", "kind"))
+    group, version, kind = (_text(field.value, key) for key in ("group", "version", "kind"))
     api_version = f"{group}/{version}" if group else version
     return kind if opaque.is_known(api_version, kind) else f"{api_version} {kind}"[:_NAME_MAX]
 
@@ -105,7 +105,7 @@ def _status(kind: str, name: str, mistakes: Sequence[errors.ConfigError]) -> Map
             "name": name.rpartition("/")[2],
             "group": opaque.GROUP,
             "kind": kind,
-            "causes": [{"reason": "FieldValueInvalid", "field": one.field, "message": one.reason} for one in mistakes],
+            "causes": [{"reason": "FieldValueInvalid", "field": mistake.field, "message": mistake.reason} for mistake in mistakes],
         },
     }
 

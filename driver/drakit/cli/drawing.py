@@ -60,14 +60,14 @@ def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[Gp
             places = sorted(_places(part.counters))
             if places:
                 spans.setdefault(part.counter_set, []).append(Span(start=places[0], size=len(places), label=taken[device.name]))
-    for item in flat.counter_sets:
-        gone = sorted(_numbers(item.counters) - set(_places(item.counters)))
+    for counter_set in flat.counter_sets:
+        gone = sorted(_numbers(counter_set.counters) - set(_places(counter_set.counters)))
         starts = [place for place in gone if place - 1 not in gone]
         ends = [place + 1 for place in gone if place + 1 not in gone]
-        spans.setdefault(item.name, []).extend(
+        spans.setdefault(counter_set.name, []).extend(
             Span(start=start, size=end - start, label=OTHERS) for start, end in zip(starts, ends, strict=True)
         )
-    widths = {item.name: len(_numbers(item.counters)) for item in flat.counter_sets}
+    widths = {counter_set.name: len(_numbers(counter_set.counters)) for counter_set in flat.counter_sets}
     return tuple(
         GpuMap(counter_set=name, width=width, spans=tuple(sorted(spans.get(name, []), key=lambda span: span.start)))
         for name, width in widths.items()
@@ -107,7 +107,7 @@ def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping
     """For each counter set: how many of its devices still fit beside those taken, and how many there are; a device's shared form is not counted."""
     flat = offered.flat()
     by_name = flat.by_name()
-    left = {item.name: {name: value.nanos for name, value in item.counters.items()} for item in flat.counter_sets}
+    left = {counter_set.name: {name: value.nanos for name, value in counter_set.counters.items()} for counter_set in flat.counter_sets}
     for name in taken:
         for part in by_name[name].consumes if name in by_name else ():
             for counter, value in part.counters.items():
@@ -144,14 +144,14 @@ def at_best(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str
     Devices in use change places only with devices of their own profile. A set with too many ways to place them all is left out.
     """
     flat = offered.flat()
-    used = [item for item in flat.devices if item.name in taken]
-    alone = [item for item in flat.devices if not item.allow_multiple_allocations]
-    found: dict[str, int] = {}
+    used = [device for device in flat.devices if device.name in taken]
+    alone = [device for device in flat.devices if not device.allow_multiple_allocations]
+    counts: dict[str, int] = {}
     for pool in flat.counter_sets:
-        mine = [item for item in used if _part(item, pool.name)]
-        if mine and (best := _best(pool, mine, [item for item in alone if _part(item, pool.name)])) is not None:
-            found[pool.name] = best
-    return found
+        mine = [device for device in used if _part(device, pool.name)]
+        if mine and (best := _best(pool, mine, [device for device in alone if _part(device, pool.name)])) is not None:
+            counts[pool.name] = best
+    return counts
 
 
 def verdict(possible: int, best: int) -> str:
@@ -160,9 +160,9 @@ def verdict(possible: int, best: int) -> str:
 
 
 def _best(pool: devices.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
-    masks = {item.name: _mask(item, pool.name) for item in (*used, *offered)}
-    free = [masks[item.name] for item in offered if _fits_beside(item, used, pool)]
-    choices = [sorted({masks[other.name] for other in (item, *offered) if _kind(other) == _kind(item)}) for item in used]
+    masks = {device.name: _mask(device, pool.name) for device in (*used, *offered)}
+    free = [masks[device.name] for device in offered if _fits_beside(device, used, pool)]
+    choices = [sorted({masks[other.name] for other in (device, *offered) if _kind(other) == _kind(device)}) for device in used]
     best = None
     for ways, occupied in enumerate(_arrangements(choices, 0)):
         if ways > _WAYS_MAX:
@@ -181,28 +181,28 @@ def _arrangements(choices: Sequence[Sequence[_Places]], occupied: _Places) -> It
             yield from _arrangements(choices[1:], occupied | mask)
 
 
-def _fits_beside(item: devices.Device, used: Sequence[devices.Device], pool: devices.CounterSet) -> bool:
+def _fits_beside(device: devices.Device, used: Sequence[devices.Device], pool: devices.CounterSet) -> bool:
     """Whether all that is counted beside memory slices suffices."""
-    for name, amount in _drawn(item, pool.name).items():
-        drawn = sum(other[name].nanos for one in used if name in (other := _drawn(one, pool.name)))
+    for name, amount in _drawn(device, pool.name).items():
+        drawn = sum(other[name].nanos for user in used if name in (other := _drawn(user, pool.name)))
         if _SLICE.fullmatch(name) is None and amount.nanos + drawn > pool.counters[name].nanos:
             return False
     return True
 
 
-def _part(item: devices.Device, pool: str) -> bool:
-    return any(part.counter_set == pool for part in item.consumes)
+def _part(device: devices.Device, pool: str) -> bool:
+    return any(part.counter_set == pool for part in device.consumes)
 
 
-def _drawn(item: devices.Device, pool: str) -> Mapping[str, quantity.Quantity]:
-    return {name: amount for part in item.consumes if part.counter_set == pool for name, amount in part.counters.items()}
+def _drawn(device: devices.Device, pool: str) -> Mapping[str, quantity.Quantity]:
+    return {name: amount for part in device.consumes if part.counter_set == pool for name, amount in part.counters.items()}
 
 
-def _mask(item: devices.Device, pool: str) -> _Places:
-    found = (_SLICE.fullmatch(name) for name, amount in _drawn(item, pool).items() if amount)
-    return sum(1 << int(match[1]) for match in found if match)
+def _mask(device: devices.Device, pool: str) -> _Places:
+    matches = (_SLICE.fullmatch(name) for name, amount in _drawn(device, pool).items() if amount)
+    return sum(1 << int(match[1]) for match in matches if match)
 
 
-def _kind(item: devices.Device) -> object:
+def _kind(device: devices.Device) -> object:
     """What may change places: partitions of one profile, in either form; anything else stays."""
-    return item.attributes.get("profileID", item.name)
+    return device.attributes.get("profileID", device.name)

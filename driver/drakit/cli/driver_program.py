@@ -201,9 +201,9 @@ def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> type
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for name, one in commands.items():
-        told = f"{terminal.flowed(inspect.cleandoc(one.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {one.example}"
-        app.command(name, help=told)(_for_any_driver(one.command))
+    for name, command in commands.items():
+        help_text = f"{terminal.flowed(inspect.cleandoc(command.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {command.example}"
+        app.command(name, help=help_text)(_for_any_driver(command.command))
     return app
 
 
@@ -215,10 +215,10 @@ def _for_any_driver(command: Command) -> Command:
         command(**given)
 
     signature = inspect.signature(command, eval_str=True)
-    kept = [one for one in signature.parameters.values() if one.name not in _HIDDEN]
-    told = [one.replace(annotation=_RETOLD.get(one.name, one.annotation)) for one in kept]
-    call.__signature__ = signature.replace(parameters=told)  # type: ignore[attr-defined] # what inspect reads first
-    call.__annotations__ = {one.name: one.annotation for one in told}
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name not in _HIDDEN]
+    parameters = [parameter.replace(annotation=_RETOLD.get(parameter.name, parameter.annotation)) for parameter in kept]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # what inspect reads first
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
 
 

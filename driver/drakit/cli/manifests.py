@@ -85,11 +85,11 @@ def _below(folder: pathlib.Path) -> list[str]:
     def refuse(error: OSError) -> None:
         raise errors.ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
-    found: list[str] = []
+    files: list[str] = []
     for place, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [str(pathlib.Path(place, name)) for name in names if name.endswith(_SUFFIXES) and not name.startswith(".")]
-    return sorted(found)
+        files += [str(pathlib.Path(place, name)) for name in names if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    return sorted(files)
 
 
 def _text(file: str) -> str:
@@ -113,13 +113,13 @@ def _shown(file: str) -> str:
 
 def gates(texts: Sequence[str]) -> dict[str, bool]:
     """Return gates by name; raises ConfigError for anything but NAME=true or NAME=false."""
-    found: dict[str, bool] = {}
+    states: dict[str, bool] = {}
     for text in texts:
         name, _, state = text.partition("=")
         if state.lower() not in ("true", "false"):
             raise errors.ConfigError(f"--gate {text}: write NAME=true or NAME=false")
-        found[name] = state.lower() == "true"
-    return found
+        states[name] = state.lower() == "true"
+    return states
 
 
 def feature_gates(texts: Sequence[str]) -> "FeatureGates":
@@ -142,11 +142,11 @@ def errors_of(version: str | None) -> "KnownErrors":
         raise errors.SettingsError(str(error), key="--as-kubernetes") from error
 
 
-def told_of(skipped: "Sequence[manifests.Document]") -> str:
+def skip_notice(skipped: "Sequence[manifests.Document]") -> str:
     """Name the objects that were left out; empty where there are none."""
     if not skipped:
         return ""
-    named = [f"{one.label} ({one.place()})" for one in skipped[:_NAMED]]
+    named = [f"{document.label} ({document.place()})" for document in skipped[:_NAMED]]
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
     return f"skipped, not looked at: {', '.join(named)}{more}"
 
@@ -157,11 +157,11 @@ def live(
     """Return all objects of some kinds from a cluster; raises ApiError or SettingsError. Of ``optional`` kinds that it has not, there are none."""
     api = client.connect(kubeconfig)
     try:
-        found: dict[Resource, list[Object]] = {}
+        by_kind: dict[Resource, list[Object]] = {}
         for kind in (*kinds, *optional):
             items = _items(api, kind, needed=kind in kinds)
-            found[kind] = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
-        return found
+            by_kind[kind] = [entry for entry in items if isinstance(entry, dict)] if isinstance(items, list) else []
+        return by_kind
     finally:
         api.close()
 

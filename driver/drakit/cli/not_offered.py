@@ -1,7 +1,6 @@
-"""What a family does not offer, or offers with a caution, and what an admin can do about it: told by ``drakit show`` and ``drakit doctor``.
+"""Hardware that a driver does not offer, or offers with a caution, and what an admin can do about it, for ``drakit show`` and ``drakit doctor``.
 
-drakit's own NIC family knows of interfaces that it does not offer, its GPU family of GPUs, mostly because they do not answer; the drivers of other
-families, and of other authors, tell of neither.
+Only drakit's own families report it: the NIC family interfaces, the GPU family GPUs, mostly because they do not answer.
 """
 
 import dataclasses
@@ -20,8 +19,8 @@ NOTHING = "cannot be offered"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
-    """What is withheld, by name, and the cautions of what is offered, by interface name. ``gpus`` are GPUs that are not offered."""
+class NotOffered:
+    """The interfaces and GPUs that a driver does not offer, and the cautions of offered interfaces by name."""
 
     withheld: "tuple[offers.Withheld, ...]" = ()
     gpus: "tuple[discovery.UnavailableGpu, ...]" = ()
@@ -30,7 +29,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """The interfaces that are not offered for one reason, and how to offer them; ``expected`` says that it needs no warning."""
+    """Interfaces that are not offered for the same reason, and the fix. ``expected``: needs no warning."""
 
     names: tuple[str, ...]
     reason: str
@@ -38,49 +37,53 @@ class Group:
     expected: bool
 
 
-def by(author: drivers.Driver[Any]) -> Told:
-    """What a driver tells; raises HardwareError."""
+def by(author: drivers.Driver[Any]) -> NotOffered:
+    """Return what a driver does not offer; raises HardwareError."""
     from drakit.devices.gpu import driver as gpu_driver
     from drakit.devices.nic import driver as nic_driver
 
     if isinstance(author, gpu_driver.GpuDriver):
-        return Told(gpus=tuple(author.unoffered))
+        return NotOffered(gpus=tuple(author.unoffered))
     if not isinstance(author, nic_driver.NicDriver):
-        return Told()
-    found = author.survey()
-    return Told(withheld=found.withheld, cautions={nic.interface.name: nic.caution for nic in found.nics if nic.caution})
+        return NotOffered()
+    surveyed = author.survey()
+    return NotOffered(withheld=surveyed.withheld, cautions={nic.interface.name: nic.caution for nic in surveyed.nics if nic.caution})
 
 
-def gpus(told: Told) -> str:
-    """The GPUs that are not offered, each with the reason, in one line; empty where all are."""
+def gpus(withheld: NotOffered) -> str:
+    """Return one line with the GPUs that are not offered and why; empty if all are offered."""
     from drakit.devices.gpu.inventory import discovery
 
-    if not told.gpus:
+    if not withheld.gpus:
         return ""
-    return f"{output.counted(len(told.gpus), 'GPU')} {'is' if len(told.gpus) == 1 else 'are'} not offered: {discovery.describe(told.gpus)}"
+    verb = "is" if len(withheld.gpus) == 1 else "are"
+    return f"{output.counted(len(withheld.gpus), 'GPU')} {verb} not offered: {discovery.describe(withheld.gpus)}"
 
 
-def gpu_documents(told: Told) -> list[dict[str, object]]:
-    """The GPUs that are not offered, for a program."""
-    return [{"gpu": one.gpu, "reason": one.reason} for one in told.gpus]
+def gpu_documents(withheld: NotOffered) -> list[dict[str, object]]:
+    """Return the GPUs that are not offered as JSON objects."""
+    return [{"gpu": gpu.gpu, "reason": gpu.reason} for gpu in withheld.gpus]
 
 
-def rows(told: Told) -> list[tuple[str, ...]]:
-    """A row for each withheld interface, for a table with ``COLUMNS``."""
-    return [(item.name, item.refusal.reason, item.refusal.change or NOTHING) for item in told.withheld]
+def rows(withheld: NotOffered) -> list[tuple[str, ...]]:
+    """Return a row of a table with ``COLUMNS`` for each interface that is not offered."""
+    return [(interface.name, interface.refusal.reason, interface.refusal.change or NOTHING) for interface in withheld.withheld]
 
 
-def documents(told: Told) -> list[dict[str, object]]:
-    """The same for a program."""
-    return [{"interface": item.name, "reason": item.refusal.reason, "change": item.refusal.change} for item in told.withheld]
+def documents(withheld: NotOffered) -> list[dict[str, object]]:
+    """Return the interfaces that are not offered as JSON objects."""
+    return [
+        {"interface": interface.name, "reason": interface.refusal.reason, "change": interface.refusal.change}
+        for interface in withheld.withheld
+    ]
 
 
-def groups(told: Told) -> Sequence[Group]:
-    """The withheld interfaces by reason, in order of their first name: a node has one end of a pair for each pod, all for one reason."""
-    found: dict[eligibility.Refusal, list[str]] = {}
-    for item in told.withheld:
-        found.setdefault(item.refusal, []).append(item.name)
+def groups(withheld: NotOffered) -> Sequence[Group]:
+    """Return the interfaces that are not offered, grouped by reason: a node has a veth end for each pod, all refused for one reason."""
+    names_by_refusal: dict[eligibility.Refusal, list[str]] = {}
+    for interface in withheld.withheld:
+        names_by_refusal.setdefault(interface.refusal, []).append(interface.name)
     return [
         Group(names=tuple(names), reason=refusal.reason, change=refusal.change or NOTHING, expected=refusal.expected)
-        for refusal, names in found.items()
+        for refusal, names in names_by_refusal.items()
     ]

@@ -107,11 +107,13 @@ def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Ca
 
     *common, _ = inspect.signature(about, eval_str=True).parameters.values()
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    words = [one for one in own if any(isinstance(part, typer.models.ArgumentInfo) for part in typing.get_args(one.annotation))]
-    told = [*words, *common, *(one for one in own if one not in words)]
+    words = [
+        parameter for parameter in own if any(isinstance(part, typer.models.ArgumentInfo) for part in typing.get_args(parameter.annotation))
+    ]
+    parameters = [*words, *common, *(parameter for parameter in own if parameter not in words)]
     functools.update_wrapper(about, command)
-    about.__annotations__ = {one.name: one.annotation for one in told}
-    about.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in told])  # type: ignore[attr-defined]
+    about.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    about.__signature__ = inspect.Signature([parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters])  # type: ignore[attr-defined]
     return about
 
 
@@ -144,10 +146,10 @@ def state_folder() -> pathlib.Path:
         raise errors.SettingsError("this user has no home folder; give --folder DIR", key="--folder") from error
 
 
-def meant(word: str, known: Sequence[str]) -> str:
+def meant(word: str, choices: Sequence[str]) -> str:
     """Say which word was meant where one looks like it, and all that there are where none does."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(choices) or 'none'}"
 
 
 def check_own(folder: pathlib.Path) -> None:
@@ -167,18 +169,18 @@ def check_own(folder: pathlib.Path) -> None:
 
 
 def _check(place: pathlib.Path, *, is_named: bool) -> None:
-    found = place.stat()
-    if found.st_uid != os.geteuid() and (is_named or found.st_uid != 0):
-        owner = f"{place} belongs to user {found.st_uid}, who could replace the files in it"
+    status = place.stat()
+    if status.st_uid != os.geteuid() and (is_named or status.st_uid != 0):
+        owner = f"{place} belongs to user {status.st_uid}, who could replace the files in it"
         raise errors.SettingsError(f"{owner}; give a folder of your own", key=_KEY)
-    is_sticky = bool(found.st_mode & stat.S_ISVTX)
-    if not _others_write(found) or (is_sticky and not is_named):
+    is_sticky = bool(status.st_mode & stat.S_ISVTX)
+    if not _others_write(status) or (is_sticky and not is_named):
         return
     fix = f"give a folder inside it, such as {place / 'drakit'}" if is_sticky else f"run: chmod go-w {place}"
     raise errors.SettingsError(f"other users can write to {place}; {fix}", key=_KEY)
 
 
-def _others_write(found: os.stat_result) -> bool:
+def _others_write(status: os.stat_result) -> bool:
     """Whether the mode lets others write; a user's own group, which has the user's number, is nobody else."""
-    is_own_group = found.st_gid == os.getegid() == os.geteuid()
-    return bool(found.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP))
+    is_own_group = status.st_gid == os.getegid() == os.geteuid()
+    return bool(status.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP))

@@ -1,4 +1,4 @@
-"""What ``drakit run`` tells operators: HTTP and gRPC health for all drivers of the process together."""
+"""The health and metrics endpoints of ``drakit run``: HTTP and gRPC health for all drivers of the process."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +11,8 @@ from drakit.serving import http as serving
 _LISTENING = "Whether this process listens on the address; 0 while another process has it."
 
 
-class Told:
-    """The checks and metrics of this process."""
+class Probes:
+    """The liveness and readiness checks and the metrics of this process."""
 
     def __init__(self) -> None:
         self.metrics = metrics.Metrics()
@@ -24,51 +24,53 @@ class Told:
         self.ready.add("start", lambda: "" if self.is_started else "the drivers are still starting")
 
     def add(self, driver: str, node: metrics.ObservedNode) -> None:
-        """Tell about this driver too."""
+        """Add the checks of a driver."""
         metrics.add_liveness(driver, node, self.live)
         metrics.add_readiness(driver, node, self.ready)
 
     def _listening(self) -> list[metrics.Reading]:
-        return [({"address": address}, float(one.is_listening)) for address, one in self._waiting.items()]
+        return [({"address": address}, float(probe.is_listening)) for address, probe in self._waiting.items()]
 
     @contextlib.contextmanager
     def listening(self, listener: waiting.Listener, address: str, is_driver: Callable[[], bool]) -> Iterator[None]:
-        """Listen meanwhile, as soon as the address can be had, and tell in the metrics whether it is. Raises SettingsError."""
-        one = self._waiting[address] = waiting.Waiting(listener, address, is_driver)
-        one.start()
+        """Listen inside the block, as soon as the address is free; a metric says whether it is. Raises SettingsError."""
+        probe = self._waiting[address] = waiting.Waiting(listener, address, is_driver)
+        probe.start()
         try:
             yield
         finally:
-            one.stop()
+            probe.stop()
 
     def _metrics(self) -> serving.Page:
         return serving.Page(body=self.metrics.text(), content_type=metrics.CONTENT_TYPE)
 
     @property
     def pages(self) -> Mapping[str, serving.Route]:
-        """The HTTP pages by path."""
-        return {"/healthz": serving.told(self.live), "/readyz": serving.told(self.ready), "/metrics": self._metrics}
+        """Return the HTTP pages by path."""
+        return {"/healthz": serving.checks_page(self.live), "/readyz": serving.checks_page(self.ready), "/metrics": self._metrics}
 
     @property
     def questions(self) -> Mapping[str, grpc_health.Question]:
-        """What gRPC health is asked, by service name."""
+        """Return the checks of the gRPC health service by service name."""
         is_live = lambda: not self.live.failures()  # noqa: E731 - one question under two names
         return {"": is_live, grpc_health.LIVENESS: is_live, grpc_health.READINESS: lambda: not self.ready.failures()}
 
 
 @contextlib.contextmanager
-def served(settings: values.Serve, told: Told) -> Iterator[None]:
-    """Serve what the settings ask for meanwhile; raises SettingsError."""
+def served(settings: values.Serve, probes: Probes) -> Iterator[None]:
+    """Serve the configured endpoints inside the block; raises SettingsError."""
     with contextlib.ExitStack() as stack:
         if settings.socket is not None:
-            probes = serving.HttpServer(settings.socket, told.pages, key="serve.socket")
-            probes.start()
-            stack.callback(probes.stop)
+            server = serving.HttpServer(settings.socket, probes.pages, key="serve.socket")
+            server.start()
+            stack.callback(server.stop)
         if settings.address:
             address = serving.Address.parse(settings.address, key="serve.address")
-            stack.enter_context(told.listening(serving.HttpServer(address, told.pages), str(address), lambda: serving.is_driver(address)))
+            stack.enter_context(
+                probes.listening(serving.HttpServer(address, probes.pages), str(address), lambda: serving.is_driver(address))
+            )
         if settings.grpc_health:
             address = serving.Address.parse(settings.grpc_health, key="serve.grpc_health")
-            # Whoever has this address answers the kubelet's probes of this pod too: that is never as it should be.
-            stack.enter_context(told.listening(grpc_health.HealthServer(str(address), told.questions), str(address), lambda: False))
+            # Another process on this address would answer the kubelet's probes of this pod, so waiting for it is always an error.
+            stack.enter_context(probes.listening(grpc_health.HealthServer(str(address), probes.questions), str(address), lambda: False))
         yield

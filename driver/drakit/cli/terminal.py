@@ -53,7 +53,7 @@ class EscapingHook(rich.console.RenderHook):
     """Escapes the text that a console is about to write."""
 
     def process_renderables(self, renderables: list[rich.console.ConsoleRenderable]) -> list[rich.console.ConsoleRenderable]:
-        return [_Escaped(one) for one in renderables]
+        return [_Escaped(renderable) for renderable in renderables]
 
 
 class _Escaped:
@@ -89,4 +89,4 @@ def escaped_output() -> Iterator[None]:
 def flowed(text: str) -> str:
     """Join the lines of every paragraph; those that are indented, which are commands, stay as they are."""
     paragraphs = [paragraph.strip("\n") for paragraph in text.split("\n\n")]
-    return "\n\n".join(one if one.startswith(_EXAMPLE) else " ".join(one.split()) for one in paragraphs)
+    return "\n\n".join(paragraph if paragraph.startswith(_EXAMPLE) else " ".join(paragraph.split()) for paragraph in paragraphs)

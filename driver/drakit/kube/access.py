@@ -159,10 +159,10 @@ def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) 
 def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, object]:
     """What a kubeconfig says under a name; raises ValueError unless it is there just once."""
     listed = config[f"{kind}s"]
-    found = [item[kind] for item in listed if item["name"] == name] if isinstance(listed, list) else []
-    if len(found) != 1 or not isinstance(found[0], Mapping):
+    entries = [entry[kind] for entry in listed if entry["name"] == name] if isinstance(listed, list) else []
+    if len(entries) != 1 or not isinstance(entries[0], Mapping):
         raise ValueError(f"{kind} {name}")
-    return found[0]
+    return entries[0]
 
 
 def _has_proxy(server: str) -> bool:
@@ -234,10 +234,10 @@ def key_folder() -> pathlib.Path | None:
 
 def sweep_key_folders(parent: pathlib.Path) -> None:
     """Remove the folders of processes that have ended; those of other users stay."""
-    for found in parent.glob(f"{KEYS_PREFIX}*"):
+    for folder in parent.glob(f"{KEYS_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if found.lstat().st_uid == os.getuid() and not found.is_symlink():
-                _remove_unheld(found)
+            if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+                _remove_unheld(folder)
 
 
 def _hold(made: pathlib.Path) -> bool:
@@ -253,10 +253,10 @@ def _hold(made: pathlib.Path) -> bool:
     return False
 
 
-def _remove_unheld(found: pathlib.Path) -> None:
-    descriptor = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _remove_unheld(folder: pathlib.Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(found)
+        shutil.rmtree(folder)
     finally:
         os.close(descriptor)

@@ -271,13 +271,13 @@ def _read(answer: urllib3.BaseHTTPResponse, limit: int, *, is_cut: bool = False)
 
 def _object(data: bytes) -> transport.Object:
     try:
-        found = fields.parse(data)
+        decoded = fields.parse(data)
     except ValueError as error:
         message = f"the API server answered something that is not JSON: {secrets.one_line(str(error))}"
         raise errors.ApiError(message, reason=transport.UNREADABLE) from error
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise errors.ApiError("the API server answered JSON that is no object")
-    return found
+    return decoded
 
 
 def _target(path: str, query: Mapping[str, str]) -> str:
@@ -288,11 +288,11 @@ def _refusal(status: int, reason: str, body: bytes) -> errors.ApiError:
     """The error in an answer that is not 2xx; its body is a metav1.Status where Kubernetes itself wrote it."""
     text = body.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    told = found if isinstance(found, dict) else {"message": text}
-    message, code = (value if isinstance(value := told.get(key), str) else "" for key in ("message", "reason"))
+        decoded = None
+    details = decoded if isinstance(decoded, dict) else {"message": text}
+    message, code = (value if isinstance(value := details.get(key), str) else "" for key in ("message", "reason"))
     message = secrets.one_line(message or reason or "no reason given")
     return errors.ApiError(f"the API server answered {status}: {message}", status=status, reason=secrets.one_line(code))
 

@@ -78,7 +78,14 @@ class Description:
 def missing_gates(document: Node) -> frozenset[str]:
     """The feature gates of which a field is not in the schema; none where the document does not describe a ResourceSlice."""
     schemas = _mapping(_mapping(document.get("components")).get("schemas"))
-    spec = next((found for one in schemas.values() if _is_slice(_mapping(one)) and (found := _at(_mapping(one), "spec", schemas))), None)
+    spec = next(
+        (
+            found
+            for definition in schemas.values()
+            if _is_slice(_mapping(definition)) and (found := _at(_mapping(definition), "spec", schemas))
+        ),
+        None,
+    )
     if spec is None:
         return frozenset()
     return frozenset(gate for gate, fields in _FIELDS.items() if not all(_has(spec, steps, schemas) for steps in fields))
@@ -88,7 +95,7 @@ def _is_slice(schema: Node) -> bool:
     kinds = schema.get("x-kubernetes-group-version-kind")
     group, _, version = slice_codec.API_VERSION.partition("/")
     wanted = {"group": group, "version": version, "kind": slice_codec.KIND}
-    return isinstance(kinds, (list, tuple)) and any(isinstance(one, Mapping) and dict(one) == wanted for one in kinds)
+    return isinstance(kinds, (list, tuple)) and any(isinstance(kind, Mapping) and dict(kind) == wanted for kind in kinds)
 
 
 def _has(schema: Node, steps: tuple[str, ...], schemas: Node) -> bool:
@@ -106,14 +113,14 @@ def _has(schema: Node, steps: tuple[str, ...], schemas: Node) -> bool:
 def _at(schema: Node, step: str, schemas: Node) -> Node | None:
     """The schema one step below, references followed; None where there is none."""
     inner = _INNER.get(step)
-    found = _mapping(schema.get(inner) if inner else _mapping(schema.get("properties")).get(step))
+    node = _mapping(schema.get(inner) if inner else _mapping(schema.get("properties")).get(step))
     for _ in range(_DEPTH):
-        parts = found.get("allOf")
-        wrapped = parts[0] if isinstance(parts, (list, tuple)) and len(parts) == 1 else found
+        parts = node.get("allOf")
+        wrapped = parts[0] if isinstance(parts, (list, tuple)) and len(parts) == 1 else node
         reference = _mapping(wrapped).get("$ref")
         if not isinstance(reference, str):
             return _mapping(wrapped) or None
-        found = _mapping(schemas.get(reference.rpartition("/")[2]))
+        node = _mapping(schemas.get(reference.rpartition("/")[2]))
     return None
 
 

@@ -53,15 +53,15 @@ class ApiEvents:
 
     def _subjects(self, ref: claims.ClaimRef) -> list[_Subject]:
         try:
-            found = fields.Field(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
+            claim_object = fields.Field(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more") from error
             raise
-        if found["metadata"]["uid"].value != ref.uid:
+        if claim_object["metadata"]["uid"].value != ref.uid:
             raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made")
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
-        return [*_pods(found, ref.namespace)] or [claim]
+        return [*_pods(claim_object, ref.namespace)] or [claim]
 
     def _tell(self, subject: _Subject, notice: context.Event, times: int, since: datetime.datetime) -> None:
         digest = hashlib.sha256(repr((self._component, subject.uid, notice.reason, notice.message)).encode()).hexdigest()[:16]
@@ -116,10 +116,10 @@ class ApiEvents:
         }
 
 
-def _pods(found: fields.Field, namespace: str) -> Iterator[_Subject]:
-    for one in found["status"]["reservedFor"].each():
-        if one["resource"].value == "pods" and not one["apiGroup"].value:
-            yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=one["name"].text(), uid=one["uid"].text())
+def _pods(claim_object: fields.Field, namespace: str) -> Iterator[_Subject]:
+    for consumer in claim_object["status"]["reservedFor"].each():
+        if consumer["resource"].value == "pods" and not consumer["apiGroup"].value:
+            yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer["name"].text(), uid=consumer["uid"].text())
 
 
 def _cut(message: str) -> str:

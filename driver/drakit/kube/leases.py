@@ -52,9 +52,9 @@ def _micro_time(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _decode(found: transport.Object) -> leader_election.Lease:
+def _decode(lease: transport.Object) -> leader_election.Lease:
     """A stored lease; what somebody else left out is as good as given up. Raises ApiError for one that cannot be read."""
-    root = fields.Field(found)
+    root = fields.Field(lease)
     spec = root["spec"]
     try:
         duration, transitions = spec["leaseDurationSeconds"], spec["leaseTransitions"]

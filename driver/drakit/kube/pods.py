@@ -44,13 +44,13 @@ class ApiPods:
     def state(self, name: str) -> ports.PodState | None:
         """Return the state of a pod, None where there is no pod of that name. Raises ApiError."""
         try:
-            found = fields.Field(self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT))
+            pod = fields.Field(self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT))
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
         with _reading("Pod"):
-            return _state(found)
+            return _state(pod)
 
     def delete(self, name: str) -> None:
         """Delete a pod; one that is gone already is success. Raises ApiError."""
@@ -64,18 +64,18 @@ class ApiPods:
     def names(self) -> Collection[str]:
         """Return the names of the driver's pods on this node that are not being deleted. Raises ApiError."""
         query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self.node}"}
-        found = fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))
+        pod_list = fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))
         with _reading("list of pods"):
-            metadata = [one["metadata"] for one in found["items"].each()]
-            return {one["name"].text() for one in metadata if not one["deletionTimestamp"]}
+            metadata = [pod["metadata"] for pod in pod_list["items"].each()]
+            return {pod_metadata["name"].text() for pod_metadata in metadata if not pod_metadata["deletionTimestamp"]}
 
     def _read_template(self) -> transport.Object:
         try:
             return self._api.request("GET", self._template, timeout=TIMEOUT)
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
-                told = f"PodTemplate {self._namespace}/{self._template_name} is not there; apply drakit's manifests, or correct gpu.mps_template"
-                raise errors.ApiError(told, status=error.status, reason=error.reason) from error
+                message = f"PodTemplate {self._namespace}/{self._template_name} is not there; apply drakit's manifests, or correct gpu.mps_template"
+                raise errors.ApiError(message, status=error.status, reason=error.reason) from error
             raise
 
     def _own_image(self) -> records.Record:

@@ -87,8 +87,8 @@ class _Follower:
         query = {"limit": str(_PAGE)}
         while True:
             answer = fields.Field(self._api.request("GET", self._path, query=query))
-            for item in answer["items"].each():
-                yield from _objects(item, self._path)
+            for element in answer["items"].each():
+                yield from _objects(element, self._path)
             query["continue"] = answer["metadata"]["continue"].text_or_empty()
             if not query["continue"]:
                 self._version = answer["metadata"]["resourceVersion"].text()
@@ -96,16 +96,16 @@ class _Follower:
 
     def _changed(self, event: Mapping[str, records.Json]) -> Iterator[Seen]:
         is_change = _is_change(event)
-        found = fields.Field(event)["object"]
+        changed = fields.Field(event)["object"]
         if is_change:
-            yield from _objects(found, self._path, gone=event.get("type") == "DELETED")
-        self._version = found.metadata_text("resourceVersion") or self._version
+            yield from _objects(changed, self._path, gone=event.get("type") == "DELETED")
+        self._version = changed.metadata_text("resourceVersion") or self._version
 
 
-def _objects(found: fields.Field, path: str, *, gone: bool = False) -> Iterator[Seen]:
+def _objects(resource: fields.Field, path: str, *, gone: bool = False) -> Iterator[Seen]:
     """The object, where it is one."""
-    if isinstance(found.value, Mapping):
-        yield Seen(object=found.value, gone=gone)
+    if isinstance(resource.value, Mapping):
+        yield Seen(object=resource.value, gone=gone)
     else:
         _log.warning("object ignored: cannot be read", path=path)
 
@@ -122,8 +122,8 @@ def _repeated(
         while not stop.is_set():
             started = clock.monotonic()
             try:
-                for item in once(connection):
-                    yield item
+                for yielded in once(connection):
+                    yield yielded
                     if stop.is_set():
                         return
             except errors.DrakitError as error:
@@ -154,12 +154,12 @@ def _is_change(event: Mapping[str, object]) -> bool:
     """Return whether an event reports a change of an object; raises ApiError for an error event."""
     if event.get("type") == "ERROR":
         status = event.get("object")
-        told = status if isinstance(status, Mapping) else {}
-        code = told.get("code")
+        status_object = status if isinstance(status, Mapping) else {}
+        code = status_object.get("code")
         raise errors.ApiError(
-            f"watch ended: {_text(told.get('message')) or 'no reason given'}",
+            f"watch ended: {_text(status_object.get('message')) or 'no reason given'}",
             status=code if isinstance(code, int) else 0,
-            reason=_text(told.get("reason")),
+            reason=_text(status_object.get("reason")),
         )
     return event.get("type") in ("ADDED", "MODIFIED", "DELETED")
 

@@ -28,6 +28,6 @@ def tracked(path: pathlib.Path) -> frozenset[names.ClaimUid] | None:
         return None
 
 
-def _uids(found: dict[str, list[dict[str, str]]]) -> Iterator[names.ClaimUid]:
-    for state in found["ClaimInfoStateList"] or ():
+def _uids(checkpoint: dict[str, list[dict[str, str]]]) -> Iterator[names.ClaimUid]:
+    for state in checkpoint["ClaimInfoStateList"] or ():
         yield names.ClaimUid(state["ClaimUID"])

@@ -30,12 +30,12 @@ def decode_claims(sent: Iterable[wire.Claim]) -> Asked:
     """Check every claim; one asked for twice is worked on once."""
     refs: dict[str, claims.ClaimRef] = {}
     refused: dict[str, str] = {}
-    for item in sent:
-        fault = _fault(item)
+    for claim in sent:
+        fault = _fault(claim)
         if fault:
-            refused[item.uid] = fault
+            refused[claim.uid] = fault
         else:
-            refs.setdefault(item.uid, claims.ClaimRef(uid=names.ClaimUid(item.uid), namespace=item.namespace, name=item.name))
+            refs.setdefault(claim.uid, claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name))
     return Asked(refs=tuple(ref for uid, ref in refs.items() if uid not in refused), refused=refused)
 
 
@@ -49,9 +49,9 @@ def encode_prepared(asked: Asked, outcomes: Mapping[names.ClaimUid, claims.Outco
 
 def encode_unprepared(asked: Asked, results: Mapping[names.ClaimUid, str]) -> wire.NodeUnprepareResourcesResponse:
     """One entry for each claim asked for; no error means that nothing is left."""
-    told = {str(ref.uid): results.get(ref.uid, NO_ANSWER) for ref in asked.refs} | dict(asked.refused)
+    errors_by_uid = {str(ref.uid): results.get(ref.uid, NO_ANSWER) for ref in asked.refs} | dict(asked.refused)
     return wire.NodeUnprepareResourcesResponse(
-        claims={uid: wire.NodeUnprepareResourceResponse(error=text(error)) for uid, error in told.items()}
+        claims={uid: wire.NodeUnprepareResourceResponse(error=text(error)) for uid, error in errors_by_uid.items()}
     )
 
 
@@ -61,13 +61,13 @@ def text(error: str) -> str:
     return clean if len(clean) <= ERROR_MAX else f"{clean[: ERROR_MAX - 3]}..."
 
 
-def _fault(item: wire.Claim) -> str:
-    if not names.is_uid(item.uid):
-        return f"uid: {item.uid!r} is not a lower-case UUID"
-    if not names.is_label(item.namespace):
-        return f"namespace: {item.namespace!r} is not a DNS label"
-    if not names.is_subdomain(item.name):
-        return f"name: {item.name!r} is not a DNS subdomain"
+def _fault(message: wire.Claim) -> str:
+    if not names.is_uid(message.uid):
+        return f"uid: {message.uid!r} is not a lower-case UUID"
+    if not names.is_label(message.namespace):
+        return f"namespace: {message.namespace!r} is not a DNS label"
+    if not names.is_subdomain(message.name):
+        return f"name: {message.name!r} is not a DNS subdomain"
     return ""
 
 

@@ -60,7 +60,7 @@ class DraService(services.DRAPluginServicer):
             _Call("NodePrepareResources", asked, context),
             self._engine.prepare,
             lambda why: claims.Outcome(error=why),
-            lambda told: {"error": told.error} if told.error else {"devices": [device.device for device in told.devices]},
+            lambda outcome: {"error": outcome.error} if outcome.error else {"devices": [device.device for device in outcome.devices]},
         )
         return codec.encode_prepared(asked, answers)
 

@@ -1,11 +1,10 @@
-"""What the kubelet is told of the health of devices.
+"""The health of devices, as the driver reports it to the kubelet.
 
-``HealthBoard`` is the one place where it is known. A device nothing was said of is healthy while it is discovered, and unknown once discovery has not
-answered for a while, so that a hung driver does not go on promising health. What was said of a device holds until something else is said or the
-process ends.
+``HealthBoard`` holds it. A device without a report is healthy while discovery finds it, and unknown after discovery has not answered for a while, so
+that a hung driver does not keep reporting health. A report holds until the next report or the end of the process.
 
-The kubelet believes a report for 30 s, and forgets all of a driver's when its stream ends. So every watcher gets the full list at once, again at
-every change, and again every 10 s.
+The kubelet trusts a report for 30 s and drops a driver's reports when its stream ends. So each watcher gets the full list at once, at every change
+and every 10 s.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ UNSEEN = "the driver could not read its hardware for a while"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceHealth:
-    """The health of one device. ``found`` is the Unix time of when it was found out; ``message`` has at most 1024 bytes."""
+    """The health of one device. ``found`` is the Unix time of the report or discovery; ``message`` has at most 1024 bytes."""
 
     device: str
     health: context.Health
@@ -36,7 +35,7 @@ class DeviceHealth:
 class HealthBoard:
     """The health of one driver's devices on one node. Safe between threads.
 
-    ``stale_seconds`` is how long a device may be believed healthy without ``discovered``.
+    ``stale_seconds`` is how long a device counts as healthy without a call of ``discovered``.
     """
 
     def __init__(self, pool: str, clock: ports.Clock, *, stale_seconds: float = STALE_SECONDS) -> None:
@@ -47,12 +46,12 @@ class HealthBoard:
         self._devices: tuple[str, ...] = ()
         self._seen = 0.0
         self._seen_at = 0
-        self._said: dict[str, DeviceHealth] = {}
+        self._reports: dict[str, DeviceHealth] = {}
         self._watchers: set[threading.Event] = set()
         self._closed = False
 
     def discovered(self, devices: Collection[str]) -> None:
-        """These are the devices there are now; to be called at every look at the hardware."""
+        """Set the devices that exist now; to be called after every discovery."""
         with self._lock:
             before, self._devices = self._devices, tuple(devices)
             returned = self._seen_at == 0 or self._is_stale()
@@ -61,31 +60,31 @@ class HealthBoard:
                 self._wake()
 
     def report(self, device: str, health: context.Health, message: str = "") -> None:
-        """From now on the device is so; what was said before is replaced."""
-        told = DeviceHealth(device=device, health=health, message=cut(message), found=self._unix())
+        """Set the health of a device; it replaces the last report."""
+        report = DeviceHealth(device=device, health=health, message=cut(message), found=self._unix())
         with self._lock:
-            before = self._said.get(device)
-            self._said[device] = told
-            if before is None or (before.health, before.message) != (health, told.message):
+            before = self._reports.get(device)
+            self._reports[device] = report
+            if before is None or (before.health, before.message) != (health, report.message):
                 self._wake()
 
     def snapshot(self) -> Sequence[DeviceHealth]:
-        """Every device that is there or was spoken of, in order of name."""
+        """Return every device that was discovered or reported, in order of name."""
         with self._lock:
             stale = self._is_stale()
             default = context.Health.UNKNOWN if stale else context.Health.HEALTHY
             message = UNSEEN if stale else ""
             held = {name: DeviceHealth(device=name, health=default, message=message, found=self._seen_at) for name in self._devices}
-            return [health for _, health in sorted((held | self._said).items())]
+            return [health for _, health in sorted((held | self._reports).items())]
 
     def counts(self) -> Mapping[context.Health, int]:
-        """How many devices are of each health."""
-        found = [one.health for one in self.snapshot()]
-        return {health: found.count(health) for health in context.Health}
+        """Return the number of devices in each state."""
+        healths = [entry.health for entry in self.snapshot()]
+        return {health: healths.count(health) for health in context.Health}
 
     @contextlib.contextmanager
     def watcher(self) -> Iterator[threading.Event]:
-        """An event that is set at every change and at the end; raises RetryError when too many watch already."""
+        """Yield an event that is set at every change and at the end; raises RetryError for too many watchers."""
         wake = threading.Event()
         with self._lock:
             if len(self._watchers) >= WATCHERS_MAX:
@@ -98,7 +97,7 @@ class HealthBoard:
                 self._watchers.discard(wake)
 
     def follow(self, wake: threading.Event) -> Iterator[Sequence[DeviceHealth]]:
-        """Snapshots for one watcher, until the board is closed: now, at every change, and often enough to stay believed."""
+        """Yield snapshots for one watcher until the board is closed: at once, at every change, and every 10 s."""
         while not self.closed:
             wake.clear()
             yield self.snapshot()
@@ -106,12 +105,12 @@ class HealthBoard:
 
     @property
     def closed(self) -> bool:
-        """Whether the end has come."""
+        """Whether the board is closed."""
         with self._lock:
             return self._closed
 
     def close(self) -> None:
-        """End every stream; the kubelet then knows of no health any more. Safe to call twice."""
+        """End every stream; the kubelet then drops all health of this driver. Safe to call twice."""
         with self._lock:
             self._closed = True
             self._wake()
@@ -128,7 +127,7 @@ class HealthBoard:
 
 
 def cut(message: str) -> str:
-    """A message as the kubelet would keep it: at most 1024 bytes of valid UTF-8, the end of a longer one replaced by three dots."""
+    """Return a message as the kubelet keeps it: at most 1024 bytes of valid UTF-8; a longer one ends in three dots."""
     whole = message.encode("utf-8", "replace")
     if len(whole) <= MESSAGE_MAX_BYTES:
         return whole.decode()

@@ -84,14 +84,14 @@ def encode(pool: str, snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.
     if not snapshot:
         yield wire.NodeWatchResourcesResponse()
     for start in range(0, len(snapshot), PART):
-        yield wire.NodeWatchResourcesResponse(devices=[_device(pool, one) for one in snapshot[start : start + PART]])
+        yield wire.NodeWatchResourcesResponse(devices=[_device(pool, entry) for entry in snapshot[start : start + PART]])
 
 
-def _device(pool: str, one: health.DeviceHealth) -> wire.DeviceHealth:
+def _device(pool: str, entry: health.DeviceHealth) -> wire.DeviceHealth:
     return wire.DeviceHealth(
-        device=wire.DeviceIdentifier(pool_name=pool, device_name=one.device),
-        health=_HEALTH[one.health],
-        last_updated_time=one.found,
+        device=wire.DeviceIdentifier(pool_name=pool, device_name=entry.device),
+        health=_HEALTH[entry.health],
+        last_updated_time=entry.found,
         health_check_timeout_seconds=health.VALID_SECONDS,
-        message=one.message,
+        message=entry.message,
     )

@@ -1,12 +1,12 @@
-"""Files that tell the programs in a container what their devices are: device metadata (KEP-5304).
+"""Device metadata files (KEP-5304), which describe its devices to the programs in a container.
 
-One file for each request of a claim, ``<folder>/<claim UID>/<request>/metadata.json``, mounted read-only at the path that KEP-5304 says. It holds the
-same facts once in each version of the format, newest first, so that old and new readers find theirs.
+There is one file for each request of a claim, ``<folder>/<claim UID>/<request>/metadata.json``, mounted read-only at the path of KEP-5304. It
+holds the facts once in each version of the format, newest first.
 
 Invariants:
 
-- A file is whole and on disk when ``add`` returns, and the same call again writes nothing.
-- ``update`` writes into the file that running containers have mounted; a new one under the same name they would never see.
+- A file is complete and on disk when ``add`` returns; a repeated call writes nothing.
+- ``update`` writes into the existing file, because running containers have it mounted and would never see a new file.
 - A claim's name is part of no path on the host; its request is checked to be a DNS label.
 """
 
@@ -35,7 +35,7 @@ _Facts = dict[str, records.Json]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Whom a file is about: a claim, the name by which its pod knows it (empty unless it was made from a template), and a request of it."""
+    """The claim and request of a file, and the pod's name for the claim (empty unless it was made from a template)."""
 
     claim: claim.ClaimRef
     request: str
@@ -54,8 +54,7 @@ class Subject:
 class MetadataFiles:
     """The files of one driver on one node, in a folder of their own. Safe between threads; calls for one claim must not overlap between processes.
 
-    Without ``synced`` nobody waits for the disk: that is for volatile drivers, whose claims are prepared anew after a power cut, and their files
-    with them.
+    ``synced=False`` writes without fsync: for volatile drivers, whose claims are prepared again after a power cut.
     """
 
     def __init__(self, folder: pathlib.Path, driver: str, *, synced: bool = True) -> None:
@@ -65,32 +64,32 @@ class MetadataFiles:
         self._lock = threading.Lock()
 
     def add(self, subject: Subject, pool: str, device: devices.Device) -> edits.Mount:
-        """Make the request's file tell of this device too; the mount that shows it to a container. Raises CdiError."""
+        """Add a device to the request's file and return the mount that shows it to a container. Raises CdiError."""
         path = self._path(subject.claim.uid, subject.base_request)
         with self._lock, _refused(path):
             facts = self._read(path) or _new(subject)
             request = _request(facts)
-            told = self._told(pool, device)
-            known = {_key(one): one for one in _objects(request.get("devices"))}
-            before = known.get(_key(told), {})
-            known[_key(told)] = {**told, **{key: value for key, value in before.items() if key == "networkData"}}
-            request["devices"] = list(known.values())
+            device_facts = self._device_facts(pool, device)
+            entries = {_key(entry): entry for entry in _objects(request.get("devices"))}
+            before = entries.get(_key(device_facts), {})
+            entries[_key(device_facts)] = {**device_facts, **{key: value for key, value in before.items() if key == "networkData"}}
+            request["devices"] = list(entries.values())
             _replace(path, _encode(facts), synced=self._synced)
         return edits.Mount(host_path=str(path), container_path=str(self._container_path(subject)), options=("ro", "bind"))
 
     def shows(self, mount: edits.Mount) -> bool:
-        """Whether a mount is one that ``add`` gave."""
+        """Whether ``add`` returned this mount."""
         return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
 
     def update(self, uid: names.ClaimUid, pool: str, device: str, network: claim_status.NetworkStatus) -> bool:
-        """Tell running containers the network facts of a device; whether a file of the claim has the device. Raises CdiError."""
+        """Write a device's network facts for running containers; return whether a file of the claim has the device. Raises CdiError."""
         folder = self._path(uid, "request").parent.parent
         with self._lock, _refused(folder):
-            told = [self._tell(path, (pool, device), _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
-        return any(told)
+            written = [self._update(path, (pool, device), _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
+        return any(written)
 
     def pod_claim_name(self, uid: names.ClaimUid, request: str) -> str:
-        """The pod's name for the claim as the request's file has it; empty where there is none."""
+        """Return the pod's name for the claim from the request's file; empty without one."""
         path = self._path(uid, request.partition("/")[0])
         with self._lock, _refused(path):
             return str((self._read(path) or {}).get("podClaimName", ""))
@@ -103,13 +102,13 @@ class MetadataFiles:
             if self._synced:
                 _sync(self._folder)
 
-    def _tell(self, path: pathlib.Path, key: tuple[str, str], network: records.Json) -> bool:
+    def _update(self, path: pathlib.Path, key: tuple[str, str], network: records.Json) -> bool:
         facts = self._read(path) or {}
-        found = next((one for one in _objects(_request(facts).get("devices")) if _key(one) == key), None)
-        if found is None:
+        entry = next((candidate for candidate in _objects(_request(facts).get("devices")) if _key(candidate) == key), None)
+        if entry is None:
             return False
-        if found.get("networkData") != network:
-            found["networkData"] = network
+        if entry.get("networkData") != network:
+            entry["networkData"] = network
             metadata = _object(facts["metadata"])
             metadata["generation"] = int(str(metadata.get("generation", 1))) + 1
             _overwrite(path, _encode(facts))
@@ -127,22 +126,22 @@ class MetadataFiles:
         )
         return CONTAINER_FOLDER / kind / name / subject.base_request / f"{self._driver}-metadata.json"
 
-    def _told(self, pool: str, device: devices.Device) -> _Facts:
+    def _device_facts(self, pool: str, device: devices.Device) -> _Facts:
         attributes: records.Json = {name: _attribute(device.attributes[name]) for name in sorted(device.attributes)}
         return {"driver": self._driver, "pool": pool, "name": device.name, **({"attributes": attributes} if attributes else {})}
 
     def _read(self, path: pathlib.Path) -> _Facts | None:
-        """The facts of a file of ours; None where there is none, or none that can be read: it is then written anew."""
+        """Return the facts of a file; None if it is missing or unreadable, in which case it is written again."""
         try:
-            found, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
+            decoded, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
             return None
-        if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict) or not _objects(found.get("requests")):
+        if not isinstance(decoded, dict) or not isinstance(decoded.get("metadata"), dict) or not _objects(decoded.get("requests")):
             return None
-        found.pop("apiVersion", None)
-        return found
+        decoded.pop("apiVersion", None)
+        return decoded
 
 
 def _new(subject: Subject) -> _Facts:
@@ -157,13 +156,13 @@ def _new(subject: Subject) -> _Facts:
 
 
 def _encode(facts: Mapping[str, records.Json]) -> bytes:
-    """The facts in every version of the format, one JSON object after the other."""
+    """Encode the facts in every version of the format, one JSON object after the other."""
     return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **facts}, indent=2) + "\n" for version in VERSIONS).encode()
 
 
 def _attribute(value: devices.AttributeValue) -> records.Json:
     if isinstance(value, tuple):
-        return {f"{_kind(value[0])}s": [_plain(item) for item in value]}
+        return {f"{_kind(value[0])}s": [_plain(element) for element in value]}
     return {_kind(value): _plain(value)}
 
 
@@ -176,16 +175,16 @@ def _plain(value: devices.Scalar) -> str | int | bool:
 
 
 def _network(network: claim_status.NetworkStatus) -> records.Json:
-    told: dict[str, records.Json] = {
+    facts: dict[str, records.Json] = {
         "interfaceName": network.interface,
         "ips": list(network.addresses),
         "hardwareAddress": network.hardware_address,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in facts.items() if value}
 
 
-def _key(told: Mapping[str, records.Json]) -> tuple[str, str]:
-    return str(told.get("pool")), str(told.get("name"))
+def _key(facts: Mapping[str, records.Json]) -> tuple[str, str]:
+    return str(facts.get("pool")), str(facts.get("name"))
 
 
 def _request(facts: _Facts) -> _Facts:
@@ -194,7 +193,7 @@ def _request(facts: _Facts) -> _Facts:
 
 
 def _objects(value: records.Json) -> list[_Facts]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 
 
 def _object(value: records.Json) -> _Facts:
@@ -202,7 +201,7 @@ def _object(value: records.Json) -> _Facts:
 
 
 def _replace(path: pathlib.Path, content: bytes, *, synced: bool) -> None:
-    """Put a whole file in place at once; one that holds this already stays the same file, which containers may have mounted."""
+    """Replace a file atomically; a file with this content already is kept, because containers may have it mounted."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == content:
             return

@@ -108,10 +108,12 @@ class SocketServer:
             self.path.unlink(missing_ok=True)
         ending = [*self._retired, serving]
         end = time.monotonic() + grace + STOP_SECONDS
-        if not all(stopped.wait(max(0.0, end - time.monotonic())) for stopped in [one.server.stop(grace) for one in ending]):
+        if not all(
+            stopped.wait(max(0.0, end - time.monotonic())) for stopped in [ending_server.server.stop(grace) for ending_server in ending]
+        ):
             _log.warning("gRPC server did not stop in time", path=str(self.path), duration_ms=1000 * (grace + STOP_SECONDS))
-        for one in ending:
-            one.pool.shutdown(wait=False)
+        for ended in ending:
+            ended.pool.shutdown(wait=False)
         self._serving = None
         self._retired.clear()
         if self._lock is not None:

@@ -57,10 +57,10 @@ class Certificate:
     def _version(self) -> _Version:
         """What changes when a file is written, replaced or made readable; empty where one is missing."""
         try:
-            found = [path.stat() for path in (self._chain, self._private_key)]
+            states = [path.stat() for path in (self._chain, self._private_key)]
         except OSError:
             return ()
-        return tuple((one.st_ino, one.st_ctime_ns, one.st_size) for one in found)
+        return tuple((state.st_ino, state.st_ctime_ns, state.st_size) for state in states)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -95,7 +95,7 @@ Place = Address | pathlib.Path
 """Where a server listens: an address, or the path of a unix socket."""
 
 
-def told(checks: checking.Checks) -> Route:
+def checks_page(checks: checking.Checks) -> Route:
     """A page that says ok, or 503 with a line for each thing that is wrong."""
 
     def page() -> Page:
@@ -158,7 +158,7 @@ class _Listener(http.server.ThreadingHTTPServer):
         assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has stream sockets only
         with self._guard:
             if len(self._open) >= self._connections_max:
-                slow = next((one for one in self._open if not one.has_asked), None)
+                slow = next((connection for connection in self._open if not connection.has_asked), None)
                 if slow is None:
                     return False
                 self._drop(slow)
@@ -168,20 +168,20 @@ class _Listener(http.server.ThreadingHTTPServer):
     def asked(self, request: socket.socket) -> None:
         """Note that a connection's request is whole: it is not dropped for another one any more."""
         with self._guard:
-            for one in self._open:
-                if one.socket is request:
-                    one.has_asked = True
+            for connection in self._open:
+                if connection.socket is request:
+                    connection.has_asked = True
 
     def service_actions(self) -> None:
         """Drop connections whose time is over; the library calls this twice a second."""
         now = time.monotonic()
         with self._guard:
-            for one in [one for one in self._open if one.end <= now]:
-                self._drop(one)
+            for expired in [connection for connection in self._open if connection.end <= now]:
+                self._drop(expired)
 
     def shutdown_request(self, request: object) -> None:
         with self._guard:
-            self._open = [one for one in self._open if one.socket is not request]
+            self._open = [connection for connection in self._open if connection.socket is not request]
             self._guard.notify_all()
         super().shutdown_request(request)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
 
@@ -367,9 +367,9 @@ class _Connecting(http.client.HTTPConnection):
 def _make_way(path: pathlib.Path) -> None:
     """Make the socket's folder, and remove the socket of an earlier process; raises OSError where something else is at the path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = unix_sockets.occupant(path)
-    if found in {unix_sockets.Occupant.LISTENER, unix_sockets.Occupant.OTHER}:
-        raise OSError(errno.EEXIST, f"the path is in use by a {found.value}; give this driver a path of its own")
+    in_use = unix_sockets.occupant(path)
+    if in_use in {unix_sockets.Occupant.LISTENER, unix_sockets.Occupant.OTHER}:
+        raise OSError(errno.EEXIST, f"the path is in use by a {in_use.value}; give this driver a path of its own")
     path.unlink(missing_ok=True)
 
 

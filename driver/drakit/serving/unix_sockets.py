@@ -62,10 +62,10 @@ def occupant(path: pathlib.Path) -> Occupant:
 
 def refuse_occupied(path: pathlib.Path) -> None:
     """Raise SettingsError where somebody listens at a path, or where something lies that is no socket."""
-    found = occupant(path)
-    if found is Occupant.LISTENER:
+    occupant_found = occupant(path)
+    if occupant_found is Occupant.LISTENER:
         raise errors.SettingsError(f"another process serves {path}; stop it, or give this driver a folder of its own", key="socket path")
-    if found is Occupant.OTHER:
+    if occupant_found is Occupant.OTHER:
         raise errors.SettingsError(f"{path} exists and is not a socket; remove it", key="socket path")
 
 
@@ -130,13 +130,13 @@ def clear_stale(path: pathlib.Path) -> bool:
     except errors.SettingsError:
         return False
     try:
-        found = occupant(path)
-        if found is Occupant.STALE:
+        state = occupant(path)
+        if state is Occupant.STALE:
             path.unlink(missing_ok=True)
             _log.info("stale socket removed", path=str(path))
-        if found in {Occupant.STALE, Occupant.NOTHING}:
+        if state in {Occupant.STALE, Occupant.NOTHING}:
             lock.remove()
-        return found is Occupant.STALE
+        return state is Occupant.STALE
     finally:
         lock.drop()
 
@@ -147,10 +147,10 @@ def clear_unfinished(folder: pathlib.Path, label: str = "") -> None:
     Where there is one on which nobody listens, this waits for as long as a living process may need to listen on it.
     """
     name = re.compile(rf"\.{re.escape(label)}[0-9a-f]{{8}}")
-    found = [path for path in folder.iterdir() if name.fullmatch(path.name) and occupant(path) is Occupant.STALE]
-    if found:
+    stale = [path for path in folder.iterdir() if name.fullmatch(path.name) and occupant(path) is Occupant.STALE]
+    if stale:
         time.sleep(_BINDING_SECONDS)
-    for path in found:
+    for path in stale:
         if occupant(path) is Occupant.STALE:
             path.unlink(missing_ok=True)
             _log.info("unfinished socket removed", path=str(path))

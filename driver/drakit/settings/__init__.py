@@ -95,19 +95,19 @@ def _yaml(text: str, key: str) -> Any:
 
 def _check_environment(environ: Mapping[str, str]) -> None:
     program = schema.CURRENT.get()
-    known = {program.variable(key) for key, _, _ in program.known_keys()}
-    for name in sorted(name for name in environ if program.is_variable(name) and name not in known):
-        raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
+    known_names = {program.variable(key) for key, _, _ in program.known_keys()}
+    for name in sorted(name for name in environ if program.is_variable(name) and name not in known_names):
+        raise errors.SettingsError(f"is not a setting{_suggest(name, known_names)}", key=name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    program, found = schema.CURRENT.get(), dict[str, Any]()
+    program, layer = schema.CURRENT.get(), dict[str, Any]()
     for key, _, default in program.known_keys():
         name = program.variable(key)
         text = environ.get(name)
         if text is not None:
-            _overlay(found, _nested(key.split("."), _yaml(text, name) if isinstance(default, tuple) else text))
-    return found
+            _overlay(layer, _nested(key.split("."), _yaml(text, name) if isinstance(default, tuple) else text))
+    return layer
 
 
 def _nested(path: list[str], value: object) -> dict[str, Any]:
@@ -128,6 +128,6 @@ def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
     return validation.reason(error)
 
 
-def _suggest(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+def _suggest(name: str, known_keys: set[str]) -> str:
+    close = difflib.get_close_matches(name, known_keys, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known_keys))}"

@@ -81,7 +81,7 @@ def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextI
     _output.level, _output.render, _output.stream = level, _renderer(style, stream or sys.stderr), stream
     structlog.configure(processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger, logger_factory=_Sink)
     root = logging.getLogger()
-    if not any(isinstance(known, _Bridge) for known in root.handlers):
+    if not any(isinstance(handler, _Bridge) for handler in root.handlers):
         root.addHandler(_Bridge())
     follow()
 

@@ -76,7 +76,7 @@ def _restoring(check: Callable[[obligations.Bench], None], bench: obligations.Be
     before = bench.hardware()
     check(bench)
     if (after := bench.hardware()) != before:
-        raise AssertionError(f"the hardware is not as it was before: {differences.told(before, after)}")
+        raise AssertionError(f"the hardware is not as it was before: {differences.describe(before, after)}")
 
 
 def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:

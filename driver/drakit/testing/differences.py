@@ -13,7 +13,7 @@ _WIDTH = 120
 _CONTEXT = 20
 
 
-def told(before: object, after: object) -> str:
+def describe(before: object, after: object) -> str:
     """What is there that was not, what is missing, and what is other than it was; at most ``SHOWN_MOST`` of them, each cut where it is long."""
     # What looks alike in every part may be unequal all the same, by an ``__eq__`` of its own.
     found = list(_differences(before, after, "")) or [_changed("", before, after)]

@@ -344,7 +344,7 @@ def _require_as_it_was(bench: Bench, before: object, message: str) -> None:
     """The hardware is as it was before; the error says what is not, because all of it may be kilobytes."""
     after = bench.hardware()
     if after != before:
-        raise AssertionError(f"{message}: {differences.told(before, after)}")
+        raise AssertionError(f"{message}: {differences.describe(before, after)}")
 
 
 ALL: Mapping[str, Callable[[Bench], None]] = {

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drakit.cli.demo.nic import figures, note, portrait
+from drakit.cli.demo.nic import figures, interface_state, saved_state
 from drakit.core import errors, quantity
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.discovery import offers
 
-NOTE = note.Note(
+NOTE = saved_state.SavedState(
     interface="eth1", ifindex=3, mac="02:00:00:00:00:01", cookie=2**63 + 1, boot="b", pid=7, lines=("link eth1", "qdisc mq 0:")
 )
 
@@ -39,36 +39,36 @@ def test_an_interface_too_slow_to_be_shared_is_refused(speed: int) -> None:
 
 
 def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
-    place = note.Place.of("eth1", tmp_path)
+    place = saved_state.StateFolder.of("eth1", tmp_path)
     assert place.read() is None
     place.write(NOTE)
     assert place.read() == NOTE
-    assert [entry.name for entry in tmp_path.iterdir()] == [note.FILE]
+    assert [entry.name for entry in tmp_path.iterdir()] == [saved_state.FILE]
     place.forget()
     assert place.read() is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', NOTE.to_json().replace('"pid": 7', '"pid": "7"')])
 def test_a_note_that_is_none_is_an_error_that_names_the_file(tmp_path: pathlib.Path, text: str) -> None:
-    place = note.Place.of("eth1", tmp_path)
+    place = saved_state.StateFolder.of("eth1", tmp_path)
     place.file.write_text(text)
     with pytest.raises(errors.SettingsError, match=rf"^{place.file}: cannot be read \(.*Remove it when the interface is in order"):
         place.read()
 
 
 def test_without_a_folder_the_place_is_the_interface_s_own() -> None:
-    assert note.Place.of("eth1", None) == note.Place(folder=pathlib.Path("/var/lib/drakit/demo/eth1"))
+    assert saved_state.StateFolder.of("eth1", None) == saved_state.StateFolder(folder=pathlib.Path("/var/lib/drakit/demo/eth1"))
 
 
 def test_one_demo_at_a_time_has_a_place(tmp_path: pathlib.Path) -> None:
-    place = note.Place.of("eth1", tmp_path / "place")
-    with note.held(place), pytest.raises(errors.SettingsError, match="another demo is at work in "), note.held(place):
+    place = saved_state.StateFolder.of("eth1", tmp_path / "place")
+    with saved_state.held(place), pytest.raises(errors.SettingsError, match="another demo uses "), saved_state.held(place):
         pass
-    with note.held(place):
+    with saved_state.held(place):
         assert place.folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_differences_say_what_is_lacking_and_what_is_too_much() -> None:
-    assert portrait.differences(("a", "b"), ("b", "c")) == ("- a", "+ c")
-    assert portrait.differences(("a", "b"), ("b", "a")) == ()
-    assert portrait.only(("link x", "route y", "linker"), "link", "qdisc") == ("link x",)
+    assert interface_state.differences(("a", "b"), ("b", "c")) == ("- a", "+ c")
+    assert interface_state.differences(("a", "b"), ("b", "a")) == ()
+    assert interface_state.only(("link x", "route y", "linker"), "link", "qdisc") == ("link x",)

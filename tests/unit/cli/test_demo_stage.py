@@ -9,7 +9,7 @@ from drakit.cli.demo import stage
 
 
 def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:
-    """A stage that writes to a pipe; one whose waiting is in vain when asked so."""
+    """A stage that writes to a pipe; one whose wait times out when asked so."""
     written = io.StringIO()
 
     def check_alive() -> None:
@@ -49,7 +49,7 @@ def test_waiting_ends_with_what_was_found() -> None:
 
 def test_waiting_in_vain_ends_and_names_what_was_waited_for() -> None:
     result, _ = staged()
-    with pytest.raises(stage.DemoError, match=r"^waited 0 s in vain until the sun rises$"):
+    with pytest.raises(stage.DemoError, match=r"^timed out after 0 s waiting until the sun rises$"):
         result.wait("the sun rises", lambda: None, patience=0.01)
 
 

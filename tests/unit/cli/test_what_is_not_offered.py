@@ -60,7 +60,7 @@ def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_the
     virtual = eligibility.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
     alone = eligibility.Refusal(reason="is the loopback", expected=True)
     kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
-    result = not_offered.Told(
+    result = not_offered.NotOffered(
         withheld=tuple(offers.Withheld(name=name, refusal=refusal) for name, refusal in kept),
         cautions={"eth1": eligibility.Caution(reason="has no reserve", change="nic.reserve")},
     )

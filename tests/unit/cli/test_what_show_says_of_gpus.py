@@ -7,7 +7,7 @@ import pytest
 
 from drakit import settings as values
 from drakit.cli import options
-from drakit.cli.demo import observer
+from drakit.cli.demo import node_view
 from drakit.devices import machines
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
@@ -87,7 +87,7 @@ def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(shell: command
 def test_the_demo_says_of_a_gpu_what_show_says(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
     given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(shell.folder / "node")}
-    result = observer.Onlooker(values.load(given, environ={})).memory_map()
+    result = node_view.NodeView(values.load(given, environ={})).memory_map()
     assert result[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
     assert result[5] == "fragmented: 14 would fit after defragmentation"
     assert result[6] == "gpu-1-counter-set: 26 of 26 devices still fit"

@@ -26,7 +26,7 @@ def server(readiness: checks.Checks) -> Iterator[serving.HttpServer]:
     def broken() -> serving.Page:
         raise RuntimeError("a bug")
 
-    routes = {"/readyz": serving.told(readiness), "/metrics": lambda: serving.Page(body=b"drakit_up 1\n"), "/broken": broken}
+    routes = {"/readyz": serving.checks_page(readiness), "/metrics": lambda: serving.Page(body=b"drakit_up 1\n"), "/broken": broken}
     made = serving.HttpServer(serving.Address(host="127.0.0.1", port=0), routes)
     made.start()
     yield made
@@ -151,7 +151,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_stop_frees_the_port_and_twice_is_fine(readiness: checks.Checks) -> None:
-    made = serving.HttpServer(serving.Address(host="::1", port=0), {"/readyz": serving.told(readiness)})
+    made = serving.HttpServer(serving.Address(host="::1", port=0), {"/readyz": serving.checks_page(readiness)})
     made.start()
     address = made.address
     assert str(address) == f"[::1]:{address.port}"

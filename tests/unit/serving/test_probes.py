@@ -59,7 +59,7 @@ def probe(program: pathlib.Path, path: pathlib.Path, page: str = "/readyz") -> t
 
 @contextlib.contextmanager
 def answering(path: pathlib.Path, readiness: checks.Checks) -> Iterator[None]:
-    server = serving.HttpServer(path, {"/readyz": serving.told(readiness)}, key="serve.socket")
+    server = serving.HttpServer(path, {"/readyz": serving.checks_page(readiness)}, key="serve.socket")
     server.start()
     try:
         yield
@@ -135,16 +135,16 @@ def test_a_container_started_again_takes_its_socket_back(program: pathlib.Path, 
 
 
 @contextlib.contextmanager
-def instance(port: int, path: pathlib.Path) -> Iterator[served.Told]:
+def instance(port: int, path: pathlib.Path) -> Iterator[served.Probes]:
     """One pod of the driver: metrics on an address that it has with another, probes on a socket of its own."""
-    told = served.Told()
-    told.is_started = True
-    with served.served(values.Serve(address=f"127.0.0.1:{port}", socket=path), told):
-        yield told
+    probes = served.Probes()
+    probes.is_started = True
+    with served.served(values.Serve(address=f"127.0.0.1:{port}", socket=path), probes):
+        yield probes
 
 
-def is_listening(told: served.Told, port: int) -> bool:
-    return f'drakit_listening{{address="127.0.0.1:{port}"}} 1.0' in told.metrics.text().decode()
+def is_listening(probes: served.Probes, port: int) -> bool:
+    return f'drakit_listening{{address="127.0.0.1:{port}"}} 1.0' in probes.metrics.text().decode()
 
 
 def free_port() -> int:
@@ -175,12 +175,12 @@ def test_a_foreign_process_on_the_address_is_a_warning_and_no_reason_to_end(
         foreign.bind(("127.0.0.1", 0))
         foreign.listen()
         port = int(foreign.getsockname()[1])
-        with instance(port, folder / "1") as told:
+        with instance(port, folder / "1") as probes:
             until(lambda: "address held by another process" in log.getvalue())
-            assert not is_listening(told, port)
+            assert not is_listening(probes, port)
             assert probe(program, folder / "1")[0] == 0
             foreign.close()
-            until(lambda: is_listening(told, port))
+            until(lambda: is_listening(probes, port))
 
 
 def test_a_grpc_health_address_that_is_taken_is_taken_over_when_it_is_free(folder: pathlib.Path) -> None:
@@ -188,11 +188,11 @@ def test_a_grpc_health_address_that_is_taken_is_taken_over_when_it_is_free(folde
         foreign.bind(("127.0.0.1", 0))
         foreign.listen()
         port = int(foreign.getsockname()[1])
-        told = served.Told()
-        with served.served(values.Serve(grpc_health=f"127.0.0.1:{port}", socket=folder / "1"), told):
-            assert not is_listening(told, port)
+        probes = served.Probes()
+        with served.served(values.Serve(grpc_health=f"127.0.0.1:{port}", socket=folder / "1"), probes):
+            assert not is_listening(probes, port)
             foreign.close()
-            until(lambda: is_listening(told, port))
+            until(lambda: is_listening(probes, port))
 
 
 def test_the_file_of_a_socket_that_cannot_be_made_is_named(folder: pathlib.Path) -> None:
@@ -216,7 +216,7 @@ def test_the_doctor_says_who_has_the_address_and_whether_the_driver_is_ready(fol
             ("warning", "another process has the address, so the driver serves no metrics there"),
         ]
     assert examined(port)[1] == ("ok", "no driver runs here now")
-    with instance(port, folder / "1") as told:
+    with instance(port, folder / "1") as probes:
         assert examined(port) == [("ok", "the driver is ready"), ("ok", "the driver serves its metrics")]
-        told.is_started = False
+        probes.is_started = False
         assert examined(port)[0] == ("warning", "the driver is not ready: start: the drivers are still starting")

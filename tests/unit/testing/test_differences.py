@@ -36,16 +36,16 @@ class Board:
     ],
 )
 def test_what_is_other_is_told_and_nothing_else(before: object, after: object, told: str) -> None:
-    assert differences.told(before, after) == told
+    assert differences.describe(before, after) == told
 
 
 def test_many_differences_are_counted_and_long_values_cut() -> None:
-    assert differences.told(set(), set(range(100))).endswith("7 is there that was not; and 92 more")
-    assert len(differences.told({}, {"a": "x" * 10_000})) < 200
+    assert differences.describe(set(), set(range(100))).endswith("7 is there that was not; and 92 more")
+    assert len(differences.describe({}, {"a": "x" * 10_000})) < 200
 
 
 def test_a_long_text_is_shown_where_it_becomes_different() -> None:
-    told = differences.told("x" * 5000 + "before", "x" * 5000 + "after")
+    told = differences.describe("x" * 5000 + "before", "x" * 5000 + "after")
     assert told == f"it was ...{'x' * 20}before' and is ...{'x' * 20}after'"
 
 
@@ -54,7 +54,7 @@ def test_values_unequal_in_a_way_of_their_own_are_shown_whole() -> None:
         def __repr__(self) -> str:
             return "a reading"
 
-    assert differences.told(Reading(), Reading()) == "it was a reading and is a reading"
+    assert differences.describe(Reading(), Reading()) == "it was a reading and is a reading"
 
 
 def test_dataclasses_unequal_by_their_own_rule_are_shown_whole() -> None:
@@ -62,4 +62,4 @@ def test_dataclasses_unequal_by_their_own_rule_are_shown_whole() -> None:
     class Reading:
         value: int
 
-    assert "it was " in differences.told(Reading(1), Reading(1))
+    assert "it was " in differences.describe(Reading(1), Reading(1))

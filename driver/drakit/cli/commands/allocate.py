@@ -73,8 +73,10 @@ def allocate(
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)
     else:
-        output.document({"fits": all(one.fits for one in decisions), "decisions": [_document(one) for one in decisions]}, form)
-    if not all(one.fits for one in decisions):
+        output.document(
+            {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}, form
+        )
+    if not all(decision.fits for decision in decisions):
         raise typer.Exit(DOES_NOT_FIT)
 
 
@@ -95,14 +97,14 @@ def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     intake = manifests.take(documents, gates)
     if intake.problems:
         lines = [
-            ": ".join(filter(None, (f"{one.document.place(one.field)}, {one.document.label}", one.field, one.text)))
-            for one in intake.problems
+            ": ".join(filter(None, (f"{problem.document.place(problem.field)}, {problem.document.label}", problem.field, problem.text)))
+            for problem in intake.problems
         ]
         more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
         raise errors.ConfigError(f"{lines[0]}{more}")
     for dropped in intake.dropped:
         output.note(f"{dropped.document.label}: {dropped.field} is dropped as the API server does it: feature gate {dropped.gate} is off")
-    output.note(sources.told_of([one for one in documents if one.resource is None]))
+    output.note(sources.skip_notice([document for document in documents if document.resource is None]))
     return whatif.World.of(intake.objects)
 
 
@@ -113,28 +115,28 @@ def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whati
     from drakit_cluster.scheduling.explain import whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
+    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
     asks = any((world.pods, world.claims, world.templates))
-    claims = [one for one in found[resources.CLAIM] if not asks or pod_claims.is_allocated(one)]
-    pods = [one for one in found[resources.POD] if whatif.has_node(one) or (not asks and whatif.wants_devices(one))]
+    claims = [claim for claim in live_objects[resources.CLAIM] if not asks or pod_claims.is_allocated(claim)]
+    pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not asks and whatif.wants_devices(pod))]
     return dataclasses.replace(
         world,
-        slices=[*found[resources.SLICE], *world.slices],
-        classes=[*found[resources.CLASS], *world.classes],
+        slices=[*live_objects[resources.SLICE], *world.slices],
+        classes=[*live_objects[resources.CLASS], *world.classes],
         claims=[*claims, *world.claims],
         pods=[*pods, *world.pods],
-        nodes=[*found[resources.NODE], *world.nodes],
-        taint_rules=[*found[resources.TAINT_RULE], *world.taint_rules],
+        nodes=[*live_objects[resources.NODE], *world.nodes],
+        taint_rules=[*live_objects[resources.TAINT_RULE], *world.taint_rules],
     )
 
 
 def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
-    known = world.known_nodes()
+    nodes = world.known_nodes()
     if wanted is None:
-        return known
-    chosen = [one for one in known if _name(one) == wanted]
+        return nodes
+    chosen = [node for node in nodes if _name(node) == wanted]
     if not chosen:
-        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, known)))}")
+        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
     return chosen
 
 
@@ -149,14 +151,14 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    refused = [one for one in decisions if not one.fits]
+    refused = [decision for decision in decisions if not decision.fits]
     for number, decision in enumerate(refused):
         head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
         lines = [head, *(_why_lines(decision, verbose=verbose) if why else ())]
         out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
-    differences = [f"warning: {one.asked}: {one.difference}" for one in decisions if one.difference] if why else []
+    differences = [f"warning: {decision.asked}: {decision.difference}" for decision in decisions if decision.difference] if why else []
     if differences:
         out.print("\n".join(["", *map(escaping.escaped, differences)]), markup=False, soft_wrap=True)
 
@@ -178,8 +180,10 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
 def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> Iterator[str]:
     """Obstacles by node; nodes with the same obstacles share them."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for node, found in decision.why.items():
-        alike.setdefault(tuple(line for one in found for line in _obstacle_lines(one, node, verbose=verbose)), []).append(node)
+    for node, obstacles_of_node in decision.why.items():
+        alike.setdefault(
+            tuple(line for obstacle in obstacles_of_node for line in _obstacle_lines(obstacle, node, verbose=verbose)), []
+        ).append(node)
     if not alike:
         yield f"  {decision.message}"
     for lines, nodes in alike.items():
@@ -189,10 +193,10 @@ def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> Iterator[str]:
         yield from (f"    {line}" for line in lines)
 
 
-def _obstacle_lines(one: "obstacles.Obstacle", node: str, *, verbose: bool) -> Iterator[str]:
-    subject = f"{one.claim}, request {one.request}: " if one.request else f"{one.claim}: " if one.claim else ""
-    yield f"{subject}{one.text}"
-    for group in one.groups:
+def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool) -> Iterator[str]:
+    subject = f"{obstacle.claim}, request {obstacle.request}: " if obstacle.request else f"{obstacle.claim}: " if obstacle.claim else ""
+    yield f"{subject}{obstacle.text}"
+    for group in obstacle.groups:
         names = [device.removeprefix(f"{device.split('/')[0]}/{node}/") for device in group.devices]
         if verbose:
             yield from (f"  {name}: {group.text}" for name in names)
@@ -207,13 +211,13 @@ def _document(decision: "whatif.Decision") -> Mapping[str, object]:
     if decision.difference:
         made["difference"] = decision.difference
     if decision.fits:
-        claims = [{"claim": one.claim, "allocation": one.allocation} for one in decision.given]
+        claims = [{"claim": grant.claim, "allocation": grant.allocation} for grant in decision.given]
         return made | {"node": decision.node, "claims": claims} | ({"message": decision.message} if decision.message else {})
-    why = {node: [_obstacle(one) for one in found] for node, found in decision.why.items()}
+    why = {node: [_obstacle(obstacle) for obstacle in listed] for node, listed in decision.why.items()}
     return made | {"message": decision.message, "why": why}
 
 
-def _obstacle(one: "obstacles.Obstacle") -> dict[str, object]:
-    groups = [{"text": group.text, "devices": list(group.devices)} for group in one.groups]
-    made = {"claim": one.claim, "request": one.request, "text": one.text, "devices": groups}
+def _obstacle(obstacle: "obstacles.Obstacle") -> dict[str, object]:
+    groups = [{"text": group.text, "devices": list(group.devices)} for group in obstacle.groups]
+    made = {"claim": obstacle.claim, "request": obstacle.request, "text": obstacle.text, "devices": groups}
     return {name: value for name, value in made.items() if value}

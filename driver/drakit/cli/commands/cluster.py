@@ -87,7 +87,7 @@ def cluster(
 
 def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
     """Return gates by component and name; what is for all components is under ""."""
-    found: dict[str, dict[str, bool]] = {}
+    gates_of: dict[str, dict[str, bool]] = {}
     for text in texts:
         where, _, state = text.partition("=")
         component, colon, name = where.rpartition(":")
@@ -97,13 +97,13 @@ def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
             raise errors.SettingsError(
                 f"unknown component {component!r}; known are {', '.join(local_cluster.COMPONENTS)}", key=f"--gate {text}"
             )
-        found.setdefault(component, {})[name] = _TRUTH[state.lower()]
-    return found
+        gates_of.setdefault(component, {})[name] = _TRUTH[state.lower()]
+    return gates_of
 
 
 def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:
     """Say where everything is, and the exact commands that come next."""
-    from drakit.cli.demo import world
+    from drakit.cli.demo import demo_cluster
 
     out = output.console()
 
@@ -112,7 +112,11 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
             out.print(line, markup=False, soft_wrap=True)
 
     tell(f"The cluster is up, with {', '.join(nodes)}. Use it:", "", f"  export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
-    tell("  kubectl get nodes", f"  kubectl apply -f {shlex.quote(str(world.classes_file()))} -f {shlex.quote(str(world.folder()))}", "")
+    tell(
+        "  kubectl get nodes",
+        f"  kubectl apply -f {shlex.quote(str(demo_cluster.classes_file()))} -f {shlex.quote(str(demo_cluster.folder()))}",
+        "",
+    )
     tell("Start a driver, in another terminal:", "")
     for node in nodes:
         places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"

@@ -97,14 +97,14 @@ def show(
     """
     if not names.is_uid(uid):
         raise errors.ConfigError(f"{uid!r} is not a claim UID; journal list shows them", field="UID")
-    found = []
+    entries = []
     for opened in _journals(composition.families(settings)):
         output.note(opened.trouble)
         entry = opened.memory.entry(names.ClaimUid(uid))
-        found += [opened.document(entry)] if entry is not None else []
-    if not found:
+        entries += [opened.document(entry)] if entry is not None else []
+    if not entries:
         raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"no driver here remembers claim {uid}")
-    output.document(found[0] if len(found) == 1 else found, _machine(style))
+    output.document(entries[0] if len(entries) == 1 else entries, _machine(style))
 
 
 @app.command()
@@ -245,7 +245,7 @@ def _content(path: pathlib.Path) -> bytes | None:
 
 
 def _texts(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
+    return [str(element) for element in value] if isinstance(value, list) else []
 
 
 def _machine(style: options.Format) -> options.Format:

@@ -65,9 +65,9 @@ def lint(
     if form is options.Format.TABLE:
         _print(looked)
     else:
-        output.document([_document(one) for one in looked.found], form)
-    output.note(sources.told_of(looked.skipped))
-    if any(strict or one.severity == "error" for one in looked.found):
+        output.document([_document(finding) for finding in looked.found], form)
+    output.note(sources.skip_notice(looked.skipped))
+    if any(strict or finding.severity == "error" for finding in looked.found):
         raise typer.Exit(HAS_ERRORS)
 
 
@@ -103,36 +103,36 @@ def _refused(document: "Document") -> "Iterator[Finding]":
 
 def _print(looked: _Looked) -> None:
     out = output.console()
-    for one, *alike in _grouped(looked.found):
-        where = f"{one.document.place(one.field)} (document {one.document.number}), {one.document.label}"
-        field = f"{one.field}: " if one.field else ""
+    for finding, *alike in _grouped(looked.found):
+        where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
+        field = f"{finding.field}: " if finding.field else ""
         more = [f"  and so {output.counted(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
-        lines = (f"{one.severity}: {where}", f"  {field}{one.text}", *more, f"  fix: {one.fix}")
+        lines = (f"{finding.severity}: {where}", f"  {field}{finding.text}", *more, f"  fix: {finding.fix}")
         out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
-    mistakes = sum(one.severity == "error" for one in looked.found)
+    mistakes = sum(finding.severity == "error" for finding in looked.found)
     total = ", ".join((output.counted(mistakes, "error"), output.counted(len(looked.found) - mistakes, "warning")))
     checked = total if looked.objects or looked.found else "nothing was checked"
     out.print(f"{output.counted(looked.objects, 'object')}: {checked}", markup=False, soft_wrap=True)
 
 
-def _grouped(found: "Sequence[Finding]") -> "Iterable[list[Finding]]":
+def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":
     """The same mistake in many places of one object is shown once."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    for one in found:
-        key = (id(one.document), one.severity, one.text, one.fix, _INDEX.sub("[]", one.field))
-        groups.setdefault(key, []).append(one)
+    for finding in findings:
+        key = (id(finding.document), finding.severity, finding.text, finding.fix, _INDEX.sub("[]", finding.field))
+        groups.setdefault(key, []).append(finding)
     return groups.values()
 
 
-def _document(one: "Finding") -> Mapping[str, object]:
+def _document(finding: "Finding") -> Mapping[str, object]:
     return {
-        "severity": str(one.severity),
-        "file": one.document.file,
-        "document": one.document.number,
-        "line": one.document.part.line_of(one.field),
-        "kind": one.document.body.get("kind"),
-        "object": one.document.label,
-        "field": one.field,
-        "message": one.text,
-        "fix": one.fix,
+        "severity": str(finding.severity),
+        "file": finding.document.file,
+        "document": finding.document.number,
+        "line": finding.document.part.line_of(finding.field),
+        "kind": finding.document.body.get("kind"),
+        "object": finding.document.label,
+        "field": finding.field,
+        "message": finding.text,
+        "fix": finding.fix,
     }

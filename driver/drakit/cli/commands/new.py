@@ -137,7 +137,7 @@ def rendered(fields: Mapping[str, str]) -> Iterator[tuple[pathlib.PurePosixPath,
 def _files(
     folder: resources_abc.Traversable, at: pathlib.PurePosixPath
 ) -> Iterator[tuple[pathlib.PurePosixPath, resources_abc.Traversable]]:
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
         if entry.is_dir():
             yield from _files(entry, at / entry.name)
         elif entry.name.endswith(SUFFIX):

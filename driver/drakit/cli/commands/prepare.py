@@ -114,10 +114,10 @@ def unprepare(
         ref for text in _some([*(what or []), *map(str, files or [])], "give a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
     ]
     failed: list[str] = []
-    known: set[names.ClaimUid] = set()
+    uids: set[names.ClaimUid] = set()
     for family in composition.families(settings):
         with _opened(family, Nowhere()) as opened:
-            known.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
+            uids.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
             was_lost = opened.is_lost
             failed += [f"{uid}: {error}" for uid, error in opened.unprepare(refs, Present()).items() if error]
             if was_lost:
@@ -125,7 +125,7 @@ def unprepare(
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
-        said = f"unprepared {ref.uid}" if ref.uid in known else f"{ref.uid} is not prepared; nothing to release"
+        said = f"unprepared {ref.uid}" if ref.uid in uids else f"{ref.uid} is not prepared; nothing to release"
         output.console().print(said, soft_wrap=True)
 
 
@@ -143,7 +143,7 @@ class View:
     trouble: str = ""
     is_lost: bool = False
     readings: tuple[advanced.Metric, ...] = ()
-    told: not_offered.Told = dataclasses.field(default_factory=not_offered.Told)
+    withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
 
 
 def look(family: composition.Family) -> View:
@@ -167,10 +167,10 @@ def look(family: composition.Family) -> View:
             driver=opened.made,
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
-            trouble=_told(home, trouble, len(entries)),
+            trouble=_trouble(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
-            told=not_offered.by(opened.made),
+            withheld=not_offered.by(opened.made),
         )
 
 
@@ -182,7 +182,7 @@ def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
         return ()
 
 
-def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
+def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
     if not trouble:
         return ""
     read = f"{readable} of its claims can be" if readable else "none of its claims can be"
@@ -293,14 +293,14 @@ def _rows(ref: claims.ClaimRef, family: composition.Family, answer: claims.Outco
             "claim": str(ref),
             "uid": ref.uid,
             "driver": family.spec.driver_name,
-            "request": item.request,
-            "pool": item.pool,
-            "device": item.device,
-            "shareID": item.share_id,
-            "cdiDevices": list(item.cdi_ids),
+            "request": device.request,
+            "pool": device.pool,
+            "device": device.device,
+            "shareID": device.share_id,
+            "cdiDevices": list(device.cdi_ids),
             "cdiDirectory": str(family.folders.cdi),
         }
-        for item in answer.devices
+        for device in answer.devices
     ]
 
 

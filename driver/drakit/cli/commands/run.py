@@ -80,7 +80,7 @@ def _check_places(settings: values.Settings) -> None:
     if not place.is_dir():
         raise errors.SettingsError(f"{place} is not there: no kubelet has run on this node{pretend}", key="node.registry_dir")
     for key, folder in (("registry_dir", place), ("plugins_dir", settings.node.plugins_dir), ("cdi_dir", settings.node.cdi_dir)):
-        nearest = next(one for one in (folder, *folder.parents) if one.exists())
+        nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise errors.SettingsError(f"{nearest} cannot be written by this user: run it as root{pretend}", key=f"node.{key}")
 
@@ -94,17 +94,17 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
     """Serve all families until ``stop`` is set; raises when one cannot start or dies, and sets ``stop`` then."""
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
-    told = probes.Told()
+    node_probes = probes.Probes()
     nodes: list[node.Node] = []
     ending = contextlib.ExitStack()
     try:
-        ending.enter_context(probes.served(settings.serve, told))
+        ending.enter_context(probes.served(settings.serve, node_probes))
         for family in families:
-            started = _node(settings, family, api, told, failed=stop.set)
+            started = _node(settings, family, api, node_probes, failed=stop.set)
             nodes.append(started)
             started.start()
-            told.add(family.spec.driver_name, started)
-        told.is_started = True
+            node_probes.add(family.spec.driver_name, started)
+        node_probes.is_started = True
         _spare_collector()
         _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
         stop.wait()
@@ -126,10 +126,10 @@ def _spare_collector() -> None:
 
 
 def _node(
-    settings: values.Settings, family: composition.Family, api: client.Client, told: probes.Told, *, failed: Callable[[], None]
+    settings: values.Settings, family: composition.Family, api: client.Client, node_probes: probes.Probes, *, failed: Callable[[], None]
 ) -> node.Node:
     ticking, driver, name = timing.SystemClock(), family.spec.driver_name, settings.node.name
-    meter = told.metrics.of(driver)
+    meter = node_probes.metrics.of(driver)
     statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.spec.identity.pool), ticking)
     outside = node.NodeDependencies(
         claim_source=claims.ApiClaims(api, seen=statuses.seen),

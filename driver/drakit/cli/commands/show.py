@@ -46,7 +46,7 @@ def show(
     for family in composition.families(settings, only=families or ()):
         seen = prepare.look(family)
         output.note(seen.trouble)
-        output.note(not_offered.gpus(seen.told))
+        output.note(not_offered.gpus(seen.withheld))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
             _print(family, seen)
@@ -73,21 +73,21 @@ def _print(family: composition.Family, seen: prepare.View) -> None:
     capacities = _capacities(shown)
     rows = [
         (
-            item.name,
-            _kind(item),
-            *(_amount(item, name, used) for name in capacities),
-            "yes" if item.allow_multiple_allocations else "",
-            ", ".join(f"{taint.key}:{taint.effect.value}" for taint in item.taints),
-            taken.get(item.name, ""),
+            device.name,
+            _kind(device),
+            *(_amount(device, name, used) for name in capacities),
+            "yes" if device.allow_multiple_allocations else "",
+            ", ".join(f"{taint.key}:{taint.effect.value}" for taint in device.taints),
+            taken.get(device.name, ""),
         )
-        for item in shown
+        for device in shown
     ]
     if rows:
         columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "CLAIM"]
         output.put(out, output.table("", columns, rows))
     else:
         out.print("No device was found.")
-    if kept := not_offered.rows(seen.told):
+    if kept := not_offered.rows(seen.withheld):
         output.put(out, output.table("\nNot offered", not_offered.COLUMNS, kept))
     if moved := traffic_rows(seen.readings):
         output.put(out, output.table("\nTraffic of shares", TRAFFIC_COLUMNS, [traffic_cells(row) for row in moved]))
@@ -112,12 +112,12 @@ def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
 
 def holders(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
     """Device name to the claims that hold it, alone or by shares; admin access holds nothing."""
-    found: dict[str, dict[str, None]] = {}
+    by_device: dict[str, dict[str, None]] = {}
     for entry in entries:
         for grant in entry.grants:
             if not grant.admin_access:
-                found.setdefault(grant.device.name, {})[entry.claim.name] = None
-    return {device: ", ".join(names) for device, names in found.items()}
+                by_device.setdefault(grant.device.name, {})[entry.claim.name] = None
+    return {device: ", ".join(names) for device, names in by_device.items()}
 
 
 def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tuple[drawing.Bar, ...]:
@@ -129,9 +129,9 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
                 label = f"{entry.claim} share {grant.share_id}"
                 shares.setdefault(grant.device.name, []).append((label, grant.consumed_capacity["bandwidth"]))
     return tuple(
-        drawing.Bar(device=item.name, capacity=item.capacity["bandwidth"].value, shares=tuple(shares.get(item.name, ())))
-        for item in offered.flat().devices
-        if "bandwidth" in item.capacity
+        drawing.Bar(device=device.name, capacity=device.capacity["bandwidth"].value, shares=tuple(shares.get(device.name, ())))
+        for device in offered.flat().devices
+        if "bandwidth" in device.capacity
     )
 
 
@@ -143,23 +143,23 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     return {
         "driver": family.spec.driver_name,
         "pool": family.spec.identity.pool,
-        "devices": [_device(item, taken.get(item.name), used) for item in offered.flat().devices],
+        "devices": [_device(device, taken.get(device.name), used) for device in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
-        "notOffered": not_offered.documents(seen.told),
-        "gpusNotOffered": not_offered.gpu_documents(seen.told),
+        "notOffered": not_offered.documents(seen.withheld),
+        "gpusNotOffered": not_offered.gpu_documents(seen.withheld),
         "traffic": traffic_rows(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }
 
 
-def _device(item: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity]) -> dict[str, object]:
+def _device(device: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity]) -> dict[str, object]:
     return {
-        "name": item.name,
-        "attributes": {name: value if isinstance(value, str | int) else str(value) for name, value in item.attributes.items()},
-        "capacity": {name: str(capacity.value) for name, capacity in item.capacity.items()},
-        "consumed": {name: str(used[item.name, name]) for name in item.capacity if (item.name, name) in used},
-        "shared": item.allow_multiple_allocations,
-        "taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect.value} for taint in item.taints],
+        "name": device.name,
+        "attributes": {name: value if isinstance(value, str | int) else str(value) for name, value in device.attributes.items()},
+        "capacity": {name: str(capacity.value) for name, capacity in device.capacity.items()},
+        "consumed": {name: str(used[device.name, name]) for name in device.capacity if (device.name, name) in used},
+        "shared": device.allow_multiple_allocations,
+        "taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect.value} for taint in device.taints],
         "claim": claim,
     }
 
@@ -182,10 +182,10 @@ def _claim(entry: lifecycle.Entry) -> dict[str, object]:
     }
 
 
-def _kind(item: devices.Device) -> str:
+def _kind(device: devices.Device) -> str:
     for key in ("profile", "type", "kind"):
-        if key in item.attributes:
-            return str(item.attributes[key])
+        if key in device.attributes:
+            return str(device.attributes[key])
     return ""
 
 
@@ -200,26 +200,26 @@ def consumed(entries: Sequence[lifecycle.Entry]) -> Mapping[tuple[str, str], qua
 
 
 def _capacities(shown: Sequence[devices.Device]) -> tuple[str, ...]:
-    names = dict.fromkeys(name for item in shown for name in item.capacity)
+    names = dict.fromkeys(name for device in shown for name in device.capacity)
     return tuple(name for name in _CAPACITIES if name in names) or tuple(names)[:_CAPACITIES_MAX]
 
 
-def _amount(item: devices.Device, name: str, used: Mapping[tuple[str, str], quantity.Quantity]) -> str:
-    if name not in item.capacity:
+def _amount(device: devices.Device, name: str, used: Mapping[tuple[str, str], quantity.Quantity]) -> str:
+    if name not in device.capacity:
         return ""
-    total, taken = item.capacity[name].value, used.get((item.name, name))
+    total, taken = device.capacity[name].value, used.get((device.name, name))
     return f"{taken} of {total}" if taken is not None else str(total)
 
 
 def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | int]]:
     """The rows, by share and direction: ``rate`` in bits per second as the kernel gives it back, ``backlog`` in bytes."""
-    found: dict[tuple[str, str], dict[str, str | int]] = {}
+    rows: dict[tuple[str, str], dict[str, str | int]] = {}
     for reading in readings:
         if reading.name in _FIGURES:
             nic, share, direction = (reading.labels.get(label, "") for label in ("nic", "share", "direction"))
-            row = found.setdefault((share, direction), {"share": share, "nic": nic, "direction": direction})
+            row = rows.setdefault((share, direction), {"share": share, "nic": nic, "direction": direction})
             row[_FIGURES[reading.name]] = int(reading.value)
-    return [found[key] for key in sorted(found)]
+    return [rows[key] for key in sorted(rows)]
 
 
 def traffic_cells(row: Mapping[str, str | int]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Sheaf:
     @property
     def bytes(self) -> int:
         """Size as compact JSON, as it is sent."""
-        return sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in self.objects)
+        return sum(len(json.dumps(entry, separators=(",", ":")).encode()) for entry in self.objects)
 
 
 @options.on_a_node
@@ -63,7 +63,7 @@ def slices(
         _table(sheaves)
         return
     wanted = form or resource_slice.Form.FLAT
-    output.documents((item for one in sheaves if one.form is wanted for item in one.objects), style)
+    output.documents((entry for sheaf in sheaves if sheaf.form is wanted for entry in sheaf.objects), style)
     for one in sheaves:
         typer.echo(f"# {one.driver} {one.form.value}: {output.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
 
@@ -72,7 +72,7 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
     """What each family offers now, knowing what its journal prepared. GPUs that are not offered are named on standard error."""
     seen = [(family, prepare.look(family)) for family in families]
     for _, view in seen:
-        output.note(not_offered.gpus(view.told))
+        output.note(not_offered.gpus(view.withheld))
     return [(family, view.offered) for family, view in seen]
 
 
@@ -95,13 +95,13 @@ def _object(create: resource_slice.Create) -> object:
 
 
 def _table(sheaves: Sequence[Sheaf]) -> None:
-    flat = {one.driver: one.bytes for one in sheaves if one.form is resource_slice.Form.FLAT}
+    flat = {sheaf.driver: sheaf.bytes for sheaf in sheaves if sheaf.form is resource_slice.Form.FLAT}
     rows = []
-    for one in sheaves:
-        specs = [item["spec"] for item in one.objects if isinstance(item, dict)]
+    for sheaf in sheaves:
+        specs = [entry["spec"] for entry in sheaf.objects if isinstance(entry, dict)]
         devices = sum(len(spec.get("devices", ())) for spec in specs)
         sets = sum(len(spec.get("sharedCounters", ())) for spec in specs)
-        share = f"{100 * one.bytes / flat[one.driver]:.0f}%" if one.driver in flat else ""
-        rows.append((one.driver, one.form.value, len(one.objects), devices, sets, one.bytes, share))
+        share = f"{100 * sheaf.bytes / flat[sheaf.driver]:.0f}%" if sheaf.driver in flat else ""
+        rows.append((sheaf.driver, sheaf.form.value, len(sheaf.objects), devices, sets, sheaf.bytes, share))
     columns = ["DRIVER", "FORM", "SLICES", "DEVICES", "COUNTER SETS", "BYTES", "OF FLAT"]
     output.put(output.console(), output.table("", columns, rows))

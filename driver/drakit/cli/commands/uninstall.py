@@ -154,8 +154,8 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
             yield Item(driver=driver, kind="claim", name=str(entry.claim), detail=f"{entry.state.value}: {devices}", blocks=blocks)
     for path in _cdi_files(family):
         # A file without an entry is an orphan where the journal is whole; where that was lost, a pod may use what it names.
-        known = any(uid in path.name for uid in claimed)
-        yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if known else lost)
+        is_claimed = any(uid in path.name for uid in claimed)
+        yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if is_claimed else lost)
     for text in _leftovers(family):
         yield Item(driver=driver, kind="kernel", name=text, blocks="" if claimed else lost)
     for path in _registrations(settings, driver):
@@ -185,8 +185,8 @@ def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Clu
 
 def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
     prefix, folder = spec.file_prefix(family.spec.driver_name), family.folders.cdi
-    found = sorted(folder.iterdir()) if folder.is_dir() else ()
-    return [path for path in found if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
+    paths = sorted(folder.iterdir()) if folder.is_dir() else ()
+    return [path for path in paths if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
 
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
@@ -202,7 +202,7 @@ def _slices(driver: str, cluster: Cluster) -> Sequence[str]:
     if cluster.api is None:
         return ()
     store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=timing.SystemClock())
-    return [item.name for item in store.list()]
+    return [stored.name for stored in store.list()]
 
 
 def _removed(settings: values.Settings, family: composition.Family, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
@@ -261,8 +261,8 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
 def _delete_slices(driver: str, cluster: Cluster) -> None:
     if cluster.api is not None:
         store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=timing.SystemClock())
-        for item in store.list():
-            store.delete(item)
+        for stored in store.list():
+            store.delete(stored)
 
 
 def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, items: Sequence[Item], *, is_there: bool) -> Iterator[Item]:
@@ -271,7 +271,7 @@ def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, it
         return
     item = Item(driver="", kind="mock machine", name=str(pretend.directory))
     homes = [settings.node.plugins_dir / str(getattr(settings, name).driver_name) for name in registry.FAMILIES]
-    if all(one.removed for one in items) and not any(home.exists() for home in homes):
+    if all(item.removed for item in items) and not any(home.exists() for home in homes):
         why = _failure(lambda: shutil.rmtree(pretend.directory))
         item = dataclasses.replace(item, error=why, removed=not why)
     if is_there:
@@ -289,8 +289,8 @@ def _failure(step: Callable[[], None]) -> str:
 
 def _show(settings: values.Settings, items: Sequence[Item], style: options.Format, *, is_removed: bool) -> None:
     if style is not options.Format.TABLE:
-        told = {"node": composition.node_name(settings), "removed": is_removed, "items": [dataclasses.asdict(item) for item in items]}
-        output.document(told, style)
+        report = {"node": composition.node_name(settings), "removed": is_removed, "items": [dataclasses.asdict(item) for item in items]}
+        output.document(report, style)
         return
     out = output.console()
     if not items:

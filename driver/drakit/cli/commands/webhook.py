@@ -63,11 +63,11 @@ def webhook(
     settings = options.read(config=config, assignments=assignments, flags=flags)
     stop = threading.Event()
     process.at_signals(stop)
-    told = reports.Told()
-    webhook_server = Webhook(settings, told.metrics)
-    with reports.served(settings.serve, told):
+    server_probes = reports.Probes()
+    webhook_server = Webhook(settings, server_probes.metrics)
+    with reports.served(settings.serve, server_probes):
         webhook_server.start()
-        told.is_started = True
+        server_probes.is_started = True
         try:
             stop.wait()
         finally:
@@ -109,10 +109,10 @@ class Webhook:
     def _review(self, body: bytes) -> serving.Page:
         began = time.monotonic()
         with self._judging:  # One at a time: the work is the processor's, and hostile bodies cost memory while they are parsed.
-            found = review.answer(body, self._rules)
-        self._durations.observe((found.resource, found.verdict.value), time.monotonic() - began)
-        content_type = "application/json" if found.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
-        return serving.Page(body=found.body, content_type=content_type, status=found.status)
+            answer = review.answer(body, self._rules)
+        self._durations.observe((answer.resource, answer.verdict.value), time.monotonic() - began)
+        content_type = "application/json" if answer.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
+        return serving.Page(body=answer.body, content_type=content_type, status=answer.status)
 
 
 def measures(target: metrics.Metrics, loaded_at: Callable[[], float]) -> metrics.Durations:

@@ -1,5 +1,5 @@
-"""``drakit demo``: a node with pretend hardware on a local cluster, shown step by step, and checked at every one.
+"""``drakit demo``: a node with mock hardware on a local cluster, shown step by step, each step checked.
 
-``command`` is the command line, ``story`` the order of the chapters, ``chapters`` the chapters themselves; ``world`` is what they act on (cluster,
-driver, API), ``onlooker`` how they look at the node, and ``stage`` how they tell it.
+``command`` is the command line, ``story`` the order of the chapters, ``chapters`` the chapters. ``demo_cluster`` is what they act on (cluster,
+driver, API), ``node_view`` reads the node's state, and ``stage`` prints.
 """

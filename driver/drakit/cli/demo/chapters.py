@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 from drakit.cli import output
 from drakit.cli.commands import slices
-from drakit.cli.demo import observer, world
+from drakit.cli.demo import demo_cluster, node_view
 from drakit.core import inventory, lifecycle, quantity
 from drakit.core.slices import resource_slice
 from drakit.devices.gpu.mock import fault_injection
 from drakit_cluster.objects import json_types, resources
 
 GATES = {"": {"DRAMixins": True}}
-"""What this chapter needs of the cluster; no released Kubernetes has it, so that it is off elsewhere."""
+"""Feature gates of the demo's cluster. No released Kubernetes has DRAMixins, so it is off elsewhere."""
 
 _PARTITIONS_POD = "four-partitions"
 _WHOLE = "whole-gpu"
@@ -30,13 +30,13 @@ _CRASH_POD = "one-partition"
 _STALL = fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG)
 
 
-def show_publishing(scene: world.World) -> None:
+def show_publishing(scene: demo_cluster.World) -> None:
     """Slices of both drivers: how many, how large, and that they say what the hardware has."""
     stage = scene.stage
     stage.chapter("The driver publishes what the node has")
     stage.say(
-        f"A driver process of its own (pid {scene.driver.pid}) talks to the API server over HTTPS and to the kubelet over unix sockets. Only the "
-        f"hardware is pretended: {scene.node.machine.name}, as node {scene.node_name}."
+        f"A driver process (pid {scene.driver.pid}) talks to the API server over HTTPS and to the kubelet over unix sockets. Only the "
+        f"hardware is a mock: {scene.node.machine.name}, as node {scene.node_name}."
     )
     rows, promises = [], []
     for family, offered in scene.node.offers():
@@ -54,102 +54,110 @@ def show_publishing(scene: world.World) -> None:
         )
     stage.table(["DRIVER", "SLICES", "DEVICES", "BYTES STORED", "WITHOUT MIXINS", "RATIO"], rows)
     stage.say(
-        "Every MIG placement that is possible is a device. What they have in common is written once, as a mixin (KEP-4815). No released "
-        "Kubernetes stores mixins: this cluster does, with its gate DRAMixins on, and elsewhere the driver writes the flat form."
+        "Each possible MIG placement is a device. A mixin (KEP-4815) holds once what many devices share. No released Kubernetes stores mixins; "
+        "this cluster does, with the gate DRAMixins. Elsewhere the driver writes the flat form."
     )
     for promise in promises:
         stage.check(*promise)
 
 
-def _complete(scene: world.World, driver: str, wanted: frozenset[str]) -> list[json_types.Object]:
+def _complete(scene: demo_cluster.World, driver: str, wanted: frozenset[str]) -> list[json_types.Object]:
     """The driver's slices, once there are as many devices as there should be."""
     stored = scene.slices(driver)
     return stored if len(_published(stored)) >= len(wanted) else []
 
 
 def _names(offered: inventory.Inventory) -> frozenset[str]:
-    return frozenset(item.name for item in offered.flat().devices)
+    return frozenset(device.name for device in offered.flat().devices)
 
 
 def _published(stored: Iterable[json_types.Object]) -> frozenset[str]:
-    return frozenset(json_types.text(item, "name") for one in stored for item in json_types.objects(one, "spec", "devices"))
+    return frozenset(
+        json_types.text(device, "name") for slice_object in stored for device in json_types.objects(slice_object, "spec", "devices")
+    )
 
 
 def _bytes(objects: Iterable[object]) -> int:
     """Size of the specs as compact JSON, as they are sent."""
-    specs = (item["spec"] for item in objects if isinstance(item, dict))
+    specs = (entry["spec"] for entry in objects if isinstance(entry, dict))
     return sum(len(json.dumps(spec, separators=(",", ":")).encode()) for spec in specs)
 
 
-def show_partitions(scene: world.World) -> None:
+def show_partitions(scene: demo_cluster.World) -> None:
     """1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb with one parent, on the memory-slice map; then a whole GPU."""
     stage = scene.stage
     stage.chapter("One claim, four MIG partitions of one GPU")
     stage.say("KEP-4815's example: 1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb, selected by CEL, with matchAttribute gpu.drakit.dev/parentUUID.")
     before = scene.node.look().counts
-    scene.create(world.load("10-mig-partitions"))
+    scene.create(demo_cluster.load("10-mig-partitions"))
     seconds = scene.run(_PARTITIONS_POD)
-    found = world.results(scene.claim_of(_PARTITIONS_POD))
-    stage.table(["REQUEST", "DEVICE"], [(json_types.text(one, "request"), json_types.text(one, "device")) for one in found])
+    allocated = demo_cluster.results(scene.claim_of(_PARTITIONS_POD))
+    stage.table(["REQUEST", "DEVICE"], [(json_types.text(result, "request"), json_types.text(result, "device")) for result in allocated])
     stage.say(f"From pod to running container in {seconds:.2f} s. The GPUs' memory slices now:")
     stage.show(scene.node.memory_map())
     now = scene.node.look()
     parents = {str(grant.device.attributes["parentUUID"]) for entry in now.entries for grant in entry.grants}
     stage.check(
-        "each request got a partition", sorted(json_types.text(one, "request") for one in found), ["large", "medium", "small-a", "small-b"]
+        "each request got a partition",
+        sorted(json_types.text(result, "request") for result in allocated),
+        ["large", "medium", "small-a", "small-b"],
     )
     stage.check("all four have the same parent GPU", len(parents), 1)
     stage.check("the hardware has four GPU instances more", now.counts.gpu_instances - before.gpu_instances, 4)
 
 
-def show_whole(scene: world.World) -> None:
+def show_whole(scene: demo_cluster.World) -> None:
     """A whole GPU: the one without partitions."""
     stage = scene.stage
     stage.chapter("A whole GPU, beside partitioned ones")
-    stage.say("Partitions and whole GPUs draw on the same counters, so nobody decides beforehand which GPU is which.")
-    scene.create(world.load("20-whole-gpu"))
+    stage.say("Partitions and whole GPUs consume the same counters, so nobody has to decide in advance which GPU is partitioned.")
+    scene.create(demo_cluster.load("20-whole-gpu"))
     scene.run(_WHOLE)
-    (given,) = world.results(scene.claim_of(_WHOLE))
-    stage.say(f"Pod {_WHOLE} was given {json_types.text(given, 'device')}:")
+    (given,) = demo_cluster.results(scene.claim_of(_WHOLE))
+    stage.say(f"Pod {_WHOLE} got {json_types.text(given, 'device')}:")
     stage.show(scene.node.memory_map())
-    partitioned = {json_types.text(one, "device").partition("-mig-")[0] for one in world.results(scene.claim_of(_PARTITIONS_POD))}
+    partitioned = {
+        json_types.text(result, "device").partition("-mig-")[0] for result in demo_cluster.results(scene.claim_of(_PARTITIONS_POD))
+    }
     stage.check("it is not the GPU that is partitioned", json_types.text(given, "device") in partitioned, wanted=False)
 
 
-def show_sharing(scene: world.World) -> None:
-    """Three claims on one NIC: share ids, and what they consume after rounding."""
+def show_sharing(scene: demo_cluster.World) -> None:
+    """Three claims on one NIC: share ids, and the consumed capacity after rounding."""
     stage = scene.stage
     stage.chapter("Three claims share one NIC by bandwidth")
     stage.say("The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M (KEP-5075).")
-    scene.create(world.load("30-shared-nic"))
+    scene.create(demo_cluster.load("30-shared-nic"))
     scene.run(*_SHARED)
     given = {pod: _only(scene, pod) for pod in _SHARED}
     rows = [
-        (pod, _asked(scene, pod) or "(nothing)", _consumed(one), json_types.text(one, "device"), json_types.text(one, "shareID"))
-        for pod, one in given.items()
+        (pod, _asked(scene, pod) or "(nothing)", _consumed(result), json_types.text(result, "device"), json_types.text(result, "shareID"))
+        for pod, result in given.items()
     ]
     stage.table(["POD", "REQUESTED", "CONSUMED", "NIC", "SHARE ID"], rows)
     stage.show(scene.node.bandwidth_bars())
-    stage.check("all three are on one NIC", len({json_types.text(one, "device") for one in given.values()}), 1)
-    stage.check("each has a share id of its own", len({json_types.text(one, "shareID") for one in given.values()} - {""}), len(_SHARED))
-    stage.check("what they consume is rounded up to the NIC's step", {pod: _consumed(one) for pod, one in given.items()}, _SHARED)
+    stage.check("all three are on one NIC", len({json_types.text(result, "device") for result in given.values()}), 1)
+    stage.check(
+        "each has a share id of its own", len({json_types.text(result, "shareID") for result in given.values()} - {""}), len(_SHARED)
+    )
+    stage.check("consumed capacity is rounded up to the NIC's step", {pod: _consumed(result) for pod, result in given.items()}, _SHARED)
     installed = {share.id: quantity.Quantity.of(share.bandwidth) for share in scene.node.look().shares}
-    wanted = {json_types.text(one, "shareID"): quantity.Quantity.parse(_consumed(one)) for one in given.values()}
+    wanted = {json_types.text(result, "shareID"): quantity.Quantity.parse(_consumed(result)) for result in given.values()}
     stage.check("the hardware has these three shares, at these rates", installed, wanted)
 
 
-def show_waiting(scene: world.World) -> None:
-    """A pod that waits because the bandwidth is gone, and starts when another ends."""
+def show_waiting(scene: demo_cluster.World) -> None:
+    """A pod waits because the bandwidth is in use, and starts when another pod ends."""
     stage = scene.stage
     stage.chapter("A pod waits for bandwidth, and starts when another ends")
-    *shared, second = world.load("40-waiting")
+    *shared, second = demo_cluster.load("40-waiting")
     scene.create(shared)
     scene.run("first")
     stage.say("Pod first took 50G of the same NIC. Pod second wants 50G of it too:")
     scene.create([second])
     reason = stage.wait("the scheduler has looked for devices for pod second", lambda: _lack_of_devices(scene, "second"))
-    stage.say(f"{world.phase(scene.pod('second'))}: {reason}", style="yellow")
-    stage.check("nothing is allocated to pod second", world.results(scene.claim_of("second")), [])
+    stage.say(f"{demo_cluster.phase(scene.pod('second'))}: {reason}", style="yellow")
+    stage.check("nothing is allocated to pod second", demo_cluster.results(scene.claim_of("second")), [])
     stage.say("Now pod first is deleted.")
     began = time.monotonic()
     scene.delete_pods("first")
@@ -159,36 +167,36 @@ def show_waiting(scene: world.World) -> None:
     stage.check("pod second has its 50G", _consumed(_only(scene, "second")), "50G")
 
 
-def _lack_of_devices(scene: world.World, pod: str) -> str:
+def _lack_of_devices(scene: demo_cluster.World, pod: str) -> str:
     """Why no device suits; empty while the scheduler waits for something else, such as the claim to be made from its template."""
-    reason = world.unschedulable(scene.pod(pod))
+    reason = demo_cluster.unschedulable(scene.pod(pod))
     return reason if ", request " in reason else ""
 
 
-def show_apart(scene: world.World) -> None:
+def show_apart(scene: demo_cluster.World) -> None:
     """Two requests on two NICs by distinctAttribute."""
     stage = scene.stage
     stage.chapter("Two shares on two different NICs")
     stage.say("Both requests would fit on one NIC. distinctAttribute nic.drakit.dev/ifName keeps them apart.")
-    scene.create(world.load("50-two-nics"))
+    scene.create(demo_cluster.load("50-two-nics"))
     scene.run("two-nics")
-    found = world.results(scene.claim_of("two-nics"))
+    allocated = demo_cluster.results(scene.claim_of("two-nics"))
     stage.table(
         ["REQUEST", "NIC", "CONSUMED", "SHARE ID"],
         [
-            (json_types.text(one, "request"), json_types.text(one, "device"), _consumed(one), json_types.text(one, "shareID"))
-            for one in found
+            (json_types.text(result, "request"), json_types.text(result, "device"), _consumed(result), json_types.text(result, "shareID"))
+            for result in allocated
         ],
     )
-    stage.check("two requests, two NICs", len({json_types.text(one, "device") for one in found}), 2)
+    stage.check("two requests, two NICs", len({json_types.text(result, "device") for result in allocated}), 2)
 
 
-def _only(scene: world.World, pod: str) -> json_types.Object:
-    (found,) = world.results(scene.claim_of(pod))
-    return found
+def _only(scene: demo_cluster.World, pod: str) -> json_types.Object:
+    (result,) = demo_cluster.results(scene.claim_of(pod))
+    return result
 
 
-def _asked(scene: world.World, pod: str) -> str:
+def _asked(scene: demo_cluster.World, pod: str) -> str:
     return json_types.text(scene.claim_of(pod), "spec", "devices", "requests", 0, "exactly", "capacity", "requests", _DEVICE)
 
 
@@ -196,16 +204,16 @@ def _consumed(result: json_types.Object) -> str:
     return json_types.text(result, "consumedCapacity", _DEVICE)
 
 
-def show_container(scene: world.World) -> None:
+def show_container(scene: demo_cluster.World) -> None:
     """One request's CDI file, and the environment and device nodes of the container that asked for it."""
     stage = scene.stage
     stage.chapter("What a container sees")
-    seen = scene.cluster.node(scene.node_name).runtime.view(world.NAMESPACE, _CONTAINER_POD, _CONTAINER)
-    stage.say(f"Container {_CONTAINER} of pod {_CONTAINER_POD} asked for one request. The kubelet gave its runtime one CDI device:")
+    seen = scene.cluster.node(scene.node_name).runtime.view(demo_cluster.NAMESPACE, _CONTAINER_POD, _CONTAINER)
+    stage.say(f"Container {_CONTAINER} of pod {_CONTAINER_POD} uses one request. The kubelet gave the runtime one CDI device:")
     stage.show(seen.cdi_devices)
-    files = [file for file in scene.node.look().cdi_files if observer.names(file, *seen.cdi_devices)]
-    stage.check("one CDI file tells of it", len(files), 1)
-    stage.show([f"{files[0]}:", *observer.cdi_document(files[0])])
+    files = [file for file in scene.node.look().cdi_files if node_view.names(file, *seen.cdi_devices)]
+    stage.check("one CDI file defines it", len(files), 1)
+    stage.show([f"{files[0]}:", *node_view.cdi_document(files[0])])
     given = {name: value for name, value in seen.env.items() if name.startswith(_VARIABLE)}
     stage.say("So its container has:")
     stage.show([f"{name}={value}" for name, value in sorted(seen.env.items())])
@@ -214,23 +222,23 @@ def show_container(scene: world.World) -> None:
     stage.check("the MIG device of that UUID exists in the hardware", set(given.values()) <= scene.node.mig_uuids())
 
 
-def show_crash(scene: world.World) -> None:
-    """Kill the driver between making a GPU instance and remembering it; start it again; count."""
+def show_crash(scene: demo_cluster.World) -> None:
+    """Kill the driver between creating a GPU instance and recording it; start it again; count."""
     scene.stage.chapter("The driver is killed in the middle of a prepare")
     scene.stage.say("Pod whole-gpu is deleted, so that a GPU is free. Then a pod asks for a 3g.20gb partition of it.")
     scene.delete_pods("whole-gpu")
     before = scene.node.look().counts.gpu_instances
-    uid = _kill_in_the_middle(scene)
-    _show_wreck(scene, uid, before)
-    _start_again(scene)
-    _show_order(scene, uid, before)
+    uid = _kill_during_prepare(scene)
+    _show_half_done_claim(scene, uid, before)
+    _restart_driver(scene)
+    _show_recovered_state(scene, uid, before)
 
 
-def _kill_in_the_middle(scene: world.World) -> str:
-    """Kill the driver when the new GPU instance exists and nothing else of it; returns the claim's UID."""
+def _kill_during_prepare(scene: demo_cluster.World) -> str:
+    """Kill the driver when only the GPU instance exists; returns the claim's UID."""
     injected = fault_injection.Faults(scene.node.machine.directory)
     injected.arm(_STALL)
-    scene.create(world.load("60-one-partition"))
+    scene.create(demo_cluster.load("60-one-partition"))
     stalled = scene.stage.wait("the driver is in the middle of its prepare", injected.stalled)
     scene.stage.check(
         "the driver hangs in the hardware call that makes the GPU instance", [stall.pid for stall in stalled], [scene.driver.pid]
@@ -238,59 +246,59 @@ def _kill_in_the_middle(scene: world.World) -> str:
     pid, status = scene.driver.pid, scene.driver.kill()
     injected.disarm()
     scene.stage.check(f"kill -9 {pid}: the driver is dead", status, -signal.SIGKILL)
-    return world.uid(scene.claim_of(_CRASH_POD))
+    return demo_cluster.uid(scene.claim_of(_CRASH_POD))
 
 
-def _show_wreck(scene: world.World, uid: str, instances: int) -> None:
-    found = scene.node.look()
-    entry = found.entry(uid)
+def _show_half_done_claim(scene: demo_cluster.World, uid: str, instances: int) -> None:
+    seen = scene.node.look()
+    entry = seen.entry(uid)
     scene.stage.show(scene.node.memory_map())
-    scene.stage.check("the hardware has a GPU instance that no container uses", found.counts.gpu_instances, instances + 1)
-    scene.stage.check("no CDI file tells of it", found.files_of(uid), ())
+    scene.stage.check("the hardware has a GPU instance that no container uses", seen.counts.gpu_instances, instances + 1)
+    scene.stage.check("no CDI file defines it", seen.files_of(uid), ())
     scene.stage.check("the journal says that its claim was being prepared", entry and entry.state, lifecycle.State.PREPARING)
     complaint = scene.stage.wait("the kubelet complains", lambda: scene.warning_about(_CRASH_POD))
     scene.stage.say(f"The kubelet: {complaint}", style="yellow")
-    others = {name: world.phase(scene.pod(name)) for name in scene.pods() if name != _CRASH_POD}
+    others = {name: demo_cluster.phase(scene.pod(name)) for name in scene.pods() if name != _CRASH_POD}
     scene.stage.check(f"the {len(others)} other pods run on", set(others.values()), {"Running"})
 
 
-def _start_again(scene: world.World) -> None:
+def _restart_driver(scene: demo_cluster.World) -> None:
     scene.driver.start()
     seconds = scene.run(_CRASH_POD)
     scene.stage.say(
         f"The driver is started again (pid {scene.driver.pid}). {seconds:.2f} s later pod {_CRASH_POD} runs, by the kubelet's own retry."
     )
     recovered = [line for line in scene.driver.lines() if "recovered" in line and "undone=1" in line]
-    scene.stage.check("the driver's log says that it undid one half-done claim", len(recovered), 1)
+    scene.stage.check("the driver's log says that it rolled back one half-done claim", len(recovered), 1)
 
 
-def _show_order(scene: world.World, uid: str, instances: int) -> None:
-    found = scene.node.look()
-    entry = found.entry(uid)
-    allocated = {world.uid(claim): len(world.results(claim)) for claim in scene.claims() if world.results(claim)}
-    scene.stage.say(f"Now: {found.counts}.")
+def _show_recovered_state(scene: demo_cluster.World, uid: str, instances: int) -> None:
+    seen = scene.node.look()
+    entry = seen.entry(uid)
+    allocated = {demo_cluster.uid(claim): len(demo_cluster.results(claim)) for claim in scene.claims() if demo_cluster.results(claim)}
+    scene.stage.say(f"Now: {seen.counts}.")
     scene.stage.check("the claim is prepared", entry and entry.state, lifecycle.State.PREPARED)
-    scene.stage.check("no GPU instance too many: one more than before, not two", found.counts.gpu_instances, instances + 1)
-    scene.stage.check("the journal has exactly the claims that are allocated", {entry.claim.uid for entry in found.entries}, set(allocated))
-    scene.stage.check("there is one CDI file for each allocated device", found.counts.cdi_files, sum(allocated.values()))
-    scene.stage.check("nothing is half done", found.counts.half_done, 0)
+    scene.stage.check("no GPU instance too many: one more than before, not two", seen.counts.gpu_instances, instances + 1)
+    scene.stage.check("the journal has exactly the claims that are allocated", {entry.claim.uid for entry in seen.entries}, set(allocated))
+    scene.stage.check("there is one CDI file for each allocated device", seen.counts.cdi_files, sum(allocated.values()))
+    scene.stage.check("nothing is half done", seen.counts.half_done, 0)
 
 
-def show_end(scene: world.World) -> None:
+def show_end(scene: demo_cluster.World) -> None:
     """Delete every pod; no GPU instance, share, CDI file, journal entry or allocation is left."""
     stage = scene.stage
     stage.chapter("All pods are deleted, and nothing is left")
     stage.say(f"Before: {scene.node.look().counts}.")
     scene.delete_pods(*scene.pods())
-    stage.wait("the claims are given back", lambda: not any(map(world.results, scene.claims())))
-    stage.check("nothing is left on the node", scene.node.look().counts, observer.Counts())
+    stage.wait("the claims are given back", lambda: not any(map(demo_cluster.results, scene.claims())))
+    stage.check("nothing is left on the node", scene.node.look().counts, node_view.Counts())
     stage.check(
         "no claim is allocated or reserved", [json_types.text(claim, "metadata", "name") for claim in scene.claims() if _is_held(claim)], []
     )
     for kind in (resources.CLAIM, resources.CLAIM_TEMPLATE):
-        scene.api.delete_collection(kind, namespace=world.NAMESPACE)
-    scene.api.delete(resources.NAMESPACE, world.NAMESPACE)
+        scene.api.delete_collection(kind, namespace=demo_cluster.NAMESPACE)
+    scene.api.delete(resources.NAMESPACE, demo_cluster.NAMESPACE)
 
 
 def _is_held(claim: json_types.Object) -> bool:
-    return bool(world.results(claim) or json_types.items(claim, "status", "reservedFor"))
+    return bool(demo_cluster.results(claim) or json_types.items(claim, "status", "reservedFor"))

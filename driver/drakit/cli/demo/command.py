@@ -22,11 +22,11 @@ def demo(
         pathlib.Path | None, typer.Option("--folder", metavar="DIR", help="Work in DIR (new or empty) and leave every file there.")
     ] = None,
     mock: Annotated[
-        str | None, typer.Option("--mock", metavar="MACHINE", help=f"The machine to pretend; {DEFAULT_MACHINE} if not given.")
+        str | None, typer.Option("--mock", metavar="MACHINE", help=f"The mock machine; {DEFAULT_MACHINE} if not given.")
     ] = None,
     as_kubernetes: sources.AsKubernetes = None,
     nic: Annotated[
-        str | None, typer.Option("--nic", metavar="IFNAME", help="Share this real interface instead of pretending; needs root.")
+        str | None, typer.Option("--nic", metavar="IFNAME", help="Share this real interface instead of a mock one; needs root.")
     ] = None,
     speed: Annotated[
         str | None,
@@ -42,17 +42,17 @@ def demo(
         bool, typer.Option("--yes-take-over", help="With --nic: take an interface that has an address or the default route of this host.")
     ] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="With --nic: only put back what a demo that was killed has left of it.")
+        bool, typer.Option("--restore", help="With --nic: only restore the interface after a demo that was killed.")
     ] = False,
 ) -> None:
     """Watch it all work: GPUs partitioned, NICs shared, a driver killed and nothing lost.
 
-    Starts a local cluster and a node driver as a process of its own, with pretended hardware; needs no root, no GPU and no Kubernetes. Everything
-    that is claimed is checked: the exit status is 0 only if all of it held.
+    Starts a local cluster and a node driver in a process of its own, on mock hardware; needs no root, no GPU and no Kubernetes. Every statement
+    is checked: the exit status is 0 only if all checks held.
 
-    With --nic the NIC's part is real: three claims share an interface of this machine, the kernel holds each to its rate, and pods (network
-    namespaces) get interfaces of their own. It says first what it will change, and puts all of it back: at the end, after an error, at Ctrl-C, and,
-    where it was killed, at the next start. Meanwhile the host's own traffic by this interface is held to a reserve.
+    With --nic the interface is real: three claims share it, the kernel limits each to its rate, and pods (network namespaces) get interfaces of
+    their own. The demo first prints what it will change, and restores it all at the end, after an error and at Ctrl-C; if it was killed, at the
+    next start. Until then the host's own traffic through this interface is limited to a reserve.
 
     [bold]Examples[/bold]
 
@@ -77,16 +77,18 @@ def demo(
     if as_kubernetes:
         raise errors.SettingsError("no cluster is started for a real interface: leave out --nic", key="--as-kubernetes")
     if mock is not None:
-        raise errors.SettingsError("a machine is pretended, or an interface is real: give one of --mock and --nic", key="--mock")
-    from drakit.cli.demo.nic import ground
+        raise errors.SettingsError("give either --mock (a mock machine) or --nic (a real interface), not both", key="--mock")
+    from drakit.cli.demo.nic import eligibility_check
     from drakit.cli.demo.nic import story as real
 
-    wish = ground.Wish(interface=nic, speed=speed, folder=folder, traffic=traffic, take_over=yes_take_over, keep=keep, restore=restore)
-    raise typer.Exit(real.play(wish, output.console()))
+    options = eligibility_check.DemoOptions(
+        interface=nic, speed=speed, folder=folder, traffic=traffic, take_over=yes_take_over, keep=keep, restore=restore
+    )
+    raise typer.Exit(real.play(options, output.console()))
 
 
 def _check_not_given(options: dict[str, str | bool | None]) -> None:
-    """Raise SettingsError for an option that says something of a real interface only."""
+    """Raise SettingsError for an option that only --nic uses."""
     for name, value in options.items():
         if value:
-            raise errors.SettingsError("is about a real interface: name it with --nic", key=name)
+            raise errors.SettingsError("needs a real interface: name it with --nic", key=name)

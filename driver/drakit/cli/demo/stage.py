@@ -1,6 +1,6 @@
-"""How the demo tells its story: chapters, explanations, pictures, and checks that end it when they fail.
+"""The output of the demo: chapters, explanations, pictures, and checks that end the demo when they fail.
 
-Lively on a terminal; in a pipe, plain lines without control characters, in the order in which things happen.
+On a terminal with colour and a spinner; in a pipe plain lines without control characters.
 """
 
 import textwrap
@@ -13,7 +13,7 @@ import rich.console
 from drakit.cli import output
 from drakit.core import errors
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 POLL_SECONDS = 0.03
 PATIENCE_SECONDS = 20.0
@@ -25,11 +25,11 @@ _ENDLESS = 10_000
 
 
 class DemoError(errors.DrakitError):
-    """Something that the demo promised did not happen."""
+    """A check of the demo failed."""
 
 
 class Stage:
-    """Where the demo is shown. ``check_alive`` is called while it waits, and raises when waiting is in vain."""
+    """The demo's output. ``wait`` calls ``check_alive``, which raises when the thing waited for can no longer happen."""
 
     def __init__(self, console: rich.console.Console, *, chapters: int, check_alive: Callable[[], None] = lambda: None) -> None:
         self.checks = 0
@@ -41,7 +41,7 @@ class Stage:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the curtain rose."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._began
 
     def chapter(self, title: str) -> None:
@@ -51,37 +51,37 @@ class Stage:
         self._console.print(f"[{self._chapter}/{self._chapters}] {title}", markup=False, style="bold cyan")
 
     def chapterless(self, text: str) -> None:
-        """A line that belongs to no chapter."""
+        """Print a line that belongs to no chapter."""
         self._console.print(f"\n{text}", markup=False, style="bold")
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Explain in a sentence or two."""
+        """Print an explanation, wrapped to the console's width."""
         for line in textwrap.wrap(text, min(self._console.width, _WIDTH) - _INDENT, break_long_words=False, break_on_hyphens=False):
             self._console.print(f"{'':{_INDENT}}{line}", markup=False, style=style, soft_wrap=True)
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show a picture or a file as it is."""
+        """Print the lines of a picture or a file unchanged."""
         for line in lines:
             self._console.print(f"{'':{_INDENT + 2}}{line}".rstrip(), markup=False, soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Show rows under a header."""
+        """Print rows under a header."""
         output.put(self._console, output.table("", columns, rows), indent=_INDENT + 2)
 
-    def check(self, promise: str, found: object, wanted: object = True) -> None:
-        """Hold the demo to its promise; raises DemoError that says what was found instead."""
-        if found != wanted:
-            raise DemoError(f"{promise}: expected {wanted!r}, found {found!r}")
+    def check(self, promise: str, actual: object, wanted: object = True) -> None:
+        """Print the promise if it holds; raise DemoError with the expected and the actual value otherwise."""
+        if actual != wanted:
+            raise DemoError(f"{promise}: expected {wanted!r}, found {actual!r}")
         self.checks += 1
         width = self._console.width - _INDENT - _OK if self._console.is_terminal else _ENDLESS
         for number, line in enumerate(textwrap.wrap(promise, width, break_long_words=False, break_on_hyphens=False)):
             self._console.print(f"{'':{_INDENT}}{'' if number else 'ok':{_OK}}{line}", markup=False, style="green", soft_wrap=True)
 
-    def wait(self, event: str, look: Callable[[], Found | None], *, patience: float = PATIENCE_SECONDS) -> Found:
-        """Look until something is found; raises DemoError after ``patience`` seconds."""
-        found = look()
-        if found:
-            return found
+    def wait(self, event: str, look: Callable[[], Result | None], *, patience: float = PATIENCE_SECONDS) -> Result:
+        """Call ``look`` until its result is true and return that; raises DemoError after ``patience`` seconds."""
+        value = look()
+        if value:
+            return value
         ticks = self._ticks(event, patience)
         if self._console.is_terminal:
             with self._console.status(f"waiting until {event}"):
@@ -89,21 +89,21 @@ class Stage:
         return _first(look, ticks)
 
     def _ticks(self, event: str, patience: float) -> Iterator[None]:
-        """A tick whenever it is time to look again; tells a pipe once what is being waited for."""
-        began, told = time.monotonic(), self._console.is_terminal
+        """Yield each time ``look`` is to be called again; in a pipe, print once what the demo waits for."""
+        began, is_written = time.monotonic(), self._console.is_terminal
         while (waited := time.monotonic() - began) < patience:
-            if waited > _QUIET_SECONDS and not told:
-                told = True
+            if waited > _QUIET_SECONDS and not is_written:
+                is_written = True
                 self.say(f"... waiting until {event}")
             self.check_alive()
             time.sleep(POLL_SECONDS)
             yield
-        raise DemoError(f"waited {patience:.0f} s in vain until {event}")
+        raise DemoError(f"timed out after {patience:.0f} s waiting until {event}")
 
 
-def _first(look: Callable[[], Found | None], ticks: Iterator[None]) -> Found:
+def _first(look: Callable[[], Result | None], ticks: Iterator[None]) -> Result:
     for _ in ticks:
-        found = look()
-        if found:
-            return found
+        value = look()
+        if value:
+            return value
     raise AssertionError("ticks end by raising")

@@ -11,12 +11,12 @@ import rich.console
 
 from drakit import settings as values
 from drakit.cli import local_cluster, options, process
-from drakit.cli.demo import chapters, driver_process, observer, stage, world
+from drakit.cli.demo import chapters, demo_cluster, driver_process, node_view, stage
 from drakit.core import errors
 from drakit_cluster.objects import errors as api_errors
 
 NODE = "node-1"
-CHAPTERS: tuple[Callable[[world.World], None], ...] = (
+CHAPTERS: tuple[Callable[[demo_cluster.World], None], ...] = (
     chapters.show_publishing,
     chapters.show_partitions,
     chapters.show_whole,
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the demo is played on. ``folder`` is empty at first, and is left as the demo left it when the user gave it."""
+    """The machine and folder of one demo. ``folder`` is empty at first; a folder that the user gave is kept."""
 
     machine: str
     folder: pathlib.Path
@@ -43,17 +43,17 @@ class Plan:
 
     @property
     def node_folder(self) -> pathlib.Path:
-        """Where the node keeps everything."""
+        """Return the folder of the node's files."""
         return self.folder / NODE
 
     @property
     def logs(self) -> tuple[pathlib.Path, pathlib.Path]:
-        """The logs of the driver and of the cluster."""
+        """Return the paths of the driver's and the cluster's log."""
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
 def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str | None, out: rich.console.Console) -> int:
-    """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
+    """Run the demo, print to ``out`` and return the exit status. Raises SettingsError before anything starts."""
     try:
         with process.interruptible(), local_cluster.workplace(folder, (NODE,)) as place:
             _check_empty(place)
@@ -64,15 +64,15 @@ def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes
 
 
 def _play(plan: Plan, out: rich.console.Console) -> int:
-    told = stage.Stage(out, chapters=len(CHAPTERS))
+    out_stage = stage.Stage(out, chapters=len(CHAPTERS))
     node = _node(plan)
     try:
-        with _scene(plan, told, node) as scene:
+        with _scene(plan, out_stage, node) as scene:
             with _state_noted(scene):
                 for chapter in CHAPTERS:
                     chapter(scene)
-                told.check_alive()
-            _end(told)
+                out_stage.check_alive()
+            _end(out_stage)
             if plan.keep:
                 _keep(plan, scene)
     except (stage.DemoError, api_errors.ApiError) as error:
@@ -82,8 +82,8 @@ def _play(plan: Plan, out: rich.console.Console) -> int:
 
 
 @contextlib.contextmanager
-def _state_noted(scene: world.World) -> Iterator[None]:
-    """Add to a failure how the pods and claims stood at that moment."""
+def _state_noted(scene: demo_cluster.World) -> Iterator[None]:
+    """Add the state of pods and claims to a DemoError."""
     try:
         yield
     except stage.DemoError as error:
@@ -93,14 +93,14 @@ def _state_noted(scene: world.World) -> Iterator[None]:
         raise
 
 
-def _node(plan: Plan) -> observer.Onlooker:
-    """The node's onlooker; raises SettingsError for a machine on which the samples cannot run."""
+def _node(plan: Plan) -> node_view.NodeView:
+    """Return the view of the node; raises SettingsError for a machine on which the samples cannot run."""
     given = {"mock.machine": plan.machine, "node.name": NODE, **options.places(plan.node_folder)}
-    node = observer.Onlooker(values.load(given, environ={}))
+    node = node_view.NodeView(values.load(given, environ={}))
     if missing := _PROFILES - node.profiles():
-        known = ", ".join(sorted(node.profiles())) or "none"
+        offered = ", ".join(sorted(node.profiles())) or "none"
         raise errors.SettingsError(
-            f"the samples ask for the MIG profiles {', '.join(sorted(missing))}, and {plan.machine} has {known}; take dgx-a100-40gb-2gpu",
+            f"the samples ask for the MIG profiles {', '.join(sorted(missing))}, and {plan.machine} has {offered}; take dgx-a100-40gb-2gpu",
             key="--mock",
         )
     if _INTERFACE not in node.interfaces() or len(node.interfaces()) < 2:
@@ -109,12 +109,12 @@ def _node(plan: Plan) -> observer.Onlooker:
 
 
 @contextlib.contextmanager
-def _scene(plan: Plan, told: stage.Stage, node: observer.Onlooker) -> Iterator[world.World]:
-    """Cluster and driver, running; stopped at the end, and not to be interrupted in that."""
+def _scene(plan: Plan, out_stage: stage.Stage, node: node_view.NodeView) -> Iterator[demo_cluster.World]:
+    """Run cluster and driver, and stop them at the end; signals cannot interrupt the stop."""
     driver_log, cluster_log = plan.logs
     with contextlib.ExitStack() as stack:
         stack.enter_context(local_cluster.logging_to(cluster_log))
-        told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
+        out_stage.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
         cluster = stack.enter_context(
             local_cluster.running(plan.folder, nodes=(NODE,), gates=chapters.GATES, as_kubernetes=plan.as_kubernetes)
         )
@@ -123,29 +123,29 @@ def _scene(plan: Plan, told: stage.Stage, node: observer.Onlooker) -> Iterator[w
         driver = driver_process.Child(command, driver_log, plan.folder / "tmp")
         stack.callback(driver.stop)
         api = stack.enter_context(cluster.client())
-        scene = world.World(stage=told, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
-        scene.create([*world.classes(), *world.load("00-namespace")])
+        scene = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
+        scene.create([*demo_cluster.classes(), *demo_cluster.load("00-namespace")])
         driver.start()
-        told.check_alive = driver.check_alive
+        out_stage.check_alive = driver.check_alive
         stack.callback(process.ignore)
         yield scene
 
 
-def _end(told: stage.Stage) -> None:
-    told.chapterless(f"All {told.checks} checks held, in {told.seconds:.1f} s.")
-    told.say("What to try next:")
-    told.show(
+def _end(out_stage: stage.Stage) -> None:
+    out_stage.chapterless(f"All {out_stage.checks} checks held, in {out_stage.seconds:.1f} s.")
+    out_stage.say("What to try next:")
+    out_stage.show(
         [
-            "drakit demo --keep                        the same, and the cluster stays up for your own kubectl",
-            "drakit slices --mock dgx-h100             what another machine would publish, and what mixins save",
+            "drakit demo --keep                        the demo again, and the cluster stays up for your own kubectl",
+            "drakit slices --mock dgx-h100             the slices of another machine, with and without mixins",
             "drakit show --mock dgx-a100-40gb-2gpu     devices, memory-slice maps and bandwidth in the terminal",
             "drakit prepare --help                     prepare a claim from a file, with no cluster at all",
-            f"ls {shlex.quote(str(world.folder()))}",
+            f"ls {shlex.quote(str(demo_cluster.folder()))}",
         ]
     )
 
 
-def _keep(plan: Plan, scene: world.World) -> None:
+def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     """Leave everything up until Ctrl-C."""
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
     scene.stage.chapterless("The cluster stays up until Ctrl-C.")
@@ -153,8 +153,8 @@ def _keep(plan: Plan, scene: world.World) -> None:
         [
             f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
             "kubectl get resourceslices",
-            f"kubectl apply -f {shlex.quote(str(world.folder()))}",
-            f"kubectl -n {world.NAMESPACE} get pods,resourceclaims",
+            f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}",
+            f"kubectl -n {demo_cluster.NAMESPACE} get pods,resourceclaims",
             f"drakit show {node}",
             f"tail -f {shlex.quote(str(plan.logs[0]))}",
         ]
@@ -180,4 +180,4 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
 
 def _check_empty(place: pathlib.Path) -> None:
     if any(entry.name != local_cluster.LOCK for entry in place.iterdir()):
-        raise errors.SettingsError(f"{place} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
+        raise errors.SettingsError(f"{place} is not empty, and the demo starts with an empty node; give a new folder", key="--folder")

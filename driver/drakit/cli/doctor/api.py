@@ -107,11 +107,11 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]:
     try:
-        told = api.request("GET", "/version")
+        version = api.request("GET", "/version")
     except errors.ApiError as error:
         yield finding.failed(TOPIC, api.server, str(error), _fix(error, "see whether the address is right and reachable from here"))
         return
-    yield _version(api.server, f"{told.get('gitVersion', 'unknown')}", (str(told.get("major", "")), str(told.get("minor", ""))))
+    yield _version(api.server, f"{version.get('gitVersion', 'unknown')}", (str(version.get("major", "")), str(version.get("minor", ""))))
     yield _group(api)
     drivers = _drivers(settings)
     for right in rights(drivers, settings.gpu.mps_template):

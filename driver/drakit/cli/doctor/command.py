@@ -53,12 +53,12 @@ def doctor(
     left_out = {"api"} if without_api else set[str]()
     if composition.AUTHORED.get() is not None:
         left_out |= {"nvml", "nics"}
-    found = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name not in left_out)))
+    findings = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name not in left_out)))
     if style is options.Format.TABLE:
-        _print(found)
+        _print(findings)
     else:
-        output.document([{**dataclasses.asdict(one), "verdict": one.verdict.value} for one in found], style)
-    if any(one.verdict is Verdict.FAILED for one in found):
+        output.document([{**dataclasses.asdict(entry), "verdict": entry.verdict.value} for entry in findings], style)
+    if any(entry.verdict is Verdict.FAILED for entry in findings):
         raise typer.Exit(1)
 
 
@@ -73,14 +73,14 @@ def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding
             )
 
 
-def _print(found: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding]) -> None:
     out = output.console()
-    for topic in dict.fromkeys(one.topic for one in found):
+    for topic in dict.fromkeys(result.topic for result in findings):
         output.heading(out, topic)
-        for one in found:
-            if one.topic == topic:
-                out.print(f"{one.verdict.value:8} {one.subject}: {one.message}", markup=False, soft_wrap=True)
-                if one.fix:
-                    out.print(f"{'':8} fix: {one.fix}", markup=False, soft_wrap=True)
-    count = Counter(one.verdict for one in found)
+        for result in findings:
+            if result.topic == topic:
+                out.print(f"{result.verdict.value:8} {result.subject}: {result.message}", markup=False, soft_wrap=True)
+                if result.fix:
+                    out.print(f"{'':8} fix: {result.fix}", markup=False, soft_wrap=True)
+    count = Counter(result.verdict for result in findings)
     out.print("\n" + ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]), markup=False)

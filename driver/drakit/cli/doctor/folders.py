@@ -81,18 +81,18 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
 def _socket(path: pathlib.Path, driver: str) -> Finding:
     try:
         unix_sockets.check_path(path)
-        found = unix_sockets.occupant(path)
+        state = unix_sockets.occupant(path)
     except errors.SettingsError as error:
         return finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
     except OSError as error:
         return finding.unknown("sockets", str(path), f"cannot look: {error.strerror}", "run as root")
-    if found is unix_sockets.Occupant.LISTENER:
+    if state is unix_sockets.Occupant.LISTENER:
         return finding.ok("sockets", str(path), f"{driver} is served")
-    if found is unix_sockets.Occupant.OTHER:
+    if state is unix_sockets.Occupant.OTHER:
         return finding.failed("sockets", str(path), "the file at the path is not a socket", f"rm {path}")
     said = (
         "a socket that nobody serves; it is replaced at the next start"
-        if found is unix_sockets.Occupant.STALE
+        if state is unix_sockets.Occupant.STALE
         else "no driver runs here now"
     )
     return finding.ok("sockets", str(path), said)
@@ -104,4 +104,4 @@ def filesystem_of(path: pathlib.Path) -> str:
     while not where.exists():
         where = where.parent
     mounts = {mount.point: mount.kind for mount in mountinfo.parse(mountinfo.read())}
-    return next((mounts[str(one)] for one in (where.resolve(), *where.resolve().parents) if str(one) in mounts), "unknown")
+    return next((mounts[str(folder)] for folder in (where.resolve(), *where.resolve().parents) if str(folder) in mounts), "unknown")

@@ -42,16 +42,16 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
-    told = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
+    summary = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
         named = discovery.describe(discovery.silent_gpus(census))
         return finding.failed(
-            TOPIC, "NVML", f"{told}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
+            TOPIC, "NVML", f"{summary}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
         )
     if deaf:
-        told += f"; no Xids of {', '.join(deaf)}, which are only looked at every few seconds"
-        return finding.warning(TOPIC, "NVML", told, "look for Xids of these GPUs in the kernel log of the node")
-    return finding.ok(TOPIC, "NVML", told)
+        summary += f"; no Xids of {', '.join(deaf)}, which are only looked at every few seconds"
+        return finding.warning(TOPIC, "NVML", summary, "look for Xids of these GPUs in the kernel log of the node")
+    return finding.ok(TOPIC, "NVML", summary)
 
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":

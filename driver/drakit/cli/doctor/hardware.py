@@ -12,9 +12,9 @@ from drakit.core import advanced, errors, lifecycle
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """Each family's discovery and journal."""
-    told = composition.unserved(settings)
-    if told:
-        yield finding.warning("devices", "gpu", told, "load the driver, or set gpu.enabled to false where there are no GPUs")
+    reasons = composition.unserved(settings)
+    if reasons:
+        yield finding.warning("devices", "gpu", reasons, "load the driver, or set gpu.enabled to false where there are no GPUs")
     try:
         families = composition.families(settings)
     except errors.SettingsError as error:
@@ -34,18 +34,18 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if isinstance(seen.driver, advanced.Diagnosable):
         yield from seen.driver.diagnose()
     devices, entries = seen.offered.flat().devices, seen.entries
-    tainted = [item.name for item in devices if item.taints]
+    tainted = [device.name for device in devices if device.taints]
     if not devices:
         yield finding.warning("devices", name, "no device was found", "see what is not offered, and what enabled says")
     elif tainted:
         fix = "see the taints in: drakit slices -o yaml"
-        told = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
-        yield finding.warning("devices", name, told, fix)
+        summary = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
+        yield finding.warning("devices", name, summary, fix)
     else:
         yield finding.ok("devices", name, output.counted(len(devices), "device"))
-    if kept := not_offered.gpus(seen.told):
+    if kept := not_offered.gpus(seen.withheld):
         yield finding.failed("devices", name, kept, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
-    yield from of_interfaces(seen.told)
+    yield from of_interfaces(seen.withheld)
     if seen.trouble:
         yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
         return
@@ -62,9 +62,9 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
 
 
-def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:
+def of_interfaces(withheld: not_offered.NotOffered) -> Iterator[Finding]:
     """Each reason for which interfaces are not offered, with how to offer them, and each caution. What most nodes have passes."""
-    for group in not_offered.groups(told):
+    for group in not_offered.groups(withheld):
         named, message = ", ".join(group.names), f"not offered: {group.reason}"
         if group.expected:
             yield finding.ok(
@@ -72,5 +72,5 @@ def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:
             )
         else:
             yield finding.warning("interfaces", named, message, group.change)
-    for name, caution in told.cautions.items():
+    for name, caution in withheld.cautions.items():
         yield finding.warning("interfaces", name, caution.reason, caution.change)

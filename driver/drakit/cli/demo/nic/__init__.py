@@ -1,9 +1,9 @@
-"""``drakit demo --nic``: three shares of a real interface, made by the real driver, checked in the kernel, and all of it taken away again.
+"""``drakit demo --nic``: three shares of a real interface, made by the real driver, checked in the kernel, and removed again.
 
-``story`` is the order of things, ``chapters`` what is shown; ``ground`` decides whether an interface may be used, ``figures`` what is asked of it,
-``portrait`` is what the kernel says of it, ``note`` remembers that on disk before the first change, and ``restoring`` makes it so again, at the end
-or at the next start. ``scene`` is the driver at work, ``pods`` what uses the shares, ``sending`` the traffic of those who asked for it.
+``story`` is the order of the steps, ``chapters`` what is shown, ``figures`` the rates. ``eligibility_check`` decides if an interface may be used,
+``interface_state`` reads its state from the kernel, ``saved_state`` writes that to disk before the first change, and ``restore`` restores it at the
+end or at the next start. ``scene`` runs the driver, ``claims`` makes the claims, ``pods`` their users, ``traffic`` the load of ``--traffic``.
 
-Invariants: nothing is changed before the note is on disk; the note goes last, when the kernel is as it says. The interface's own name, address, MTU,
+Invariants: nothing is changed before the saved state is on disk; it is removed last, when the kernel matches it. The interface's name, address, MTU,
 addresses and routes are never changed. No frame is sent unless asked for.
 """

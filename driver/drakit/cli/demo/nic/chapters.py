@@ -1,12 +1,12 @@
-"""What the demo shows on a real interface, in order. Each chapter says what it does, does it, and checks what the kernel says of it."""
+"""The chapters of the demo on a real interface. Each says what it does, does it, and checks the kernel's state."""
 
 import os
 from collections.abc import Mapping
 
 from drakit.cli import drawing
 from drakit.cli.commands import show
-from drakit.cli.demo import stage as told
-from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
+from drakit.cli.demo import stage as demo_stage
+from drakit.cli.demo.nic import claims, figures, interface_state, pods, scene, traffic
 from drakit.core import quantity
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.discovery import offers
@@ -23,7 +23,7 @@ _CLAIMS = "claims.yaml"
 
 
 def announce(act: scene.Scene) -> None:
-    """The interface as it is, and what will be changed of it; nothing is changed yet."""
+    """Show the interface and what will change; change nothing yet."""
     stage, chosen = act.stage, act.figures
     stage.chapter(f"{act.name}, as it is, and what will be changed")
     stage.show(act.written.lines)
@@ -31,22 +31,22 @@ def announce(act: scene.Scene) -> None:
     changes = [
         f"the root queueing discipline of {act.name} is replaced by an HTB of {figures.rate(chosen.speed)} bit/s with a class for each share",
         f"what {act.name} receives is redirected to a new interface drb{act.written.ifindex}, with classes of the same rates",
-        f"the host's own traffic by {act.name} is held to {figures.rate(chosen.reserve)} bit/s each way, what it forwards for others to 1M",
+        f"the host's own traffic through {act.name} is limited to {figures.rate(chosen.reserve)} bit/s each way, forwarded traffic to 1M",
         "three pods (network namespaces) get a macvlan child each",
     ]
     stage.show([f"- {change}" for change in changes])
-    sent = "a few seconds of datagrams at the shares' rates, twice" if act.wish.traffic else "none, without --traffic"
+    sent = "a few seconds of datagrams at the shares' rates, twice" if act.options.traffic else "none, without --traffic"
     stage.say(f"Its name, address, MTU, IP addresses and routes are not touched. Frames sent on the network: {sent}.")
-    stage.say(f"At the end, and at any Ctrl-C, all of it is put back. Should it be killed: drakit demo --nic {act.name} --restore")
-    if act.ground.used_by_host:
-        stage.say(f"You gave --yes-take-over: {act.name} {act.ground.used_by_host}.", style="yellow")
+    stage.say(f"At the end and at Ctrl-C all of it is restored. After a kill: drakit demo --nic {act.name} --restore")
+    if act.checked.used_by_host:
+        stage.say(f"You gave --yes-take-over: {act.name} {act.checked.used_by_host}.", style="yellow")
 
 
 def remember(act: scene.Scene) -> None:
-    """The note is on disk, and still true."""
+    """The state is saved on disk, and nothing has changed yet."""
     act.place.write(act.written)
-    act.stage.check(f"what was found is written to {act.place.file}, before the first change", act.place.read(), act.written)
-    act.stage.check("nothing has changed so far", portrait.differences(act.written.lines, act.portrait()), ())
+    act.stage.check(f"the interface's state is saved in {act.place.file}, before the first change", act.place.read(), act.written)
+    act.stage.check("nothing has changed so far", interface_state.differences(act.written.lines, act.interface_state()), ())
 
 
 def offer(act: scene.Scene) -> None:
@@ -61,7 +61,7 @@ def offer(act: scene.Scene) -> None:
     bandwidth = device.capacity[offers.BANDWIDTH]
     stage.say(
         f"Device {device.name} has {bandwidth.value} of bandwidth to share out: its speed less {figures.rate(act.figures.reserve)} for the host. "
-        f"Shares come in steps of {figures.rate(act.figures.step)}; who asks for none gets {figures.rate(act.figures.default)}."
+        f"Shares come in steps of {figures.rate(act.figures.step)}; a claim without a request gets {figures.rate(act.figures.default)}."
     )
     stage.check("it is this interface", device.attributes[offers.IF_NAME], act.name)
     stage.check("it is shared by bandwidth", device.allow_multiple_allocations)
@@ -74,28 +74,28 @@ def offer(act: scene.Scene) -> None:
 
 
 def ask(act: scene.Scene) -> None:
-    """Three claims are allocated, their requests rounded up."""
+    """Allocate three claims, their requests rounded up."""
     stage, chosen = act.stage, act.figures
     stage.chapter("Three claims ask for bandwidth, and a scheduler allocates them")
     stage.say("The local cluster's allocator decides, from the slice that the driver would publish (KEP-5075).")
-    wanted = asking.documents(act.driver.family(), act.driver.opened.offered.inventory, chosen)
-    given = asking.allocated(wanted)
+    wanted = claims.documents(act.driver.family(), act.driver.opened.offered.inventory, chosen)
+    given = claims.allocated(wanted)
     file = act.place.node / _CLAIMS
     file.write_text(documents.dump_all(given), "utf-8")
     act.refs.update({ref.name: ref for ref in act.driver.give(file)})
-    results = {json_types.text(claim, "metadata", "name"): asking.result(claim) for claim in given}
+    results = {json_types.text(claim, "metadata", "name"): claims.result(claim) for claim in given}
     rows = [
         (name, figures.rate(amount) if amount else "(nothing)", _consumed(results[name]), json_types.text(results[name], "shareID"))
         for name, amount in chosen.asked.items()
     ]
     stage.table(["CLAIM", "REQUESTED", "CONSUMED", "SHARE ID"], rows)
     stage.check(
-        "what they consume is rounded up to the step",
-        {name: quantity.Quantity.parse(_consumed(one)).value for name, one in results.items()},
+        "consumed capacity is rounded up to the step",
+        {name: quantity.Quantity.parse(_consumed(result)).value for name, result in results.items()},
         dict(chosen.consumed),
     )
     stage.check(
-        "each has a share id of its own", len({json_types.text(one, "shareID") for one in results.values()} - {""}), len(chosen.asked)
+        "each has a share id of its own", len({json_types.text(result, "shareID") for result in results.values()} - {""}), len(chosen.asked)
     )
 
 
@@ -112,8 +112,10 @@ def prepare(act: scene.Scene) -> None:
     stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
     stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {htb.MAJOR:x}:"])
     _check_rates(act, chosen.speed)
-    kept = portrait.only(act.written.lines, "address", "route")
-    stage.check("the host's addresses and routes by it are as before", portrait.only(act.portrait(), "address", "route"), kept)
+    kept = interface_state.only(act.written.lines, "address", "route")
+    stage.check(
+        "the host's addresses and routes by it are as before", interface_state.only(act.interface_state(), "address", "route"), kept
+    )
 
 
 def attach(act: scene.Scene) -> None:
@@ -125,17 +127,18 @@ def attach(act: scene.Scene) -> None:
     stage.show([f"{hook.path}", f"  {' '.join(hook.args)}", f"  within {hook.timeout} s, with the container's state on standard input"])
     for name, ref in act.refs.items():
         pod = act.living[name] = pods.Pod(name)
-        for one in pods.hooks(act.cdi_files(ref)):
-            said = pods.call(one, pods.state(name, pod.sandbox, pod.pid))
+        for attach_hook in pods.hooks(act.cdi_files(ref)):
+            said = pods.call(attach_hook, pods.state(name, pod.sandbox, pod.pid))
             stage.check(f"the hook of pod {name} succeeds", (said.status, said.words), (0, ""))
     observed = {name: _observed(act, pod) for name, pod in act.living.items()}
     stage.table(
-        ["POD", "INTERFACE", "MAC", "ADDRESSES"], [(name, one.name, one.mac, ", ".join(one.addresses)) for name, one in observed.items()]
+        ["POD", "INTERFACE", "MAC", "ADDRESSES"],
+        [(name, interface.name, interface.mac, ", ".join(interface.addresses)) for name, interface in observed.items()],
     )
     stage.check(
         "each has its claim's address, and is up",
-        {name: (one.addresses, one.up) for name, one in observed.items()},
-        {name: ((f"{asking.address(name, act.figures)}/{asking.PREFIX}",), True) for name in act.refs},
+        {name: (interface.addresses, interface.up) for name, interface in observed.items()},
+        {name: ((f"{claims.address(name, act.figures)}/{claims.PREFIX}",), True) for name in act.refs},
     )
     stage.check("the kernel leads their frames to their shares' classes", _members(act), _expected_members(act))
     said = pods.call(hook, pods.state("main", "0" * 32, os.getpid()))
@@ -159,7 +162,7 @@ def lower(act: scene.Scene) -> None:
     _check_rates(act, chosen.lowered)
     after = act.view()
     for side, classes in before.sides.items():
-        stage.check(f"{side}: the same classes, none lost and none made anew", sorted(after.sides[side]), sorted(classes))
+        stage.check(f"{side}: the same classes, none removed or replaced", sorted(after.sides[side]), sorted(classes))
     grown = all(after.sent(minor).bytes >= before.sent(minor).bytes for minor in before.sides[scene.EGRESS])
     stage.check("their counters count on", grown)
     stage.check("the pods' interfaces are the same", {name: _observed(act, pod) for name, pod in act.living.items()}, observed)
@@ -167,48 +170,48 @@ def lower(act: scene.Scene) -> None:
 
 def send(act: scene.Scene) -> None:
     """With --traffic: all pods send as fast as they can, and each class lets out its rate."""
-    if not act.wish.traffic:
+    if not act.options.traffic:
         return
     stage = act.stage
     shares = act.shares()
     limits = {name: share.bandwidth for name, share in shares.items() if not share.ceil}
     senders = {name: act.living[name] for name in limits}
-    stage.say(f"The pods of {' and '.join(limits)} send as fast as they can for {sending.SECONDS:.0f} s; their classes count what leaves:")
-    found = _sent(act, limits, senders)
+    stage.say(f"The pods of {' and '.join(limits)} send as fast as they can for {traffic.SECONDS:.0f} s; their classes count what leaves:")
+    measured = _sent(act, limits, senders)
     rows = [
-        (name, figures.rate(limits[name]), figures.rate(round(one.rate / _KILO) * _KILO), f"{100 * one.rate / limits[name]:.1f}%")
-        for name, one in found.items()
+        (name, figures.rate(limits[name]), figures.rate(round(sender.rate / _KILO) * _KILO), f"{100 * sender.rate / limits[name]:.1f}%")
+        for name, sender in measured.items()
     ]
     stage.table(["CLAIM", "RATE", "SENT EACH SECOND", "OF RATE"], rows)
-    for name, one in found.items():
-        stage.check(f"{name}: no more than its rate", one.rate <= (1 + _OVER) * limits[name])
-        if one.rate >= (1 - _UNDER) * limits[name] or one.is_fair:
-            stage.check(f"{name}: no less than its rate", one.rate >= (1 - _UNDER) * limits[name])
+    for name, sender in measured.items():
+        stage.check(f"{name}: no more than its rate", sender.rate <= (1 + _OVER) * limits[name])
+        if sender.rate >= (1 - _UNDER) * limits[name] or sender.is_fair:
+            stage.check(f"{name}: no less than its rate", sender.rate >= (1 - _UNDER) * limits[name])
         else:
             stage.say(
-                f"{name}: the machine was too busy ({100 * one.idle:.0f}% idle) to try whether it gets all of its rate.", style="yellow"
+                f"{name}: the machine was too busy ({100 * sender.idle:.0f}% idle) to check that it gets its full rate.", style="yellow"
             )
 
 
-def _sent(act: scene.Scene, limits: Mapping[str, int], senders: Mapping[str, pods.Pod]) -> Mapping[str, sending.Measured]:
-    """What left; measured again where it was little, because a machine that does something else meanwhile serves nobody in time."""
+def _sent(act: scene.Scene, limits: Mapping[str, int], senders: Mapping[str, pods.Pod]) -> Mapping[str, traffic.Measured]:
+    """Measure what left; repeat a low result, because a busy machine may not serve the classes in time."""
     minors = {name: share.minor for name, share in act.shares().items() if name in limits}
     for _ in range(_TRIES):
-        with sending.flowing(senders, limits):
-            found = sending.measure(act, minors)
-        if any(one.rate > (1 + _OVER) * limits[name] for name, one in found.items()):
-            return found
-        if all(one.rate >= (1 - _UNDER) * limits[name] for name, one in found.items()):
-            return found
-    return found
+        with traffic.flowing(senders, limits):
+            measured = traffic.measure(act, minors)
+        if any(sender.rate > (1 + _OVER) * limits[name] for name, sender in measured.items()):
+            return measured
+        if all(sender.rate >= (1 - _UNDER) * limits[name] for name, sender in measured.items()):
+            return measured
+    return measured
 
 
 def _check_rates(act: scene.Scene, speed: int) -> None:
-    """The kernel's rates are those of the claims, both ways; who may borrow may up to the speed."""
+    """Check that the kernel's rates are those of the claims in both directions; a share that may borrow has the speed as ceil."""
     shares, view = act.shares(), act.view()
-    found = {name: view.rates(share.minor) for name, share in shares.items()}
+    rates = {name: view.rates(share.minor) for name, share in shares.items()}
     wanted = {name: (_whole(amount), _whole(amount if act.figures.asked[name] else speed)) for name, amount in act.figures.consumed.items()}
-    act.stage.check("rate and ceil of every share are its claim's, in both directions", found, wanted)
+    act.stage.check("rate and ceil of every share are its claim's, in both directions", rates, wanted)
     act.stage.check("all together have the interface's speed", view.rates(htb.ROOT), (_whole(speed), _whole(speed)))
     act.stage.check("the host has its reserve", view.rates(htb.HOST)[0], _whole(act.figures.reserve))
 
@@ -217,16 +220,18 @@ def _check_silence(act: scene.Scene) -> None:
     """No pod has sent a frame by itself."""
     view = act.view()
     sent = {name: view.sent(share.minor).packets for name, share in act.shares().items()}
-    act.stage.check("not one frame of theirs has left", sent, dict.fromkeys(act.refs, 0))
+    act.stage.check("the pods have sent no frame", sent, dict.fromkeys(act.refs, 0))
 
 
 def _roots(act: scene.Scene) -> list[str]:
     """The root queueing discipline of the interface, without its place."""
-    return [line.partition(" parent ")[0] for line in act.portrait() if line.startswith("qdisc ") and line.endswith("parent ffffffff")]
+    return [
+        line.partition(" parent ")[0] for line in act.interface_state() if line.startswith("qdisc ") and line.endswith("parent ffffffff")
+    ]
 
 
 def _members(act: scene.Scene) -> set[tuple[str, int]]:
-    """Shares and the namespaces that use them, as the kernel has them."""
+    """Return the shares and the namespaces that use them, read from the kernel."""
     own = {share.id for share in act.shares().values()}
     return {(member.share_id, member.cookie) for member in act.machine.members() if member.share_id in own}
 
@@ -236,10 +241,10 @@ def _expected_members(act: scene.Scene) -> set[tuple[str, int]]:
 
 
 def _observed(act: scene.Scene, pod: pods.Pod) -> pod_interfaces.ObservedInterface:
-    found = act.machine.observed(pod_interfaces.InterfaceRef(namespace=pod.namespace, name=asking.INTERFACE))
-    if found is None:
-        raise told.DemoError(f"pod {pod.name} has no interface {asking.INTERFACE}")
-    return found
+    interface = act.machine.observed(pod_interfaces.InterfaceRef(namespace=pod.namespace, name=claims.INTERFACE))
+    if interface is None:
+        raise demo_stage.DemoError(f"pod {pod.name} has no interface {claims.INTERFACE}")
+    return interface
 
 
 def _consumed(result: json_types.Object) -> str:

@@ -68,7 +68,7 @@ class Hook:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Said:
+class HookResult:
     """How a hook ended, and what it told the pod's owner."""
 
     status: int
@@ -77,19 +77,19 @@ class Said:
 
 def hooks(files: Sequence[pathlib.Path]) -> tuple[Hook, ...]:
     """The hooks that a runtime calls before a container starts which was given the devices of these CDI files."""
-    found = []
+    hook_list = []
     for file in files:
         for device in json.loads(file.read_text("utf-8"))["devices"]:
             listed = device["containerEdits"].get("hooks", ())
-            found += [hook for hook in listed if hook["hookName"] == "createRuntime"]
-    return tuple(Hook(path=hook["path"], args=tuple(hook["args"]), timeout=hook["timeout"]) for hook in found)
+            hook_list += [hook for hook in listed if hook["hookName"] == "createRuntime"]
+    return tuple(Hook(path=hook["path"], args=tuple(hook["args"]), timeout=hook["timeout"]) for hook in hook_list)
 
 
-def call(hook: Hook, state: Mapping[str, object]) -> Said:
+def call(hook: Hook, state: Mapping[str, object]) -> HookResult:
     """Call a hook as a runtime does (OCI runtime specification, config.md, POSIX-platform hooks): the state on its standard input."""
     text = json.dumps(state).encode()
     ran = subprocess.run(hook.args, executable=hook.path, input=text, capture_output=True, timeout=hook.timeout, env={}, check=False)
-    return Said(status=ran.returncode, words=ran.stderr.decode(errors="replace").strip())
+    return HookResult(status=ran.returncode, words=ran.stderr.decode(errors="replace").strip())
 
 
 def state(name: str, sandbox: str, pid: int) -> Mapping[str, object]:

@@ -1,6 +1,6 @@
-"""The driver at work on one interface, in this process, with journal, locks, CDI files and attach socket as on any node; and how the kernel is read.
+"""The driver of one interface in this process, with journal, locks, CDI files and attach socket, and the readers of the kernel's state.
 
-What is shown and checked is read by a port and sockets that the driver knows nothing of.
+What the demo shows and checks is read through a port and sockets of its own, not through the driver.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import prepare
 from drakit.cli.demo import stage
-from drakit.cli.demo.nic import figures, ground, note, pods, portrait
+from drakit.cli.demo.nic import eligibility_check, figures, interface_state, pods, saved_state
 from drakit.core import claim as claims
 from drakit.core import ports
 from drakit.devices.nic import kernel_port, port
@@ -25,9 +25,9 @@ EGRESS, INGRESS = "egress", "ingress"
 Classes = Mapping[int, tc_messages.Class]
 
 
-def family(place: note.Place, interface: str, chosen: figures.Figures | None = None, *, speed: int = 0) -> composition.Family:
-    """The NIC driver for one interface, with everything it keeps in the place; without figures for taking away only."""
-    match = ground.pattern(interface)
+def family(place: saved_state.StateFolder, interface: str, chosen: figures.Figures | None = None, *, speed: int = 0) -> composition.Family:
+    """Return the NIC driver of one interface, with its files in the state folder; without ``chosen`` it can only remove shares."""
+    match = eligibility_check.pattern(interface)
     given: dict[str, object] = {"node.name": NODE, "nic.include": [match], "nic.take_over": [match], **options.places(place.node)}
     if chosen is not None:
         rates = {
@@ -38,8 +38,8 @@ def family(place: note.Place, interface: str, chosen: figures.Figures | None = N
             "step": chosen.step,
         }
         given["nic.rules"] = [{"match": match, **{name: figures.rate(amount) for name, amount in rates.items()}}]
-    (found,) = composition.families(values.load(given, environ={}), only=("nic",))
-    return found
+    (nic_family,) = composition.families(values.load(given, environ={}), only=("nic",))
+    return nic_family
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,28 +49,28 @@ class View:
     sides: Mapping[str, Classes]
 
     def rates(self, minor: int) -> tuple[int, int]:
-        """Rate and ceil of a class, the same in both directions; (0, 0) where a direction lacks it or says something else."""
-        found = {(side[minor].spec.rate, side[minor].spec.ceil) if minor in side else (0, 0) for side in self.sides.values()}
-        return found.pop() if len(found) == 1 else (0, 0)
+        """Return rate and ceil of a class; (0, 0) if a direction lacks the class or the two directions differ."""
+        pairs = {(side[minor].spec.rate, side[minor].spec.ceil) if minor in side else (0, 0) for side in self.sides.values()}
+        return pairs.pop() if len(pairs) == 1 else (0, 0)
 
     def sent(self, minor: int) -> port.Counters:
-        """What a class counted of what leaves by the interface."""
+        """Return the egress counters of a class."""
         return self.sides[EGRESS][minor].counters
 
 
 class Driver:
-    """The driver, which can be stopped and started with another speed; what it made in the kernel stays meanwhile."""
+    """The driver. It can be stopped and started with another speed; its kernel objects stay in between."""
 
-    def __init__(self, place: note.Place, interface: str, chosen: figures.Figures) -> None:
+    def __init__(self, place: saved_state.StateFolder, interface: str, chosen: figures.Figures) -> None:
         self._place, self._interface, self._figures = place, interface, chosen
         self._source: ports.ClaimSource = prepare.Nowhere()
         self._opened: local_node.LocalNode | None = None
 
     @property
     def opened(self) -> local_node.LocalNode:
-        """The driver with its journal, while it is at work."""
+        """Return the running driver with its journal."""
         if self._opened is None:
-            raise stage.DemoError("the driver is not at work")
+            raise stage.DemoError("the driver is not running")
         return self._opened
 
     def family(self, speed: int = 0) -> composition.Family:
@@ -85,14 +85,14 @@ class Driver:
         self._opened.author.start(self._opened.context)
 
     def stop(self) -> None:
-        """Serve no more. Twice is fine."""
+        """Stop serving. Safe to call twice."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.author.stop()
             opened.close()
 
     def give(self, file: pathlib.Path) -> Sequence[claims.ClaimRef]:
-        """From now on, claims are those of a file; what they are called."""
+        """Read claims from this file from now on; return their references."""
         self._source = source = file_claims.FileClaims(file)
         return source.refs
 
@@ -107,10 +107,10 @@ class Driver:
             raise stage.DemoError(f"claim {ref} was not prepared: {answer.error}")
 
     def unprepare(self, ref: claims.ClaimRef) -> None:
-        """Give a claim back as the kubelet asks for it; raises DemoError."""
+        """Unprepare a claim as the kubelet asks for it; raises DemoError."""
         error = self.opened.engine.unprepare([ref], prepare.Present())[ref.uid]
         if error:
-            raise stage.DemoError(f"claim {ref} was not given back: {error}")
+            raise stage.DemoError(f"claim {ref} was not unprepared: {error}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,10 +118,10 @@ class Scene:
     """What the chapters act on. ``refs`` are the claims and ``living`` their pods, by the claim's name, from the chapter on that makes them."""
 
     stage: stage.Stage
-    wish: ground.Wish
-    ground: ground.Ground
-    written: note.Note
-    place: note.Place
+    options: eligibility_check.DemoOptions
+    checked: eligibility_check.CheckedInterface
+    written: saved_state.SavedState
+    place: saved_state.StateFolder
     machine: kernel_port.KernelPort
     driver: Driver
     refs: dict[str, claims.ClaimRef] = dataclasses.field(default_factory=dict)
@@ -130,22 +130,22 @@ class Scene:
     @property
     def name(self) -> str:
         """The interface."""
-        return self.wish.interface
+        return self.options.interface
 
     @property
     def figures(self) -> figures.Figures:
         """What is asked of it."""
-        return self.ground.figures
+        return self.checked.figures
 
-    def portrait(self) -> portrait.Lines:
-        """What the kernel says of the interface now."""
+    def interface_state(self) -> interface_state.Lines:
+        """Read the interface's present state from the kernel."""
         with rtnetlink.Socket.open() as sock:
-            return portrait.read(sock, self.written.ifindex)
+            return interface_state.read(sock, self.written.ifindex)
 
     def shares(self) -> dict[str, port.Share]:
         """The shares that are installed, by the name of their claim."""
-        found = {share.id: share for share in self.machine.shares() if share.ifindex == self.written.ifindex}
-        return {name: found[one] for name, one in self._share_ids().items() if one in found}
+        by_id = {share.id: share for share in self.machine.shares() if share.ifindex == self.written.ifindex}
+        return {name: by_id[share_id] for name, share_id in self._share_ids().items() if share_id in by_id}
 
     def shares_left(self) -> int:
         """How many shares the interface has, whoever made them."""
@@ -163,7 +163,7 @@ class Scene:
         return tuple(sorted(self.driver.family().folders.cdi.glob(f"*{ref.uid}*.json")))
 
     def class_rows(self) -> list[tuple[str, ...]]:
-        """The classes of what leaves, as ``tc class show`` lists them, with whose they are."""
+        """Return the egress classes as ``tc class show`` lists them, each with its owner."""
         named = {
             htb.ROOT: "all",
             htb.HOST: "the host itself",
@@ -171,10 +171,10 @@ class Scene:
             htb.DEFAULT: "the rest",
         }
         named |= {share.minor: f"claim {name}" for name, share in self.shares().items()}
-        found = self.view().sides[EGRESS]
+        classes = self.view().sides[EGRESS]
         return [
-            (htb.text(minor), named.get(minor, "a pod"), figures.rate(item.spec.rate), figures.rate(item.spec.ceil))
-            for minor, item in sorted(found.items())
+            (htb.text(minor), named.get(minor, "a pod"), figures.rate(shaped.spec.rate), figures.rate(shaped.spec.ceil))
+            for minor, shaped in sorted(classes.items())
         ]
 
     def _share_ids(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The order of the demo on a real interface: what an earlier one left is put back; then judged, noted, shared, shown, and put back again."""
+"""The order of the demo on a real interface: restore after an earlier demo, check, save the state, share and show, restore."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ import rich.console
 
 from drakit.cli import local_cluster, process
 from drakit.cli.demo import driver_process, stage
-from drakit.cli.demo.nic import chapters, ground, note, portrait, restoring, scene
+from drakit.cli.demo.nic import chapters, eligibility_check, interface_state, restore, saved_state, scene
 from drakit.core import errors
 from drakit.devices.nic import kernel_port
 from drakit.devices.nic.netlink import rtnetlink
@@ -33,33 +33,33 @@ _LOOK_SECONDS = 0.2
 
 @dataclasses.dataclass(kw_only=True)
 class _Ending:
-    """What the end of a demo found: what is not as it was, and why it did not go well."""
+    """The end of a demo: the differences that are left, and the error if there was one."""
 
-    left: portrait.Lines = ()
+    left: interface_state.Lines = ()
     failure: Exception | None = None
 
 
-def play(wish: ground.Wish, out: rich.console.Console) -> int:
-    """Show everything, or only restore; returns the exit status. Raises SettingsError before anything begins, HardwareError."""
-    ground.check_rights()
+def play(options: eligibility_check.DemoOptions, out: rich.console.Console) -> int:
+    """Run the demo, or only restore; returns the exit status. Raises SettingsError before anything starts, HardwareError."""
+    eligibility_check.check_rights()
     machine = kernel_port.KernelPort()
     try:
-        with process.interruptible(), contextlib.closing(machine), _alone(wish, machine) as place:
-            return _play(wish, place, machine, out)
+        with process.interruptible(), contextlib.closing(machine), _alone(options, machine) as place:
+            return _play(options, place, machine, out)
     except KeyboardInterrupt:
-        out.print(f"\nInterrupted. {_how_it_is(wish)}", markup=False)
+        out.print(f"\nInterrupted. {_how_it_is(options)}", markup=False)
         return process.INTERRUPTED
 
 
 @contextlib.contextmanager
-def _alone(wish: ground.Wish, machine: kernel_port.KernelPort) -> Iterator[note.Place]:
-    """The interface and the place, and nobody else on either; where nothing is left to remember, the place goes in the end."""
-    place = wish.place
-    found, earlier = machine.interface(wish.interface), place.read()
-    if found is None and earlier is None:
-        ground.find(machine, wish.interface)
-    number = found.ifindex if found is not None else earlier.ifindex if earlier else 0
-    with note.alone_on(wish.interface, number), note.held(place):
+def _alone(options: eligibility_check.DemoOptions, machine: kernel_port.KernelPort) -> Iterator[saved_state.StateFolder]:
+    """Lock the interface and the folder; remove the folder at the end unless it holds a saved state."""
+    place = options.place
+    interface, earlier = machine.interface(options.interface), place.read()
+    if interface is None and earlier is None:
+        eligibility_check.find(machine, options.interface)
+    number = interface.ifindex if interface is not None else earlier.ifindex if earlier else 0
+    with saved_state.alone_on(options.interface, number), saved_state.held(place):
         try:
             yield place
         finally:
@@ -67,35 +67,43 @@ def _alone(wish: ground.Wish, machine: kernel_port.KernelPort) -> Iterator[note.
                 place.leave()
 
 
-def _play(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPort, out: rich.console.Console) -> int:
-    told = stage.Stage(out, chapters=chapters.COUNT)
+def _play(
+    options: eligibility_check.DemoOptions, place: saved_state.StateFolder, machine: kernel_port.KernelPort, out: rich.console.Console
+) -> int:
+    out_stage = stage.Stage(out, chapters=chapters.COUNT)
     logs.setup(level=logs.Level.NOTHING, style=logs.Style.CONSOLE)
     earlier = place.read()
     if earlier is not None:
-        told.say(f"An earlier demo on {earlier.interface} (pid {earlier.pid}) was killed. What it changed is put back first.")
-        left = restoring.restore(place, earlier, machine)
+        out_stage.say(f"An earlier demo on {earlier.interface} (pid {earlier.pid}) was killed. Its changes are undone first.")
+        left = restore.restore(place, earlier, machine)
         place.clear()
-        _tell_left(told, earlier.interface, left)
-    elif wish.restore:
-        told.say(f"No demo has left anything on {wish.interface}: there is no {place.file}.")
-    if wish.restore:
+        _tell_left(out_stage, earlier.interface, left)
+    elif options.restore:
+        out_stage.say(f"Nothing to restore on {options.interface}: there is no {place.file}.")
+    if options.restore:
         return 0
-    return _perform(wish, place, machine, told, out)
+    return _perform(options, place, machine, out_stage, out)
 
 
-def _perform(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPort, told: stage.Stage, out: rich.console.Console) -> int:
-    found = ground.survey(machine, wish)
+def _perform(
+    options: eligibility_check.DemoOptions,
+    place: saved_state.StateFolder,
+    machine: kernel_port.KernelPort,
+    out_stage: stage.Stage,
+    out: rich.console.Console,
+) -> int:
+    surveyed = eligibility_check.survey(machine, options)
     place.check()
     place.clear()
-    written = _noted(found)
+    written = _noted(surveyed)
     act = scene.Scene(
-        stage=told,
-        wish=wish,
-        ground=found,
+        stage=out_stage,
+        options=options,
+        checked=surveyed,
         written=written,
         place=place,
         machine=machine,
-        driver=scene.Driver(place, wish.interface, found.figures),
+        driver=scene.Driver(place, options.interface, surveyed.figures),
     )
     chapters.announce(act)
     ending = _Ending()
@@ -104,7 +112,7 @@ def _perform(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPo
             _show_and_put_back(act, ending)
     except KeyboardInterrupt:
         if ending.left:
-            _tell_left(told, wish.interface, ending.left)
+            _tell_left(out_stage, options.interface, ending.left)
         raise
     if ending.failure is not None:
         _tell_failure(act, ending, out)
@@ -112,15 +120,15 @@ def _perform(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPo
     return _end(act, ending, out)
 
 
-def _noted(found: ground.Ground) -> note.Note:
-    interface = found.interface
+def _noted(surveyed: eligibility_check.CheckedInterface) -> saved_state.SavedState:
+    interface = surveyed.interface
     with rtnetlink.Socket.open() as sock:
-        lines = portrait.read(sock, interface.ifindex)
-    return note.Note(
+        lines = interface_state.read(sock, interface.ifindex)
+    return saved_state.SavedState(
         interface=interface.name,
         ifindex=interface.ifindex,
         mac=interface.mac,
-        cookie=restoring.cookie(),
+        cookie=restore.cookie(),
         boot=scene.boot_id(),
         pid=os.getpid(),
         lines=lines,
@@ -128,7 +136,7 @@ def _noted(found: ground.Ground) -> note.Note:
 
 
 def _show_and_put_back(act: scene.Scene, ending: _Ending) -> None:
-    """All chapters; and whatever ends them, the interface as it was. A signal counts until the putting back begins, and not from then on."""
+    """Run all chapters, then restore the interface however they end. Signals are ignored once the restore has begun."""
     try:
         try:
             _show(act)
@@ -138,19 +146,19 @@ def _show_and_put_back(act: scene.Scene, ending: _Ending) -> None:
             process.ignore()
     finally:
         _close(act)
-        ending.left = restoring.restore(act.place, act.written, act.machine) if act.place.file.exists() else ()
+        ending.left = restore.restore(act.place, act.written, act.machine) if act.place.file.exists() else ()
 
 
 def _show(act: scene.Scene) -> None:
     chapters.remember(act)
     for chapter in SHOWN:
         chapter(act)
-    if act.wish.keep:
+    if act.options.keep:
         _keep(act)
 
 
 def _close(act: scene.Scene) -> None:
-    """The pods end, then the driver; whatever is wrong with them, it does not keep the interface from being put back."""
+    """End the pods, then the driver; no error of theirs prevents the restore."""
     for close in (*(pod.close for pod in act.living.values()), act.driver.stop):
         with contextlib.suppress(Exception):
             close()
@@ -158,10 +166,10 @@ def _close(act: scene.Scene) -> None:
 
 def _keep(act: scene.Scene) -> None:
     """Leave the shares up until Ctrl-C."""
-    told = act.stage
-    told.chapterless("The shares stay up until Ctrl-C.")
+    out_stage = act.stage
+    out_stage.chapterless("The shares stay up until Ctrl-C.")
     link = shlex.quote(act.name)
-    told.show(
+    out_stage.show(
         [
             f"tc -s class show dev {link}",
             f"tc -s class show dev drb{act.written.ifindex}",
@@ -175,20 +183,20 @@ def _keep(act: scene.Scene) -> None:
 
 
 def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
-    told = act.stage
-    told.chapter("All of it is taken away, and the interface is as it was")
-    told.show(act.written.lines)
+    out_stage = act.stage
+    out_stage.chapter("Everything is removed, and the interface is as before")
+    out_stage.show(act.written.lines)
     try:
-        told.check(f"the kernel says of {act.name} what it said before: link, addresses, routes, queueing, filters", ending.left, ())
-        told.check("no share is left", act.shares_left(), 0)
-        told.check("the note is gone", act.place.file.exists(), wanted=False)
+        out_stage.check(f"{act.name} is as before: link, addresses, routes, queueing disciplines, filters", ending.left, ())
+        out_stage.check("no share is left", act.shares_left(), 0)
+        out_stage.check("the saved state is removed", act.place.file.exists(), wanted=False)
     except stage.DemoError as error:
         ending.failure = error
         _tell_failure(act, ending, out)
         return 1
-    told.chapterless(f"All {told.checks} checks held, in {told.seconds:.1f} s.")
-    if not act.wish.traffic:
-        told.say("No frame was sent. To see the rates held under load, add --traffic: it sends for a few seconds on the real network.")
+    out_stage.chapterless(f"All {out_stage.checks} checks held, in {out_stage.seconds:.1f} s.")
+    if not act.options.traffic:
+        out_stage.say("No frame was sent. To see the rates under load, add --traffic: it sends for a few seconds on the real network.")
     return 0
 
 
@@ -202,16 +210,16 @@ def _tell_failure(act: scene.Scene, ending: _Ending, out: rich.console.Console) 
     _tell_left(act.stage, act.name, ending.left)
 
 
-def _tell_left(told: stage.Stage, interface: str, left: portrait.Lines) -> None:
+def _tell_left(out_stage: stage.Stage, interface: str, left: interface_state.Lines) -> None:
     if not left:
-        told.say(f"{interface} is as it was.")
+        out_stage.say(f"{interface} is as before.")
         return
-    told.say(f"What the demo changed of {interface} is put back. This is not as it was, and was changed by somebody else:", style="yellow")
-    told.show(left)
+    out_stage.say(f"The demo's changes of {interface} are undone. These differences come from another program:", style="yellow")
+    out_stage.show(left)
 
 
-def _how_it_is(wish: ground.Wish) -> str:
-    """For somebody who interrupted: whether anything of the demo's is left."""
-    if wish.place.file.exists():
-        return f"Not all of it is put back; to do so: drakit demo --nic {wish.interface} --restore"
-    return f"Nothing of the demo is left on {wish.interface}."
+def _how_it_is(options: eligibility_check.DemoOptions) -> str:
+    """Return a sentence, after Ctrl-C, that says whether anything of the demo is left."""
+    if options.place.file.exists():
+        return f"Not everything is restored; to do so: drakit demo --nic {options.interface} --restore"
+    return f"Nothing of the demo is left on {options.interface}."

@@ -31,7 +31,7 @@ def documents(family: composition.Family, offered: inventory.Inventory, chosen: 
     borrowing = {"ceil": figures.rate(chosen.speed)}
     made = [_class(figures.LIMITED, None), _class(figures.BORROWING, borrowing)]
     sheaf = slices.sheaf(family, offered, resource_slice.Form.FLAT)
-    named = [_named(one, number) for number, one in enumerate(sheaf.objects)]
+    named = [_named(entry, number) for number, entry in enumerate(sheaf.objects)]
     return [*named, *made, *(_claim(name, amount, chosen) for name, amount in chosen.asked.items())]
 
 
@@ -45,7 +45,7 @@ def allocated(wanted: Sequence[object]) -> list[json_types.Object]:
     for decision in whatif.Scheduler(world, features.FeatureGates(), world.known_nodes()).decide():
         if not decision.fits:
             raise errors.ConfigError(f"{decision.asked} does not fit: {decision.message}")
-        given |= {one.claim: one.allocation for one in decision.given}
+        given |= {grant.claim: grant.allocation for grant in decision.given}
     kind: json_types.Object = {"apiVersion": _VERSION, "kind": "ResourceClaim"}
     return [kind | claim | {"status": {"allocation": given[_label(claim)]}} for claim in taken.objects(resources.CLAIM)]
 

@@ -1,7 +1,7 @@
-"""The note of what was found, durable before the first change, and the place where it lies with all else the demo needs on disk.
+"""The state of an interface before the first change, durable on disk, and the folder that holds it with the demo's other files.
 
-One demo at a time has an interface, and one a place. Both are held by what the kernel releases when a process dies: a name in the interface's network
-namespace (an abstract unix socket), and a lock on a file of the place.
+Only one demo at a time uses an interface, and only one a folder. The kernel releases both locks when the process dies: an abstract unix socket in the
+interface's network namespace, and a lock on a file of the folder.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Note:
-    """An interface as it was found. ``cookie`` is its network namespace's, ``boot`` the boot's id, ``pid`` the demo's that wrote it."""
+class SavedState:
+    """The state of an interface. ``cookie`` is that of its network namespace, ``boot`` the boot id, ``pid`` the demo that wrote it."""
 
     interface: str
     ifindex: int
@@ -42,12 +42,12 @@ class Note:
     lines: tuple[str, ...]
 
     def to_json(self) -> str:
-        """As it is kept; the cookie is text, because 64 bits do not fit every reader's number."""
+        """Encode; the cookie is text, because 64 bits do not fit the number of every JSON reader."""
         return json.dumps({"version": _VERSION, **dataclasses.asdict(self), "cookie": f"{self.cookie:x}"}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The note that was kept; raises ValueError for anything else."""
+        """Decode; raises ValueError."""
         match json.loads(text):
             case {
                 "version": 1,
@@ -59,21 +59,22 @@ class Note:
                 "pid": int(pid),
                 "lines": [*lines],
             }:
-                told = tuple(map(str, lines))
-                return cls(interface=interface, ifindex=ifindex, mac=mac, cookie=int(cookie, 16), boot=boot, pid=pid, lines=told)
-        raise ValueError("it is no note of this version")
+                return cls(
+                    interface=interface, ifindex=ifindex, mac=mac, cookie=int(cookie, 16), boot=boot, pid=pid, lines=tuple(map(str, lines))
+                )
+        raise ValueError("not a saved state of this version")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
-    """A folder for one interface; ``is_given`` says that the user chose it, and keeps what is in it."""
+class StateFolder:
+    """The demo's folder for one interface; ``is_given``: the user chose it, so its files are kept."""
 
     folder: pathlib.Path
     is_given: bool = False
 
     @classmethod
     def of(cls, interface: str, given: pathlib.Path | None) -> Self:
-        """The place of an interface: the one given, else one that the next start finds again."""
+        """Return the folder of an interface: the given one, else a fixed one that the next start finds."""
         if given is not None:
             return cls(folder=given.absolute(), is_given=True)
         return cls(folder=STATE / interface)
@@ -90,25 +91,25 @@ class Place:
 
     @property
     def file(self) -> pathlib.Path:
-        """Where the note lies."""
+        """Return the path of the saved state."""
         return self.folder / FILE
 
-    def read(self) -> Note | None:
-        """The note that an earlier demo left; None where there is none. Raises SettingsError for what cannot be read."""
+    def read(self) -> SavedState | None:
+        """Return the state that an earlier demo saved, or None. Raises SettingsError if it cannot be read."""
         try:
-            return Note.from_json(self.file.read_text("utf-8"))
+            return SavedState.from_json(self.file.read_text("utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            reason = f"cannot be read ({error}); it tells how an interface was before a demo changed it. Remove it when the interface is in order"
+            reason = f"cannot be read ({error}); it holds an interface's state before a demo changed it. Remove it when the interface is in order"
             raise errors.SettingsError(reason, key=str(self.file)) from error
 
-    def write(self, note: Note) -> None:
-        """Remember; when this returns, a power cut does not forget it. Raises SettingsError."""
+    def write(self, state: SavedState) -> None:
+        """Save the state; it is durable when this returns. Raises SettingsError."""
         fresh = self.folder / f"{FILE}.new"
         try:
             with fresh.open("w", encoding="utf-8") as file:
-                file.write(note.to_json())
+                file.write(state.to_json())
                 file.flush()
                 os.fsync(file.fileno())
             fresh.rename(self.file)
@@ -118,24 +119,24 @@ class Place:
             raise errors.SettingsError(f"cannot be written: {error.strerror}", key=str(self.file)) from error
 
     def forget(self) -> None:
-        """The interface is as it was: the note goes."""
+        """Remove the saved state: the interface is restored."""
         self.file.unlink(missing_ok=True)
         files.sync_directory(self.folder)
 
     def check(self) -> None:
-        """Raise SettingsError where the demo could not work in it: a folder that was given has something in it, or its path is too long."""
+        """Raise SettingsError if a given folder is not empty or the path is too long for sockets."""
         if self.is_given and any(entry.name != LOCK for entry in self.folder.iterdir()):
-            raise errors.SettingsError(f"{self.folder} is not empty, and the demo begins with an empty node; give a new folder", key=_KEY)
+            raise errors.SettingsError(f"{self.folder} is not empty, and the demo starts with an empty node; give a new folder", key=_KEY)
         if len(os.fsencode(self.folder)) > _PATH_MAX:
             raise errors.SettingsError(f"{self.folder} has more than {_PATH_MAX} bytes, and sockets need short paths", key=_KEY)
 
     def clear(self) -> None:
-        """Remove what an earlier demo kept here beside the note."""
+        """Remove an earlier demo's files, except the saved state."""
         shutil.rmtree(self.node, ignore_errors=True)
         self.log.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Remove the folder, and those above that nothing else is in; one that was given stays."""
+        """Remove the folder and its empty parents; a given folder stays."""
         if self.is_given:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -145,8 +146,8 @@ class Place:
 
 
 @contextlib.contextmanager
-def held(place: Place) -> Iterator[None]:
-    """The place, made where it is missing, for its owner only; raises SettingsError where another demo is at work in it."""
+def held(place: StateFolder) -> Iterator[None]:
+    """Create and lock the folder, with access for its owner only; raises SettingsError if another demo uses it."""
     try:
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(place.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -159,11 +160,11 @@ def held(place: Place) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, place: Place) -> None:
+def _lock(descriptor: int, place: StateFolder) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise errors.SettingsError(f"another demo is at work in {place.folder}; wait for its end", key="--nic") from error
+        raise errors.SettingsError(f"another demo uses {place.folder}; wait for its end", key="--nic") from error
 
 
 @contextlib.contextmanager
@@ -176,7 +177,7 @@ def alone_on(interface: str, ifindex: int) -> Iterator[None]:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            reason = f"another demo is at work on {interface}{_owner(name)}; wait for its end"
+            reason = f"another demo uses {interface}{_owner(name)}; wait for its end"
             raise errors.SettingsError(reason, key="--nic") from error
         mine.listen()
         yield

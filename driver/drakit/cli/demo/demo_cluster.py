@@ -6,7 +6,7 @@ import pathlib
 import time
 from collections.abc import Iterable
 
-from drakit.cli.demo import driver_process, observer, stage
+from drakit.cli.demo import driver_process, node_view, stage
 from drakit.inputs import documents
 from drakit_cluster import cluster as clusters
 from drakit_cluster.client import api as apis
@@ -20,19 +20,19 @@ _PACKAGE = "drakit.cli"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
-    """Everything a chapter needs. ``api`` speaks HTTPS; nothing of the cluster is touched by another way but ``cluster.container``."""
+    """Everything a chapter needs. Chapters use the cluster only through ``api`` (HTTPS), except for ``cluster.container``."""
 
     stage: stage.Stage
     cluster: clusters.LocalCluster
     api: apis.Api
     driver: driver_process.Child
-    node: observer.Onlooker
+    node: node_view.NodeView
     node_name: str
 
     def create(self, objects: Iterable[json_types.Object]) -> None:
         """Create objects in this order."""
-        for item in objects:
-            self.api.create(KINDS[json_types.text(item, "kind")], item)
+        for entry in objects:
+            self.api.create(KINDS[json_types.text(entry, "kind")], entry)
 
     def pod(self, name: str) -> json_types.Object | None:
         """A pod of the demo's namespace; None when there is none."""
@@ -59,7 +59,7 @@ class World:
             self.api.delete(resources.POD, name, namespace=NAMESPACE)
         for name in names:
             self.stage.wait(f"pod {name} is gone", lambda name=name: self.pod(name) is None)  # type: ignore[misc]
-        self.stage.wait(f"the claims of {', '.join(names)} are given back", lambda: not any(map(_is_idle, self.claims())))
+        self.stage.wait(f"the claims of {', '.join(names)} are released", lambda: not any(map(_is_idle, self.claims())))
 
     def claims(self) -> list[json_types.Object]:
         """All claims of the demo's namespace."""
@@ -67,21 +67,21 @@ class World:
 
     def claim_of(self, pod: str) -> json_types.Object:
         """The (only) claim of a pod; raises DemoError when it has none yet."""
-        found = self.pod(pod) or {}
-        for listed in json_types.objects(found, "spec", "resourceClaims"):
-            name = json_types.text(listed, "resourceClaimName") or _generated(found, json_types.text(listed, "name"))
+        pod_object = self.pod(pod) or {}
+        for listed in json_types.objects(pod_object, "spec", "resourceClaims"):
+            name = json_types.text(listed, "resourceClaimName") or _generated(pod_object, json_types.text(listed, "name"))
             if name:
                 return self.api.get(resources.CLAIM, name, NAMESPACE)
         raise stage.DemoError(f"pod {pod} has no claim")
 
     def state(self) -> list[str]:
-        """Every pod with its phase and what is wrong with it, and every claim with the devices it holds; a line each."""
+        """Return one line for each pod (phase, last warning) and for each claim (its devices)."""
         lines = []
         for pod in self.api.list(resources.POD, namespace=NAMESPACE).items:
             name = json_types.text(pod, "metadata", "name")
             lines.append(f"pod {name}: {phase(pod)} {unschedulable(pod)} {self.warning_about(name)}".rstrip())
         for claim in self.claims():
-            devices = ", ".join(json_types.text(one, "device") for one in results(claim))
+            devices = ", ".join(json_types.text(result, "device") for result in results(claim))
             lines.append(f"claim {json_types.text(claim, 'metadata', 'name')}: {devices or 'not allocated'}")
         return lines
 
@@ -96,9 +96,9 @@ class World:
         return listing.items
 
 
-def uid(item: json_types.Object) -> str:
+def uid(entry: json_types.Object) -> str:
     """An object's UID."""
-    return json_types.text(item, "metadata", "uid")
+    return json_types.text(entry, "metadata", "uid")
 
 
 def phase(pod: json_types.Object | None) -> str:
@@ -115,7 +115,7 @@ def unschedulable(pod: json_types.Object | None) -> str:
 
 
 def results(claim: json_types.Object) -> list[json_types.Object]:
-    """What was allocated to a claim."""
+    """Return the allocation results of a claim."""
     return json_types.objects(claim, "status", "allocation", "devices", "results")
 
 
@@ -132,7 +132,7 @@ def _generated(pod: json_types.Object, name: str) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """The samples there are, in the order in which they are meant to be applied."""
+    """Return the names of the samples, in the order in which to apply them."""
     return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder().iterdir() if entry.name.endswith(".yaml")))
 
 
@@ -147,14 +147,14 @@ def classes() -> list[json_types.Object]:
 
 
 def classes_file() -> pathlib.Path:
-    """Where the device classes lie."""
+    """Return the path of the device classes' file."""
     return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "demo" / "deviceclasses.yaml"))
 
 
 def folder() -> pathlib.Path:
-    """Where the samples lie, to be applied by hand."""
+    """Return the folder of the samples."""
     return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "samples"))
 
 
 def _objects(text: str) -> list[json_types.Object]:
-    return [item for item in documents.load_all(text) if isinstance(item, dict)]
+    return [document for document in documents.load_all(text) if isinstance(document, dict)]

@@ -36,9 +36,9 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
     return tuple(line for part in parts for line in part(sock, ifindex))
 
 
-def differences(was: Sequence[str], found: Sequence[str]) -> Lines:
+def differences(was: Sequence[str], now: Sequence[str]) -> Lines:
     """What is lacking, with ``-``, and what is there too many, with ``+``; empty where all is as it was."""
-    return (*(f"- {line}" for line in was if line not in found), *(f"+ {line}" for line in found if line not in was))
+    return (*(f"- {line}" for line in was if line not in now), *(f"+ {line}" for line in now if line not in was))
 
 
 def only(lines: Sequence[str], *kinds: str) -> Lines:
@@ -49,64 +49,64 @@ def only(lines: Sequence[str], *kinds: str) -> Lines:
 def _link(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
     for body in sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0)):
         _, _, _, flags, _ = _IFINFO.unpack_from(body)
-        told = rtnetlink.attributes(body[_IFINFO.size :])
-        numbers = {word: rtnetlink.as_number(told[kind]) for word, kind in _NUMBERS.items() if kind in told}
-        words = [f"link {rtnetlink.as_text(told[_NAME])}", f"mac {told.get(_MAC, b'').hex(':')}"]
+        link = rtnetlink.attributes(body[_IFINFO.size :])
+        numbers = {word: rtnetlink.as_number(link[kind]) for word, kind in _NUMBERS.items() if kind in link}
+        words = [f"link {rtnetlink.as_text(link[_NAME])}", f"mac {link.get(_MAC, b'').hex(':')}"]
         words += [f"{word} {number}" for word, number in numbers.items()]
-        words += [f"alias {rtnetlink.as_text(told[_ALIAS])!r}"] if _ALIAS in told else []
+        words += [f"alias {rtnetlink.as_text(link[_ALIAS])!r}"] if _ALIAS in link else []
         yield " ".join([*words, *(word for flag, word in _FLAGS.items() if flags & flag)])
 
 
 def _ifb(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    found = ifb_links.find(sock, ifindex)
-    if found is not None:
-        yield f"link {found.name} {found.kind}"
+    ifb = ifb_links.find(sock, ifindex)
+    if ifb is not None:
+        yield f"link {ifb.name} {ifb.kind}"
 
 
 def _addresses(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, scope, index = _IFADDR.unpack_from(body)
-        told = rtnetlink.attributes(body[_IFADDR.size :])
-        packed = told.get(_IFA_LOCAL, told.get(_IFA_ADDRESS, b""))
+        address = rtnetlink.attributes(body[_IFADDR.size :])
+        packed = address.get(_IFA_LOCAL, address.get(_IFA_ADDRESS, b""))
         if index == ifindex and packed:
             yield f"address {ipaddress.ip_address(packed)}/{prefix} scope {scope}"
 
 
 def _routes(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    found: set[str] = set()
+    routes: set[str] = set()
     for family in _FAMILIES:
         for body in sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
             if _RTMSG.unpack_from(body)[0] == family:
-                found.update(_route(body, ifindex))
-    yield from sorted(found)
+                routes.update(_route(body, ifindex))
+    yield from sorted(routes)
 
 
 def _route(body: bytes, ifindex: int) -> Iterator[str]:
     family, length, _, _, short, protocol, _, kind, _ = _RTMSG.unpack_from(body)
-    told = rtnetlink.attributes(body[_RTMSG.size :])
-    table = rtnetlink.as_number(told[_TABLE]) if _TABLE in told else short
+    route = rtnetlink.attributes(body[_RTMSG.size :])
+    table = rtnetlink.as_number(route[_TABLE]) if _TABLE in route else short
     if table == _LOCAL:
         # The kernel derives these from the addresses, for IPv6 some time after: when it has seen that nobody else has the address.
         return
-    metric = rtnetlink.as_number(told[_PRIORITY]) if _PRIORITY in told else 0
+    metric = rtnetlink.as_number(route[_PRIORITY]) if _PRIORITY in route else 0
     size = 4 if family == socket.AF_INET else 16
-    to = f"{ipaddress.ip_address(told[_DST])}/{length}" if _DST in told else "default" if not length else f"{bytes(size).hex()}/{length}"
-    for hop in _hops(told, ifindex):
+    to = f"{ipaddress.ip_address(route[_DST])}/{length}" if _DST in route else "default" if not length else f"{bytes(size).hex()}/{length}"
+    for hop in _hops(route, ifindex):
         yield f"route {to}{hop} table {table} metric {metric} protocol {protocol} type {kind}"
 
 
-def _hops(told: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
+def _hops(route: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
     """The ways of one route that leave by the interface."""
-    if _OIF in told and rtnetlink.as_number(told[_OIF]) == ifindex:
-        yield _way(told)
-    for index, weight, _, way in rtnetlink.hops(told.get(_MULTIPATH, b"")):
+    if _OIF in route and rtnetlink.as_number(route[_OIF]) == ifindex:
+        yield _way(route)
+    for index, weight, _, way in rtnetlink.hops(route.get(_MULTIPATH, b"")):
         if index == ifindex:
             yield f"{_way(rtnetlink.attributes(way))} weight {weight}"
 
 
-def _way(told: rtnetlink.Attributes) -> str:
+def _way(route: rtnetlink.Attributes) -> str:
     words = ((_GATEWAY, "via"), (_PREFSRC, "from"))
-    return "".join(f" {word} {ipaddress.ip_address(told[kind])}" for kind, word in words if kind in told)
+    return "".join(f" {word} {ipaddress.ip_address(route[kind])}" for kind, word in words if kind in route)
 
 
 def _qdiscs(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:

@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.cli.demo.nic import asking, pods, scene
+from drakit.cli.demo.nic import claims, pods, scene
 from drakit.devices.nic import config
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 
 SECONDS = 2.0
-NOBODY = f"{asking.NETWORK}.254"
+NOBODY = f"{claims.NETWORK}.254"
 _PORT = 9
 _HEADERS = 28
 _SETTLE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
@@ -85,11 +85,11 @@ def measure(view: scene.Scene, minors: Mapping[str, int], seconds: float = SECON
 def _waits(look: scene.View, minor: int) -> bool:
     """Whether frames waited in a class, or in one of its pods'."""
     classes = look.sides[scene.EGRESS]
-    return any(item.counters.backlog for item in classes.values() if minor in {item.spec.minor, item.spec.parent})
+    return any(shaped.counters.backlog for shaped in classes.values() if minor in {shaped.spec.minor, shaped.spec.parent})
 
 
-def _part(found: Sequence[bool]) -> float:
-    return sum(found) / len(found) if found else 0.0
+def _part(samples: Sequence[bool]) -> float:
+    return sum(samples) / len(samples) if samples else 0.0
 
 
 def _ticks() -> tuple[int, int]:
@@ -105,9 +105,9 @@ def _idle(before: tuple[int, int], after: tuple[int, int]) -> float:
 def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
     """A socket in the pod, aimed at nobody, and how much to give it at once."""
     with rtnetlink.Socket.open(pod.namespace) as route:
-        link = link_requests.find(route, asking.INTERFACE)
+        link = link_requests.find(route, claims.INTERFACE)
         if link is None:
-            raise OSError(f"pod {pod.name} has no interface {asking.INTERFACE}")
+            raise OSError(f"pod {pod.name} has no interface {claims.INTERFACE}")
         link_requests.add_neighbour(route, link.ifindex, config.Neighbour(address=NOBODY, mac=link.mac))
     with pathlib.Path(pod.namespace).open("rb") as space, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         sock = thread.submit(_socket_in, space.fileno()).result()

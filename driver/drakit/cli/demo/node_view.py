@@ -1,6 +1,6 @@
-"""What exists on a node, seen from outside the driver: hardware, NIC shares, CDI files and the driver's journal.
+"""What exists on a node, read from outside the driver: hardware, NIC shares, CDI files and the driver's journal.
 
-An onlooker opens what any process may open beside a running driver, and changes nothing.
+A view opens only what another process may open while the driver runs, and changes nothing.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _INNERMOST = re.compile(r"\{[^{}\[\]]*\}")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How much of everything there is; all zero on a node that nobody uses."""
+    """Numbers of instances, shares, files and claims; all zero on a node that nobody uses."""
 
     gpu_instances: int = 0
     nic_shares: int = 0
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """One look. ``instances`` and ``shares`` are the hardware's own; ``entries`` the journals of all families together."""
+    """The state at one moment. ``instances`` and ``shares`` come from the hardware, ``entries`` from the journals of all families."""
 
     instances: dict[gpu_port.GpuUuid, tuple[gpu_port.GpuInstance, ...]]
     shares: tuple[nic_port.Share, ...]
@@ -49,7 +49,7 @@ class Snapshot:
 
     @property
     def counts(self) -> Counts:
-        """The numbers alone."""
+        """Return only the numbers."""
         prepared = sum(entry.state is lifecycle.State.PREPARED for entry in self.entries)
         return Counts(
             gpu_instances=sum(map(len, self.instances.values())),
@@ -64,12 +64,12 @@ class Snapshot:
         return tuple(file for file in self.cdi_files if uid in file.name)
 
     def entry(self, uid: str) -> lifecycle.Entry | None:
-        """What the journal knows of one claim."""
+        """Return the journal's entry of one claim, or None."""
         return next((entry for entry in self.entries if entry.claim.uid == uid), None)
 
 
-class Onlooker:
-    """Looks at one node of a mock machine, by the settings its driver runs with."""
+class NodeView:
+    """Reads the state of one node of a mock machine, with the settings of its driver."""
 
     def __init__(self, settings: values.Settings) -> None:
         chosen = composition.machine(settings)
@@ -82,7 +82,7 @@ class Onlooker:
         self._nics = mock_nics.MockPort(chosen)
 
     def look(self) -> Snapshot:
-        """Everything, now."""
+        """Return the present state."""
         return Snapshot(
             instances={gpu.uuid: tuple(self._gpus.gpu_instances(gpu.uuid)) for gpu in self._gpus.gpus()},
             shares=self._nics.shares(),
@@ -91,11 +91,11 @@ class Onlooker:
         )
 
     def offers(self) -> list[tuple[composition.Family, inventory.Inventory]]:
-        """What each driver has to offer."""
+        """Return the inventory of each driver."""
         return slices.inventories(self._families)
 
     def memory_map(self) -> list[str]:
-        """The memory slices of the GPUs, and whose they are; of a machine with many GPUs only of those in use."""
+        """Return a map of the GPUs' memory slices with their holders; on a machine with many GPUs, only of GPUs in use."""
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
@@ -131,7 +131,9 @@ class Onlooker:
     def interfaces(self) -> frozenset[str]:
         """The names of the network interfaces that are offered."""
         flat = [offered.flat() for _, offered in self.offers()]
-        return frozenset(str(item.attributes["ifName"]) for found in flat for item in found.devices if "ifName" in item.attributes)
+        return frozenset(
+            str(device.attributes["ifName"]) for inventory in flat for device in inventory.devices if "ifName" in device.attributes
+        )
 
     def profiles(self) -> frozenset[str]:
         """The names of the MIG profiles that this machine's GPUs know."""
@@ -142,19 +144,19 @@ class Onlooker:
 
 
 def cdi_document(file: pathlib.Path) -> list[str]:
-    """A CDI file, indented to be read, the innermost objects each in one line."""
+    """Return the lines of a CDI file, indented, with each innermost object on one line."""
     text = json.dumps(json.loads(file.read_text("utf-8")), indent=2)
-    return _INNERMOST.sub(lambda found: " ".join(found[0].split()), text).splitlines()
+    return _INNERMOST.sub(lambda match: " ".join(match[0].split()), text).splitlines()
 
 
 def names(file: pathlib.Path, device: str) -> bool:
-    """Whether a CDI file defines a device, given by its qualified name ``vendor/class=name``."""
+    """Return whether a CDI file defines a device, given by its qualified name ``vendor/class=name``."""
     spec = json.loads(file.read_text("utf-8"))
     return any(f"{spec['kind']}={item['name']}" == device for item in spec["devices"])
 
 
 def _labels(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
-    """A short label for every device that one claim has alone: the request where a claim has several, the claim's name otherwise."""
+    """Return a label for each device that is not shared: the request if the claim has several devices, else the claim's name."""
     return {
         grant.device.name: grant.request if len(entry.grants) > 1 else entry.claim.name
         for entry in entries
