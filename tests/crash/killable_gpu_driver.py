@@ -23,18 +23,19 @@ from drakit.core import driver as drivers
 from drakit.core import names, ports, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import host
+from drakit.devices.gpu import settings as gpu_options
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import machine, mock_gpus
-from drakit.devices.gpu.sharing import gpu_settings, share_policy
+from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from fakes import claim_source, crash_node, gpu_node
 
 UID = "11111111-2222-3333-4444-555555555555"
-TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = gpu_options.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
 BY_LINE = (child_daemons.__file__, daemon_folder.__file__, instances.__file__)
 
@@ -215,13 +216,11 @@ class SteppingDaemons(child_daemons.ChildDaemons):
 
 def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driver.GpuDriver:
     """The driver of a life."""
-    daemons = SteppingDaemons(
-        home=life.folder / "mps", root=driver_files.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper
-    )
+    daemons = SteppingDaemons(home=life.folder / "mps", root=host.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper)
     return gpu_driver.GpuDriver(
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
-        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else share_policy.NOT_SHARED),
+        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else gpu_options.NOT_SHARED),
         resources=gpu_driver.HostResources(daemons=daemons, made=instances.MarkerStore(folder=life.folder / "made")),
         pause=lambda _: None,
     )

@@ -15,10 +15,9 @@ from drakit.core import driver as drivers
 from drakit.core import names, quantity
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port
+from drakit.devices.gpu import port, settings
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.gpu.sharing import share_policy
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache
 from fakes import claim_source, crash_node
@@ -80,7 +79,7 @@ def claimed_node(
         driver = gpu_driver.GpuDriver(
             around(hardware),
             intents=memory.intents,
-            options=discovery.DiscoveryOptions(terms=share_policy.SharePolicy(number=2, partitions=True)),
+            options=discovery.DiscoveryOptions(terms=settings.SharePolicy(number=2, partitions=True)),
         )
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()

@@ -11,11 +11,10 @@ from typing import TypedDict, Unpack, cast
 
 from drakit.core import claim, device, driver, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, port
+from drakit.devices.gpu import config, port, settings
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.gpu.sharing import share_policy
 
 Grant = driver.Grant[config.AnyConfig]
 
@@ -89,7 +88,7 @@ class GpuNode:
         directory: pathlib.Path,
         machine: str = "dgx-a100-40gb-2gpu",
         *,
-        terms: share_policy.SharePolicy = share_policy.NOT_SHARED,
+        terms: settings.SharePolicy = settings.NOT_SHARED,
         resources: gpu_driver.HostResources | None = None,
         health: gpu_driver.HealthOptions | None = None,
     ) -> None:

@@ -57,8 +57,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """As the driver opens it."""
     from drakit.devices.gpu import host, nvml
-    from drakit.devices.gpu.cdi import driver_files
 
-    root = driver_files.DriverRoot(path=gpu.driver_root)
+    root = host.DriverRoot(path=gpu.driver_root)
     below = root.library(nvml.LIBRARY) if gpu.driver_root != pathlib.Path("/") else None
     return nvml.NvmlGpus.open(gpu.library or below, system=host.of_this_machine(gpu.kernel_root))

@@ -4,6 +4,7 @@
 - ``port`` is the hardware interface in NVML's terms. ``nvml`` implements it on real GPUs, ``mock`` on GPUs made of data.
 - ``inventory`` discovers GPUs and describes them as devices; ``identity`` names what a claim holds, across restarts of the driver.
 - ``mig`` computes, creates and deletes MIG partitions. ``sharing`` sets time slices and compute modes, and runs MPS daemons.
-- ``cdi`` is what a container gets: device nodes, driver libraries, environment. ``host`` reads the kernel's side of a GPU.
+- ``cdi`` is what a container gets: device nodes, driver libraries, environment. ``host`` is the node's side: the kernel's files, device nodes,
+  the installed driver.
 - ``health`` watches the GPUs and taints those with a fault; ``metrics`` counts what is on them.
 """

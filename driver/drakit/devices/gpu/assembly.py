@@ -2,13 +2,11 @@
 
 from drakit.core import errors, ports
 from drakit.devices import machines
-from drakit.devices.gpu import driver, host, port, settings
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import cdi, driver, host, port, settings
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mig import instances
-from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
-from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -23,14 +21,14 @@ def assemble(
 
     A mock machine has a driver root of empty files, and no device nodes are created for it.
     """
-    terms = share_policy.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
+    terms = settings.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     whole_beside = options.whole_beside_partitions
     if machine is None:
-        root = driver_files.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
+        root = host.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
         hardware: port.GpuPort = _real_gpus(options, root)
     else:
         mocked = mock_gpus.MockGpus(machine)
-        hardware, root = mocked, _mock_root(machine, mocked)
+        hardware, root = mocked, mocked.driver_root()
         whole_beside = mocked.whole_beside_partitions if whole_beside is None else whole_beside
     return driver.GpuDriver(
         hardware,
@@ -41,7 +39,7 @@ def assemble(
         if options.health
         else None,
         resources=driver.HostResources(
-            files=driver_files.DriverFiles(root, use_toolkit=options.toolkit),
+            files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
             made=instances.MarkerStore(folder=options.home / _MARKERS if options.home else None),
             # A mock machine's daemons serve no CUDA program, and need no privilege.
@@ -50,25 +48,18 @@ def assemble(
     )
 
 
-def _daemons(options: settings.GpuSettings, root: driver_files.DriverRoot, *, own_shm: bool) -> daemon_folder.Daemons:
+def _daemons(options: settings.GpuSettings, root: host.DriverRoot, *, own_shm: bool) -> daemon_folder.Daemons:
     home = options.home / _DAEMONS if options.home else None
     if options.daemon_pods is not None and home is not None:
         return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
     return child_daemons.ChildDaemons(home=home, root=root, own_shm=own_shm)
 
 
-def _mock_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> driver_files.DriverRoot:
-    try:
-        return mock_driver_root.create(machine.directory, mocked.versions().driver)
-    except OSError as error:
-        raise errors.SettingsError(f"cannot keep a mock machine in {machine.directory}: {error.strerror}", key="mock.dir") from error
-
-
-def _real_gpus(options: settings.GpuSettings, root: driver_files.DriverRoot) -> port.GpuPort:
+def _real_gpus(options: settings.GpuSettings, root: host.DriverRoot) -> port.GpuPort:
     try:
         from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
         raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
-    below = root.library(_LIBRARY) if root != driver_files.DriverRoot() else None
+    below = root.library(_LIBRARY) if root != host.DriverRoot() else None
     return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=nvml.NvidiaSmi(root))

@@ -23,8 +23,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit.devices.gpu import config, host, identity, metrics, port
-from drakit.devices.gpu.cdi import container_edits, driver_files
+from drakit.devices.gpu import cdi, config, host, identity, metrics, port
 from drakit.devices.gpu.health import faults, monitor
 from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances
@@ -46,7 +45,7 @@ class HostResources:
     MPS daemons, ``made`` stores the markers of the instances that drakit created.
     """
 
-    files: driver_files.DriverFiles | None = None
+    files: cdi.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
     daemons: daemon_folder.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
     made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
@@ -195,14 +194,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drivers.Prepared()
-            ready = container_edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
+            ready = cdi.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
             return self._prepared(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
         if made is None:
             return drivers.Prepared()
         majors = self._hardware.device_majors()
         minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
-        ready = container_edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
+        ready = cdi.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
         return self._prepared(grant, wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
@@ -248,7 +247,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             self._resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             self._resources.daemons.check(wanted.holder)
             parts.append(self._resources.daemons.access(wanted.holder))
-        return drivers.Prepared(edits=container_edits.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
+        return drivers.Prepared(edits=cdi.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
         if wanted.slot is None and "mps" not in wanted.settings:

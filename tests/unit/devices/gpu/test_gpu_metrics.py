@@ -8,8 +8,7 @@ from drakit.core import device as devices
 from drakit.core import names
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port
-from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu import port, settings
 from drakit.devices.gpu.sharing.mps import child_daemons
 from drakit.testing import fake_context
 from fakes import gpu_node, mps_daemon
@@ -75,7 +74,7 @@ def test_an_instance_in_the_same_place_of_another_gpu_is_not_ours(node: gpu_node
 def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path) -> None:
     daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     around = gpu_driver.HostResources(daemons=daemons)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.SharePolicy(number=4), resources=around)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=settings.SharePolicy(number=4), resources=around)
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)

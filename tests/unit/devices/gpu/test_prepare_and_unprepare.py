@@ -7,8 +7,7 @@ import pytest
 
 from drakit.core import device, errors, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, identity, port
-from drakit.devices.gpu.cdi import container_edits
+from drakit.devices.gpu import cdi, config, identity, port
 from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
@@ -61,7 +60,7 @@ def test_two_claims_in_one_container_do_not_overwrite_each_others_variable(node:
 
 
 def test_variables_are_words_a_shell_can_read() -> None:
-    assert container_edits.variable("a-b/c-d", "gpu-0") == "GPU_DEVICE_A_B_C_D_GPU_0"
+    assert cdi.variable("a-b/c-d", "gpu-0") == "GPU_DEVICE_A_B_C_D_GPU_0"
 
 
 def test_the_keps_four_partitions_lie_side_by_side_on_one_gpu(node: gpu_node.GpuNode) -> None:

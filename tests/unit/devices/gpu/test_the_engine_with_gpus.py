@@ -10,10 +10,9 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, names, records
 from drakit.devices import machines
+from drakit.devices.gpu import cdi, port
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port
-from drakit.devices.gpu.cdi import driver_files
-from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
+from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.node import engine, inventory_cache, recovery
 from fakes import claim_source, crash_node, gpu_node
 
@@ -176,10 +175,10 @@ NEWER = "590.10.01"
 CHANGES = {"create_gpu_instance", "create_compute_instance", "destroy_gpu_instance", "destroy_compute_instance", "set_mig_mode"}
 
 
-def with_files(gpus: GpuWorld, folder: pathlib.Path) -> driver_files.DriverFiles:
+def with_files(gpus: GpuWorld, folder: pathlib.Path) -> cdi.DriverFiles:
     """Let containers have the driver's files."""
-    root = mock_driver_root.create(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
-    files = driver_files.DriverFiles(root, use_toolkit=False)
+    root = machine.create_driver_root(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
+    files = cdi.DriverFiles(root, use_toolkit=False)
     gpus.resources = gpu_driver.HostResources(files=files)
     return files
 
@@ -209,7 +208,7 @@ def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_els
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    mock_driver_root.create(tmp_path / "root", NEWER)
+    machine.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     served = gpus.boot()
     names = gpus.steps.names
@@ -224,7 +223,7 @@ def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, tmp_p
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    mock_driver_root.create(tmp_path / "root", NEWER)
+    machine.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     assert not gpus.instances()
     assert gpus.prepare(gpus.boot()) == answer

@@ -16,10 +16,9 @@ from typing import TypeVar
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import errors, inventory, ports
-from drakit.devices.gpu import identity, port
+from drakit.devices.gpu import identity, port, settings
 from drakit.devices.gpu.inventory import attributes, gpu_devices
 from drakit.devices.gpu.mig import instances, partitioning
-from drakit.devices.gpu.sharing import share_policy
 
 Result = TypeVar("Result")
 
@@ -31,7 +30,7 @@ class DiscoveryOptions:
     """The operator's choices about what is offered; see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
-    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    terms: settings.SharePolicy = settings.NOT_SHARED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
-from drakit.devices.gpu import port
+from drakit.devices.gpu import port, settings
 from drakit.devices.gpu.inventory import attributes
 from drakit.devices.gpu.mig import partitioning
-from drakit.devices.gpu.sharing import share_policy
 
 _SLUG_MAX = 32
 _ONE = {"device": quantity.ONE}
@@ -42,7 +41,7 @@ class GpuView:
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
     clique: str | None = None
-    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    terms: settings.SharePolicy = settings.NOT_SHARED
 
     @functools.cached_property
     def counting(self) -> partitioning.GpuCounters:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import port
+from drakit.devices.gpu import host, port
 from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import fault_injection, machine, mock_events, rules, state
+from drakit.devices.gpu.mock import fault_injection, machine, rules, state
 
 Result = TypeVar("Result")
 
@@ -32,7 +33,7 @@ class MockGpus(port.GpuPort):
         self._directory = choice.directory
         self._machine = machine.load(choice)
         self._faults = fault_injection.Faults(choice.directory)
-        self._events = mock_events.EventLog(choice.directory)
+        self._events = state.EventLog(choice.directory)
         boards = self._machine.boards.items()
         initial = state.MachineState(
             machine=self._machine.name,
@@ -48,6 +49,13 @@ class MockGpus(port.GpuPort):
     def whole_beside_partitions(self) -> bool:
         """What the machine's file asks of the driver."""
         return self._machine.whole_beside_partitions
+
+    def driver_root(self) -> host.DriverRoot:
+        """Return the machine's driver root, created where it is missing; raises SettingsError."""
+        try:
+            return machine.create_driver_root(self._directory, self._machine.versions.driver)
+        except OSError as error:
+            raise errors.SettingsError(f"cannot keep a mock machine in {self._directory}: {error.strerror}", key="mock.dir") from error
 
     def boot_id(self) -> str:
         with self._call("boot_id"):

@@ -4,14 +4,18 @@ A change is made under an flock, written to a file beside, synced, renamed over 
 leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
 machine has been booted anew since they were written, and so are processes; MIG mode becomes what was pending, or is off where the hardware does
 not keep it.
+
+The last events are in a file of their own, numbered, so that any number of processes can read those after their start. They have a lock of their own
+and are never synced to disk: as with a real GPU, unread events are lost with the machine.
 """
 
 import contextlib
 import dataclasses
 import json
 import pathlib
+import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from drakit.core import errors
 from drakit.devices import machines, tables
@@ -23,6 +27,10 @@ Result = TypeVar("Result")
 _VERSION = 1
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
+_EVENTS_FILE = "gpu-events.json"
+_EVENTS_LOCK = "gpu-events.lock"
+_EVENTS_KEPT = 256
+_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,3 +248,90 @@ def _decode_compute(row: tables.Table) -> Compute:
     compute = Compute(id=row.integer("id"), profile_id=row.integer("profile"))
     row.close()
     return compute
+
+
+Numbered = tuple[int, signals.Event]
+
+
+class EventLog:
+    """The events of the machine in a directory."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        self._kept = machines.Mirror(directory / _EVENTS_FILE)
+
+    def append(self, event: signals.Event) -> None:
+        """Append an event."""
+        with machines.locked(self._directory, _EVENTS_LOCK):
+            known = self.since(0)
+            number = known[-1][0] + 1 if known else 1
+            kept = [*known, (number, event)][-_EVENTS_KEPT:]
+            machines.rewrite(self._directory / _EVENTS_FILE, json.dumps({"events": [_encode_event(*entry) for entry in kept]}))
+
+    def since(self, number: int) -> list[Numbered]:
+        """Return the events after the one of that number, oldest first."""
+        text = self.text()
+        if text is None:
+            return []
+        found = [_decode_event(row) for row in tables.Table(json.loads(text), f"{self._directory / _EVENTS_FILE}: ").rows("events")]
+        return [entry for entry in found if entry[0] > number]
+
+    def text(self) -> str | None:
+        """Return the file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
+        return self._kept.text()
+
+    def open(self) -> "MockEvents":
+        """Return the events from now on."""
+        known = self.since(0)
+        return MockEvents(self, known[-1][0] if known else 0)
+
+
+class MockEvents(signals.Events):
+    """The events after a number; polls the file."""
+
+    def __init__(self, log: EventLog, number: int) -> None:
+        self._log = log
+        self._number = number
+        self._text: str | None = None
+        self._waiting: list[Numbered] = []
+
+    def wait(self, seconds: float) -> signals.Event | None:
+        deadline = time.monotonic() + seconds
+        while not self._has_events():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(_POLL_SECONDS, left))
+        self._number, event = self._waiting.pop(0)
+        return event
+
+    def _has_events(self) -> bool:
+        if not self._waiting and (text := self._log.text()) != self._text:
+            self._text, self._waiting = text, self._log.since(self._number)
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _encode_event(number: int, event: signals.Event) -> dict[str, object]:
+    fields = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _decode_event(row: tables.Table) -> Numbered:
+    event = signals.Event(
+        gpu=row.text("gpu"),
+        kind=signals.EventKind(row.choice("kind", [item.value for item in signals.EventKind])),
+        xid=row.optional("xid", row.integer),
+        instance_id=row.optional("instance", row.integer),
+    )
+    number = row.integer("number", least=1)
+    row.close()
+    return number, event

@@ -16,9 +16,8 @@ import pynvml
 
 from drakit.core import errors
 from drakit.devices.gpu import host, port
-from drakit.devices.gpu.cdi import driver_files
 from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.nvml import events, instances, nvml_names, properties, session
+from drakit.devices.gpu.nvml import instances, properties, session
 
 Result = TypeVar("Result")
 
@@ -48,7 +47,7 @@ _TIME_SLICE_NUMBERS: Mapping[port.TimeSlice, str] = {
 class NvidiaSmi:
     """nvidia-smi of a driver root."""
 
-    def __init__(self, root: driver_files.DriverRoot) -> None:
+    def __init__(self, root: host.DriverRoot) -> None:
         self._root = root
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
@@ -59,10 +58,10 @@ class NvidiaSmi:
         library = self._root.library("libnvidia-ml.so.1")
         env = {} if library is None else {"LD_PRELOAD": str(library)}
         try:
-            driver_files.run(
+            host.run_program(
                 program, "compute-policy", "-i", gpu, "--set-timeslice", _TIME_SLICE_NUMBERS[interval], seconds=_SMI_SECONDS, env=env
             )
-        except driver_files.ProgramError as error:
+        except host.ProgramError as error:
             unsupported = "not supported" in str(error).lower()
             raise port.CallError(
                 port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)
@@ -77,7 +76,7 @@ class NvmlGpus(port.GpuPort):
 
     def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
         self._host = system or host.Host()
-        self._tools = tools or NvidiaSmi(driver_files.DriverRoot())
+        self._tools = tools or NvidiaSmi(host.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._addresses: dict[port.GpuUuid, str] = {}
         self._gpus: dict[port.GpuUuid, port.Gpu] = {}
@@ -112,8 +111,7 @@ class NvmlGpus(port.GpuPort):
         """Return the versions; they are read once a session, because a driver that is loaded again ends the session."""
         if self._versions is None:
             with session.calling("versions"):
-                cuda = nvml_names.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-                self._versions = port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=properties.cc_mode())
+                self._versions = properties.versions()
         return self._versions
 
     def census(self) -> port.Census:
@@ -140,7 +138,7 @@ class NvmlGpus(port.GpuPort):
             if uuid in self._gpus:
                 self._on(uuid, "gpus", _answer)
             if uuid not in self._gpus:
-                self._gpus[uuid] = self._on(uuid, "gpus", self._gpu)
+                self._gpus[uuid] = self._on(uuid, "gpus", lambda handle: properties.gpu(handle, self._host))
             return self._gpus.get(uuid)
         except port.CallError as error:
             if error.code is not port.Code.NOT_FOUND:
@@ -251,7 +249,7 @@ class NvmlGpus(port.GpuPort):
         self._tools.set_time_slice(gpu, interval)
 
     def recovery_action(self, gpu: port.GpuUuid) -> signals.RecoveryAction | None:
-        return self._on(gpu, "recovery_action", events.recovery_action)
+        return self._on(gpu, "recovery_action", properties.recovery_action)
 
     def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
         return self._on(gpu, "fabric", properties.fabric)
@@ -261,7 +259,7 @@ class NvmlGpus(port.GpuPort):
         number = self._sessions.number
         answering = [gpu.uuid for gpu in self.gpus()]
         handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
-        return events.NvmlEvents(handles, self._sessions, number, self._uuids)
+        return session.NvmlEvents(handles, self._sessions, number, self._uuids)
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
         """Check sysfs; where it does not show the GPU, check whether NVML still knows its PCI address."""
@@ -284,37 +282,13 @@ class NvmlGpus(port.GpuPort):
         try:
             with session.calling("gpus"):
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                gpu = self._gpu(handle)
+                gpu = properties.gpu(handle, self._host)
         except port.CallError as error:
             return port.SilentGpu(index=index, error=str(error))
         self._addresses[gpu.uuid] = gpu.pci_bus_id
         self._gpus[gpu.uuid] = gpu
         self._keep(gpu.uuid, handle)
         return gpu
-
-    def _gpu(self, handle: pynvml.c_nvmlDevice_t) -> port.Gpu:
-        pci_bus_id = nvml_names.pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-        memory = session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        virtualization = session.optional(lambda: pynvml.nvmlDeviceGetVirtualizationMode(handle))
-        return port.Gpu(
-            uuid=port.GpuUuid(pynvml.nvmlDeviceGetUUID(handle)),
-            minor=pynvml.nvmlDeviceGetMinorNumber(handle),
-            product_name=pynvml.nvmlDeviceGetName(handle),
-            pci_bus_id=pci_bus_id,
-            memory=memory,
-            brand=nvml_names.brand(session.detail(lambda: pynvml.nvmlDeviceGetBrand(handle))),
-            architecture=nvml_names.architecture(session.detail(lambda: pynvml.nvmlDeviceGetArchitecture(handle))),
-            compute_capability=session.optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-            pcie_root=self._host.pcie_root(pci_bus_id),
-            numa_node=self._host.numa_node(pci_bus_id),
-            is_vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
-            serial=properties.serial(handle),
-            module_id=properties.module_id(handle),
-            ecc=properties.ecc(handle),
-            addressing_mode=properties.addressing_mode(handle),
-            nvlinks=properties.nvlinks(handle),
-            fabric=properties.fabric(handle),
-        )
 
     def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
         """Run ``act`` on the GPU's handle. A cached handle that NVML rejects is fetched again once; a call rejected so had no effect."""
@@ -373,7 +347,7 @@ class NvmlGpus(port.GpuPort):
 
     def _keep(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
         self._handles[gpu] = handle
-        self._uuids[events.address(handle)] = gpu
+        self._uuids[session.address(handle)] = gpu
 
     def _forget(self, gpu: port.GpuUuid) -> None:
         """Forget the handle and the profiles of a GPU that may have been reset."""

@@ -1,6 +1,6 @@
 """MIG's profiles and instances, and who uses a GPU, read from NVML.
 
-Profiles are infos for by NVML's enum and named by their hardware id everywhere else.
+Profiles are read by NVML's enum and named by their hardware id everywhere else.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ from typing import TypeVar
 import pynvml
 
 from drakit.devices.gpu import port
-from drakit.devices.gpu.nvml import nvml_names, session
+from drakit.devices.gpu.nvml import properties, session
 
 Result = TypeVar("Result")
 ComputeProfiles = Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]
@@ -53,9 +53,9 @@ def _profile_or_none(call: Callable[[int], Result]) -> Result | None:
 
 def _profile(enum: int, info: pynvml.c_nvmlGpuInstanceProfileInfo_t, total_mib: int) -> port.GpuInstanceProfile:
     if isinstance(info, pynvml.c_nvmlGpuInstanceProfileInfo_v2_t):
-        name = nvml_names.profile_name(info.name)
+        name = info.name.removeprefix("MIG ")
     else:
-        name = nvml_names.computed_profile_name(enum, info.sliceCount, info.memorySizeMB, total_mib)
+        name = properties.computed_profile_name(enum, info.sliceCount, info.memorySizeMB, total_mib)
     return port.GpuInstanceProfile(
         enum=enum,
         id=info.id,

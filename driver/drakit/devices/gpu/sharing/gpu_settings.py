@@ -14,7 +14,7 @@ from typing import Self
 from drakit.core import context, errors, quantity, records
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config, identity, port
-from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu import settings as operator_settings
 
 _MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
 _MPS = (
@@ -215,7 +215,7 @@ def _mps_from(record: records.Json) -> Mps:
 
 
 def _share(grant: Grant) -> quantity.Quantity | None:
-    return grant.consumed_capacity.get(share_policy.MEMORY) if grant.share_id is not None else None
+    return grant.consumed_capacity.get(operator_settings.MEMORY) if grant.share_id is not None else None
 
 
 def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) -> None:

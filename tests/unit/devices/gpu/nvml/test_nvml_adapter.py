@@ -8,11 +8,10 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry
+from drakit.devices.gpu import cdi, host, nvml, port, settings
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, nvml, port, settings
-from drakit.devices.gpu.cdi import container_edits, driver_files
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.gpu.nvml import nvml_names
+from drakit.devices.gpu.nvml import properties
 from drakit.devices.gpu.sharing.mps import processes
 from fakes import gpu_node, nvml_library
 
@@ -295,9 +294,9 @@ def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig(
     (root / "proc/devices").write_text("195 nvidia-frontend\n505 nvidia-uvm\n")
     majors = host.Host(root).device_majors()
     gpu = hardware.gpus()[0]
-    assert [node.major for node in container_edits.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
+    assert [node.major for node in cdi.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
     with pytest.raises(port.CallError, match="nvidia-caps is not in /proc/devices; MIG devices need it"):
-        container_edits.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
+        cdi.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
 def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.Path) -> None:
@@ -308,11 +307,16 @@ def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.P
     "told,written", [("00000000:07:00.0", "0000:07:00.0"), ("0001AB00:C1:00.0", "0001ab00:c1:00.0"), ("0000:0F:00.0", "0000:0f:00.0")]
 )
 def test_pci_addresses_are_written_as_sysfs_does(told: str, written: str) -> None:
-    assert nvml_names.pci_bus_id(told) == written
+    assert properties.pci_bus_id(told) == written
 
 
 def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
-    assert (nvml_names.brand(4711), nvml_names.architecture(0xFFFFFFFF), nvml_names.brand(14), nvml_names.architecture(9)) == (
+    assert (
+        properties.BRANDS.get(4711),
+        properties.ARCHITECTURES.get(0xFFFFFFFF),
+        properties.BRANDS.get(14),
+        properties.ARCHITECTURES.get(9),
+    ) == (
         None,
         None,
         "Nvidia",
@@ -321,7 +325,7 @@ def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
 
 
 def test_cuda_versions_are_major_and_minor() -> None:
-    assert (nvml_names.cuda_version(13000), nvml_names.cuda_version(12080)) == ("13.0", "12.8")
+    assert (properties.cuda_version(13000), properties.cuda_version(12080)) == ("13.0", "12.8")
 
 
 def test_an_older_library_reports_the_fabric_by_older_calls(tmp_path: pathlib.Path) -> None:
@@ -347,7 +351,7 @@ def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, lib
     [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (2, 999, "in-progress"), (3, 0, "completed"), (3, 1, "failed")],
 )
 def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, told: str | None) -> None:
-    found = nvml_names.fabric(state, status, bytes(range(16)), 7)
+    found = properties.fabric_state(state, status, bytes(range(16)), 7)
     assert (found and found.state) == told
     assert (found is not None and found.clique == 7) == (told == "completed")
 
@@ -363,7 +367,7 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
-        nvml.NvidiaSmi(driver_files.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+        nvml.NvidiaSmi(host.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:
@@ -372,8 +376,8 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
         f"#!{sys.executable}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     )
     program.chmod(0o755)
-    with pytest.raises(driver_files.ProgramError, match=r"slow: did not end within 0\.2 s"):
-        driver_files.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
+    with pytest.raises(host.ProgramError, match=r"slow: did not end within 0\.2 s"):
+        host.run_program(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
     assert not list(processes.with_environment(f"DRAKIT_TEST={tmp_path}"))
 
 
@@ -392,7 +396,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
     ],
 )
 def test_a_fabric_that_cannot_be_used_is_not_completed(health: int, fault: str) -> None:
-    found = nvml_names.fabric(3, 0, bytes(range(16)), 7, health)
+    found = properties.fabric_state(3, 0, bytes(range(16)), 7, health)
     assert found is not None
     assert (found.fault, found.state) == (fault, "failed" if fault else "completed")
-    assert nvml_names.fabric(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")
+    assert properties.fabric_state(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")

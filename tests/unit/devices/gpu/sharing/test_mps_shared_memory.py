@@ -224,12 +224,12 @@ def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, 
 
 PREPARE = """
 import os, pathlib, signal, sys
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import host
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-child_daemons.ChildDaemons(home=home / "mps", root=driver_files.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
+child_daemons.ChildDaemons(home=home / "mps", root=host.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

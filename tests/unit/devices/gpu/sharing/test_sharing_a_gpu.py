@@ -11,13 +11,12 @@ from drakit.core import claim, config, errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port
+from drakit.devices.gpu import port, settings
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
-from drakit.devices.gpu.sharing import share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons
 from fakes import gpu_node, mps_daemon
 
-TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = settings.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)

@@ -10,7 +10,6 @@ This was tested on a stand-in for the daemon, not on hardware.
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import pathlib
@@ -20,13 +19,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import host
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import daemon_folder, launcher, processes
 
-CONTROL = "nvidia-cuda-mps-control"
+CONTROL = processes.CONTROL
 PIPE_VARIABLE = daemon_folder.PIPE_VARIABLE
-_PIPE, _SHM, _RECORD = daemon_folder.PIPE, daemon_folder.SHM, "daemon.json"
+_PIPE, _SHM, _RECORD = daemon_folder.PIPE, daemon_folder.SHM, processes.RECORD
 _READY_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _FILE = 0o600
@@ -44,7 +43,7 @@ class ChildDaemons:
     """
 
     home: pathlib.Path | None = None
-    root: driver_files.DriverRoot = dataclasses.field(default_factory=driver_files.DriverRoot)
+    root: host.DriverRoot = dataclasses.field(default_factory=host.DriverRoot)
     own_shm: bool = True
     answer_seconds: float = 5.0
     stop_seconds: float = 5.0
@@ -57,12 +56,12 @@ class ChildDaemons:
         """
         del claim  # a process cannot show it
         folder = self._folder(grant)
-        record = _running_daemon(folder)
+        record = processes.running_daemon(folder)
         if record is not None and record.limited:
             return
         try:
             if record is not None:
-                _write_record(folder, record)
+                processes.write_record(folder, record)
             # A driver that died may also have left a launcher, which ends by itself.
             if record is None or not self._answers_in_time(folder):
                 self._replace(folder, device, wanted)
@@ -76,12 +75,12 @@ class ChildDaemons:
     def check(self, grant: str) -> None:
         """Raise HardwareError where a grant's daemon does not run or does not answer; the daemon is left alone."""
         folder = self._folder(grant)
-        record = _running_daemon(folder)
+        record = processes.running_daemon(folder)
         if record is None:
             raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
         try:
             self._ping(folder)
-        except driver_files.ProgramError as error:
+        except host.ProgramError as error:
             fix = "wait, or end the claim's pods, or end that process to have it replaced"
             raise errors.HardwareError(
                 CONTROL,
@@ -106,17 +105,17 @@ class ChildDaemons:
         found = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
         kept = {self._folder(grant) for grant in known()} if found else set()
         for folder in found:
-            if folder not in kept and not _live_processes(folder):
+            if folder not in kept and not processes.live_processes(folder):
                 with contextlib.suppress(OSError):
                     daemon_folder.remove(folder)
 
     def is_alive(self, grant: str) -> bool:
         """Return whether a grant's daemon runs; cheap, because it sends nothing."""
-        return self.home is not None and _running_daemon(self._folder(grant)) is not None
+        return self.home is not None and processes.running_daemon(self._folder(grant)) is not None
 
     def process(self, grant: str) -> processes.Process | None:
         """Return the process of a grant's daemon, None where it does not run."""
-        record = _running_daemon(self._folder(grant))
+        record = processes.running_daemon(self._folder(grant))
         return None if record is None else record.running
 
     def end(self, grant: str) -> None:
@@ -159,7 +158,7 @@ class ChildDaemons:
             closed = -1
             found = processes.Process.find(pid)
             if found is not None:
-                _write_record(folder, _DaemonRecord(running=found))
+                processes.write_record(folder, processes.DaemonRecord(running=found))
                 os.write(opener, b"!")
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
@@ -176,14 +175,14 @@ class ChildDaemons:
     def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
         library_path = [str(place) for place in self.root.library_folders()]
         below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(library_path)}
-        path = ":".join(str(self.root.path / place) for place in driver_files.PROGRAM_FOLDERS)
+        path = ":".join(str(self.root.path / place) for place in host.PROGRAM_FOLDERS)
         return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
 
     def _answers_in_time(self, folder: pathlib.Path) -> bool:
         """Wait until the recorded daemon answers; return False where it has ended. Raises HardwareError on a timeout; the daemon keeps running."""
         end = time.monotonic() + _READY_SECONDS
         while not self._answers(folder):
-            if _has_ended(folder):
+            if processes.has_ended(folder):
                 return False
             if time.monotonic() > end:
                 raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
@@ -200,7 +199,7 @@ class ChildDaemons:
     def _answers(self, folder: pathlib.Path) -> bool:
         try:
             self._ping(folder)
-        except driver_files.ProgramError:
+        except host.ProgramError:
             return False
         return True
 
@@ -211,28 +210,28 @@ class ChildDaemons:
         """Send a command with NVIDIA's own program, where the daemon itself listens: the program runs as root. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
-            raise driver_files.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+            raise host.ProgramError(CONTROL, f"is not installed below {self.root.path}")
         pid = daemon_folder.control_listener(folder / _PIPE)
         if pid is None:
-            raise driver_files.ProgramError(CONTROL, "nobody listens on the control socket")
+            raise host.ProgramError(CONTROL, "nobody listens on the control socket")
         listener = processes.Process.find(pid)
-        if listener is None or not listener.has_environment(_variable(folder)):
-            raise driver_files.ProgramError(
+        if listener is None or not listener.has_environment(processes.variable(folder)):
+            raise host.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
         before = self._launcher_command("open", folder)
-        return driver_files.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+        return host.run_program(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
 
     def _record_limits(self, folder: pathlib.Path) -> None:
-        record = _running_daemon(folder)
+        record = processes.running_daemon(folder)
         if record is not None:
-            _write_record(folder, dataclasses.replace(record, limited=True))
+            processes.write_record(folder, dataclasses.replace(record, limited=True))
 
     def _end(self, folder: pathlib.Path) -> None:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""
-        if not _live_processes(folder):
+        if not processes.live_processes(folder):
             return
-        with contextlib.suppress(driver_files.ProgramError):
+        with contextlib.suppress(host.ProgramError):
             self._send_command(folder, "quit")
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._wait_for_end(folder):
@@ -242,77 +241,9 @@ class ChildDaemons:
 
     def _wait_for_end(self, folder: pathlib.Path) -> list[processes.Process]:
         end = time.monotonic() + self.stop_seconds
-        while (living := _live_processes(folder)) and time.monotonic() < end:
+        while (living := processes.live_processes(folder)) and time.monotonic() < end:
             self.pause(_POLL_SECONDS)
         return living
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _DaemonRecord:
-    """A daemon's process, and whether its limits are set: without them it is not what the claim requested."""
-
-    running: processes.Process
-    limited: bool = False
-
-
-def _write_record(folder: pathlib.Path, record: _DaemonRecord) -> None:
-    """Write the record durably: before the launcher runs the daemon, and again once its limits are set."""
-    file, beside = folder / _RECORD, folder / "daemon.new"
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
-        json.dump({"pid": record.running.pid, "start": record.running.start, "limited": record.limited}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(file)
-
-
-def _read_record(folder: pathlib.Path) -> _DaemonRecord | None:
-    """Return the recorded process; None for a file that cannot be read."""
-    try:
-        document = json.loads((folder / _RECORD).read_text("ascii"))
-        running = processes.Process(pid=int(document["pid"]), start=int(document["start"]))
-        return _DaemonRecord(running=running, limited=document.get("limited", True) is not False)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _variable(folder: pathlib.Path) -> str:
-    return f"{PIPE_VARIABLE}={folder / _PIPE}"
-
-
-def _running_daemon(folder: pathlib.Path) -> _DaemonRecord | None:
-    """Return the running daemon. A process of another boot with the same pid and start time does not have its environment.
-
-    Without a readable record it is the process that has the environment and runs the control program as a daemon.
-    """
-    record = _read_record(folder)
-    if record is not None:
-        return record if _is_alive(record.running) and record.running.has_environment(_variable(folder)) else None
-    if not folder.exists():
-        return None
-    return next((_DaemonRecord(running=one) for one in _live_processes(folder) if _is_daemon(one)), None)
-
-
-def _is_daemon(running: processes.Process) -> bool:
-    words = running.command_line()
-    return "-f" in words and any(pathlib.PurePath(word).name == CONTROL for word in words)
-
-
-def _has_ended(folder: pathlib.Path) -> bool:
-    """Return whether the daemon that was just started has ended. The environment is not checked: it reads as empty during the launcher's exec."""
-    record = _read_record(folder)
-    return record is None or not _is_alive(record.running)
-
-
-def _is_alive(known: processes.Process) -> bool:
-    processes.reap(known.pid)
-    return known.is_alive()
-
-
-def _live_processes(folder: pathlib.Path) -> list[processes.Process]:
-    """Return the daemon and all processes that it started."""
-    if (record := _read_record(folder)) is not None:
-        processes.reap(record.running.pid)
-    return sorted(processes.with_environment(_variable(folder)))
 
 
 def _end_of_log(folder: pathlib.Path) -> str:

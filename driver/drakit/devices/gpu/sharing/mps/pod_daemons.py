@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 
 from drakit.core import edits, errors, ports
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import host
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, supervisor
 
@@ -40,7 +40,7 @@ class PodDaemons:
 
     pods: ports.PodStore
     home: pathlib.Path
-    root: driver_files.DriverRoot
+    root: host.DriverRoot
     own_shm: bool = True
     start_seconds: float = 60.0
     stop_seconds: float = 5.0

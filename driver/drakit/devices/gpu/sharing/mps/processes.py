@@ -1,14 +1,23 @@
-"""Processes of the machine, identified by pid and start time, because pids are reused (proc(5), stat field 22).
+"""The processes of an MPS daemon, found by the daemon's record in its folder, or by the folder in their environment.
 
-A process that has ended and is not yet reaped (a zombie) counts as gone.
+A process is identified by pid and start time, because pids are reused (proc(5), stat field 22). One that has ended and is not yet reaped (a zombie)
+counts as gone.
 """
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import signal
 from collections.abc import Iterator
+
+from drakit.devices.gpu.sharing.mps import daemon_folder
+
+CONTROL = "nvidia-cuda-mps-control"
+
+RECORD = "daemon.json"
+_FILE = 0o600
 
 _PROC = pathlib.Path("/proc")
 _PIDS = "ns/pid"
@@ -76,3 +85,72 @@ def reap(pid: int) -> None:
     """Reap an ended child of this process; do nothing for any other."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DaemonRecord:
+    """A daemon's process, and whether its limits are set: without them it is not what the claim requested."""
+
+    running: Process
+    limited: bool = False
+
+
+def write_record(folder: pathlib.Path, record: DaemonRecord) -> None:
+    """Write the record durably: before the launcher runs the daemon, and again once its limits are set."""
+    file, beside = folder / RECORD, folder / "daemon.new"
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
+        json.dump({"pid": record.running.pid, "start": record.running.start, "limited": record.limited}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(file)
+
+
+def read_record(folder: pathlib.Path) -> DaemonRecord | None:
+    """Return the recorded process; None for a file that cannot be read."""
+    try:
+        document = json.loads((folder / RECORD).read_text("ascii"))
+        running = Process(pid=int(document["pid"]), start=int(document["start"]))
+        return DaemonRecord(running=running, limited=document.get("limited", True) is not False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def variable(folder: pathlib.Path) -> str:
+    """Return the ``NAME=value`` that all processes of the folder's daemon have in their environment."""
+    return f"{daemon_folder.PIPE_VARIABLE}={folder / daemon_folder.PIPE}"
+
+
+def running_daemon(folder: pathlib.Path) -> DaemonRecord | None:
+    """Return the running daemon. A process of another boot with the same pid and start time does not have its environment.
+
+    Without a readable record it is the process that has the environment and runs the control program as a daemon.
+    """
+    record = read_record(folder)
+    if record is not None:
+        return record if _is_alive(record.running) and record.running.has_environment(variable(folder)) else None
+    if not folder.exists():
+        return None
+    return next((DaemonRecord(running=one) for one in live_processes(folder) if _is_daemon(one)), None)
+
+
+def _is_daemon(running: Process) -> bool:
+    words = running.command_line()
+    return "-f" in words and any(pathlib.PurePath(word).name == CONTROL for word in words)
+
+
+def has_ended(folder: pathlib.Path) -> bool:
+    """Return whether the daemon that was just started has ended. The environment is not checked: it reads as empty during the launcher's exec."""
+    record = read_record(folder)
+    return record is None or not _is_alive(record.running)
+
+
+def _is_alive(known: Process) -> bool:
+    reap(known.pid)
+    return known.is_alive()
+
+
+def live_processes(folder: pathlib.Path) -> list[Process]:
+    """Return the daemon and all processes that it started."""
+    if (record := read_record(folder)) is not None:
+        reap(record.running.pid)
+    return sorted(with_environment(variable(folder)))

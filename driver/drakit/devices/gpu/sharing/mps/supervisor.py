@@ -22,7 +22,7 @@ import threading
 import types
 
 from drakit.core import errors
-from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu import host
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons
 
@@ -101,7 +101,7 @@ class Supervisor:
     def __init__(self, folder: pathlib.Path, wanted: DaemonSpec) -> None:
         self._folder = folder
         self._wanted = wanted
-        root = driver_files.DriverRoot(path=wanted.root)
+        root = host.DriverRoot(path=wanted.root)
         self._daemons = child_daemons.ChildDaemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
         self._stopped = False
 

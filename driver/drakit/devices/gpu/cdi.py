@@ -1,8 +1,7 @@
-"""The NVIDIA driver as it is installed on the node, and its user-space files for a container.
+"""What a container gets for a GPU or MIG device, as CDI edits: device nodes, environment, and the user-space files of the NVIDIA driver.
 
-The driver root is the machine's root, or a folder where a container carries the driver. A file of the driver has three paths: as this process sees it
-(below ``path``), as the host's container runtime sees it (below ``on_host``), and as the container sees it (below ``/``). ``run`` starts one of its
-programs without a shell and without this process's environment, and limits its time and its output.
+Device nodes carry their numbers, so that a runtime can create them where the host has none. A MIG device needs its parent's node and two capability
+nodes, for its GPU instance and its compute instance. CUDA does not see it without them.
 
 A container needs libraries, programs, firmware, and the hooks that let its linker find them. Where NVIDIA's container toolkit is installed below the
 driver root, ``nvidia-ctk cdi generate`` lists them. It prints a CDI spec as JSON, of which drakit uses the edits common to all devices: variables,
@@ -18,129 +17,76 @@ folders; an image of another distribution has to set LD_LIBRARY_PATH.
 The result is cached while it is complete and its folders are unchanged. A driver that is installed in part is an error that names the missing files.
 """
 
-import contextlib
-import dataclasses
 import json
-import os
 import pathlib
-import signal
-import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from drakit.core import edits, errors, records
+from drakit.devices.gpu import host, port
 
-PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "bin", "sbin", "opt/bin", "usr/local/nvidia/toolkit", "usr/local/nvidia/bin")
-LIBRARY_FOLDERS = (
-    "usr/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "usr/local/nvidia/lib64",
-)
-_ROOT = pathlib.Path("/")
+_CHARACTER = "c"
+_CONTROL_MINOR = 255
+_MODESET_MINOR = 254
+_READABLE = 0o444  # a capability is opened for reading; the kernel checks nothing else
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DriverRoot:
-    """The folder below which the driver is installed; ``on_host`` is its path on the host, where that differs."""
-
-    path: pathlib.Path = _ROOT
-    on_host: pathlib.Path | None = None
-
-    def program(self, name: str) -> pathlib.Path | None:
-        """Return the path of a program of the driver, as this process sees it; None where it is not installed."""
-        return self.first(f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
-
-    def library(self, name: str) -> pathlib.Path | None:
-        """Return the path of a library of the driver, as this process sees it; None where it is not installed."""
-        return self.first(f"{folder}/{name}" for folder in LIBRARY_FOLDERS)
-
-    def first(self, places: Iterable[str]) -> pathlib.Path | None:
-        """Return the first of these files that exists."""
-        return next((file for place in places if (file := self.path / place).is_file()), None)
-
-    def library_folders(self) -> Iterator[pathlib.Path]:
-        """Return the existing library folders, each once: ``lib64`` is often a link to ``usr/lib64``."""
-        seen: set[pathlib.Path] = set()
-        for place in LIBRARY_FOLDERS:
-            folder = self.path / place
-            if folder.is_dir() and (real := folder.resolve()) not in seen:
-                seen.add(real)
-                yield folder
-
-    def host(self, file: pathlib.Path) -> str:
-        """Return the path of a file of the driver on the host."""
-        return str((self.on_host or self.path) / file.relative_to(self.path))
-
-    def inside(self, file: pathlib.Path) -> str:
-        """Return the path of a file of the driver in a container."""
-        return str(_ROOT / file.relative_to(self.path))
+def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
+    """Return the edits of a whole GPU."""
+    return edits.Edits(env=_environment(request, device, gpu.uuid), device_nodes=_common(gpu, majors))
 
 
-OUTPUT_MAX = 4 << 20
-_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_MESSAGE_MAX = 300
-
-
-class ProgramError(errors.HardwareError):
-    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None where it has none."""
-
-    def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
-        super().__init__(program, message)
-        self.status = status
-
-
-def run(
-    program: pathlib.Path,
-    *arguments: str,
-    seconds: float,
-    env: Mapping[str, str] | None = None,
-    words: str = "",
-    before: Sequence[str] = (),
-) -> str:
-    """Run a program and return its output. ``words`` is its input, ``before`` a command line that starts it.
-
-    Raises ProgramError; a program that is too slow is killed with all its children.
-    """
-    command = [*before, str(program), *arguments]
-    try:
-        running = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PATH": _PATH, **(env or {})},
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
+def of_mig(
+    request: str, device: str, gpu: port.Gpu, mig_uuid: str, majors: port.DeviceMajors, minors: port.CapabilityMinors
+) -> edits.Edits:
+    """Return the edits of a MIG device; raises CallError where the kernel driver has no capabilities, which CUDA needs."""
+    if majors.caps is None:
+        raise port.CallError(
+            port.CALLS["device_majors"], port.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
         )
-    except OSError as error:
-        raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
-    with running:
-        try:
-            output, error_output = running.communicate(words, timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            _kill(running)
-            raise ProgramError(program.name, f"did not end within {seconds:g} s") from error
-    if running.returncode:
-        raise ProgramError(program.name, f"failed with {running.returncode}: {_short(error_output or output)}", status=running.returncode)
-    if len(output) > OUTPUT_MAX:
-        raise ProgramError(program.name, f"printed over {OUTPUT_MAX} characters")
-    return output
+    capabilities = (
+        _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _READABLE)
+        for minor in (minors.gpu_instance, minors.compute_instance)
+    )
+    return edits.Edits(env=_environment(request, device, mig_uuid), device_nodes=(*_common(gpu, majors), *capabilities))
 
 
-def _kill(running: "subprocess.Popen[str]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
-    running.communicate()
+def merged(*parts: edits.Edits) -> edits.Edits:
+    """Return several edits as one; of two variables with one name the later one wins."""
+    return edits.Edits(
+        env={name: value for part in parts for name, value in part.env.items()},
+        device_nodes=tuple(node for part in parts for node in part.device_nodes),
+        mounts=tuple(mount for part in parts for mount in part.mounts),
+        hooks=tuple(hook for part in parts for hook in part.hooks),
+    )
 
 
-def _short(text: str) -> str:
-    return " ".join(text.split())[:_MESSAGE_MAX]
+def variable(request: str, device: str) -> str:
+    """Return the name of the variable with the device's UUID, for example ``GPU_DEVICE_TRAINER_GPU_0``.
+
+    It has the request, which the workload knows, and the device, whose name is unique on the node. So two claims in one container never set the same
+    variable.
+    """
+    return f"GPU_DEVICE_{request}_{device}".upper().replace("-", "_").replace("/", "_")
+
+
+def _environment(request: str, device: str, uuid: str) -> Mapping[str, str]:
+    # "void" keeps NVIDIA's legacy runtime hook from injecting devices of its own choice on top.
+    return {"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): uuid}
+
+
+def _common(gpu: port.Gpu, majors: port.DeviceMajors) -> tuple[edits.DeviceNode, ...]:
+    return (
+        _node(f"/dev/nvidia{gpu.minor}", majors.nvidia, gpu.minor),
+        _node("/dev/nvidiactl", majors.nvidia, _CONTROL_MINOR),
+        _node("/dev/nvidia-modeset", majors.nvidia, _MODESET_MINOR),
+        _node("/dev/nvidia-uvm", majors.uvm, 0),
+        _node("/dev/nvidia-uvm-tools", majors.uvm, 1),
+    )
+
+
+def _node(path: str, major: int, minor: int, mode: int | None = None) -> edits.DeviceNode:
+    return edits.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor, file_mode=mode)
 
 
 HOOK = "nvidia-cdi-hook"
@@ -164,7 +110,7 @@ _Signature = tuple[object, ...]
 class DriverFiles:
     """The files of a driver root as edits; thread-safe. With ``use_toolkit``, nvidia-ctk lists them where it is installed."""
 
-    def __init__(self, root: DriverRoot, *, use_toolkit: bool = True) -> None:
+    def __init__(self, root: host.DriverRoot, *, use_toolkit: bool = True) -> None:
         self._root = root
         self._use_toolkit = use_toolkit
         self._lock = threading.Lock()
@@ -188,11 +134,11 @@ class DriverFiles:
         """Return a value that changes when files do: the version, and the modification times of the folders and tools."""
         tools = (self._root.program(name) for name in (TOOLKIT, HOOK))
         firmware = (self._root.path / place / version for place in FIRMWARE_FOLDERS)
-        places = [*self._root.library_folders(), *(self._root.path / folder for folder in PROGRAM_FOLDERS), *firmware]
+        places = [*self._root.library_folders(), *(self._root.path / folder for folder in host.PROGRAM_FOLDERS), *firmware]
         return (version, *((str(place), _changed(place)) for place in (*places, *tools) if place is not None))
 
 
-def enumerate_files(root: DriverRoot, version: str) -> edits.Edits:
+def enumerate_files(root: host.DriverRoot, version: str) -> edits.Edits:
     """Return the files of a driver version below its root, as edits."""
     libraries = {file: tuple(_links(file)) for folder in root.library_folders() for file in _libraries(folder, version)}
     mounts = [_mount(root, file, root.inside(file)) for file in libraries]
@@ -220,7 +166,7 @@ def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
             yield link
 
 
-def _firmware(root: DriverRoot, version: str) -> Iterator[pathlib.Path]:
+def _firmware(root: host.DriverRoot, version: str) -> Iterator[pathlib.Path]:
     for place in FIRMWARE_FOLDERS:
         found = sorted((root.path / place / version).glob("gsp*.bin"))
         if found:
@@ -228,11 +174,11 @@ def _firmware(root: DriverRoot, version: str) -> Iterator[pathlib.Path]:
             return
 
 
-def _mount(root: DriverRoot, file: pathlib.Path, container_path: str) -> edits.Mount:
+def _mount(root: host.DriverRoot, file: pathlib.Path, container_path: str) -> edits.Mount:
     return edits.Mount(host_path=root.host(file), container_path=container_path)
 
 
-def _hooks(root: DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib.Path, tuple[pathlib.Path, ...]]) -> Iterator[edits.Hook]:
+def _hooks(root: host.DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib.Path, tuple[pathlib.Path, ...]]) -> Iterator[edits.Hook]:
     links = [f"{link.readlink()}::{root.inside(link)}" for found in libraries.values() for link in found]
     folders = list(dict.fromkeys(root.inside(file.parent) for file in libraries))
     for command, option, values in (("create-symlinks", "--link", links), ("update-ldcache", "--folder", folders)):
@@ -241,7 +187,7 @@ def _hooks(root: DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib.Path
             yield edits.Hook(name=edits.HookName.CREATE_CONTAINER, path=root.host(hook), args=(HOOK, command, *arguments))
 
 
-def _check_complete(found: edits.Edits, version: str, root: DriverRoot) -> None:
+def _check_complete(found: edits.Edits, version: str, root: host.DriverRoot) -> None:
     names = {pathlib.PurePosixPath(mount.container_path).name for mount in found.mounts}
     missing = [f"{name}.{version}" for name in _REQUIRED if f"{name}.{version}" not in names]
     if missing:
@@ -271,16 +217,18 @@ _DEFAULT_OPTIONS = ("ro", "nosuid", "nodev", "bind")
 _Object = Mapping[str, records.Json]
 
 
-def from_toolkit(root: DriverRoot, program: pathlib.Path) -> edits.Edits:
+def from_toolkit(root: host.DriverRoot, program: pathlib.Path) -> edits.Edits:
     """Return the toolkit's edits common to all GPUs; raises HardwareError where it fails or prints invalid output."""
-    text = run(program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS)
+    text = host.run_program(
+        program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS
+    )
     try:
         return read_toolkit_spec(json.loads(text), root)
     except (ValueError, TypeError) as error:
         raise errors.HardwareError(TOOLKIT, f"printed an invalid CDI spec: {error}") from error
 
 
-def read_toolkit_spec(spec: records.Json, root: DriverRoot) -> edits.Edits:
+def read_toolkit_spec(spec: records.Json, root: host.DriverRoot) -> edits.Edits:
     """Return the common edits of a CDI spec; raises ValueError or TypeError that name the field."""
     common = _object(_object(spec, "spec", _TOP).get("containerEdits"), "containerEdits", _EDITS)
     env = dict(_variable(text) for text in _texts(common.get("env"), "env"))
@@ -292,7 +240,7 @@ def read_toolkit_spec(spec: records.Json, root: DriverRoot) -> edits.Edits:
     )
 
 
-def _toolkit_mount(spec: _Object, root: DriverRoot) -> edits.Mount:
+def _toolkit_mount(spec: _Object, root: host.DriverRoot) -> edits.Mount:
     host = pathlib.Path(_text(spec, "hostPath"))
     container = pathlib.PurePosixPath(_text(spec, "containerPath"))
     if not host.is_absolute() or not container.is_absolute() or ".." in (*host.parts, *container.parts):
@@ -302,7 +250,7 @@ def _toolkit_mount(spec: _Object, root: DriverRoot) -> edits.Mount:
     return edits.Mount(host_path=path, container_path=str(container), options=options, type=_text(spec, "type", required=False))
 
 
-def _toolkit_hook(spec: _Object, root: DriverRoot) -> edits.Hook:
+def _toolkit_hook(spec: _Object, root: host.DriverRoot) -> edits.Hook:
     """Return a hook with its program's path on the host; the toolkit prints the path as if the driver root were the host's root."""
     name = pathlib.Path(_text(spec, "path")).name
     program = root.program(name)

@@ -12,11 +12,11 @@ import referencing.jsonschema
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
-from drakit.devices.gpu.cdi import driver_files
-from drakit.devices.gpu.mock import mock_driver_root
+from drakit.devices.gpu import cdi, host
+from drakit.devices.gpu.mock import machine
 from drakit.devices.gpu.sharing.mps import daemon_folder
 
-SCHEMA = pathlib.Path(__file__).parents[4] / "golden" / "cdi-schema"
+SCHEMA = pathlib.Path(__file__).parents[3] / "golden" / "cdi-schema"
 VERSION = "580.95.05"
 UUID = "67c1cba1-aaab-58cb-bb24-8e2024acd678"
 CTK = """#!{python}
@@ -27,19 +27,19 @@ print({text!r})
 
 
 @pytest.fixture
-def root(tmp_path: pathlib.Path) -> driver_files.DriverRoot:
-    made = mock_driver_root.create(tmp_path, VERSION)
-    return driver_files.DriverRoot(path=made.path, on_host=pathlib.Path("/run/nvidia/driver"))
+def root(tmp_path: pathlib.Path) -> host.DriverRoot:
+    made = machine.create_driver_root(tmp_path, VERSION)
+    return host.DriverRoot(path=made.path, on_host=pathlib.Path("/run/nvidia/driver"))
 
 
-def install(root: driver_files.DriverRoot, name: str, text: str = "") -> pathlib.Path:
+def install(root: host.DriverRoot, name: str, text: str = "") -> pathlib.Path:
     program = root.path / "usr/bin" / name
     program.write_text(text)
     program.chmod(0o755)
     return program
 
 
-def install_toolkit(root: driver_files.DriverRoot, printed: object) -> pathlib.Path:
+def install_toolkit(root: host.DriverRoot, printed: object) -> pathlib.Path:
     """nvidia-ctk that prints this; returns the file in which it notes how it was called."""
     log = root.path / "called"
     text = printed if isinstance(printed, str) else json.dumps(printed)
@@ -51,9 +51,9 @@ def mounted(found: edits.Edits) -> dict[str, str]:
     return {mount.container_path: mount.host_path for mount in found.mounts}
 
 
-def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(root: driver_files.DriverRoot) -> None:
-    found = mounted(driver_files.DriverFiles(root).of(VERSION))
-    for name in mock_driver_root.LIBRARIES:
+def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(root: host.DriverRoot) -> None:
+    found = mounted(cdi.DriverFiles(root).of(VERSION))
+    for name in machine.LIBRARIES:
         file = f"/usr/lib64/{name}.so.{VERSION}"
         assert found[file] == found[f"/usr/lib64/{name}.so.1"] == f"/run/nvidia/driver{file}"
     assert found["/usr/lib64/libcuda.so"].endswith(f"libcuda.so.{VERSION}")
@@ -61,9 +61,9 @@ def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(ro
     assert found[f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"]
 
 
-def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root: driver_files.DriverRoot) -> None:
+def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root: host.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
-    found = driver_files.DriverFiles(root).of(VERSION)
+    found = cdi.DriverFiles(root).of(VERSION)
     assert "/usr/lib64/libcuda.so.1" not in mounted(found)
     links, cache = found.hooks
     assert links.path == cache.path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
@@ -73,24 +73,24 @@ def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root
     assert cache.args == ("nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64")
 
 
-def test_files_of_another_version_are_left_out(root: driver_files.DriverRoot) -> None:
+def test_files_of_another_version_are_left_out(root: host.DriverRoot) -> None:
     (root.path / "usr/lib64/libcuda.so.550.54.14").touch()
-    assert not any("550" in path for path in mounted(driver_files.DriverFiles(root).of(VERSION)))
+    assert not any("550" in path for path in mounted(cdi.DriverFiles(root).of(VERSION)))
 
 
 @pytest.mark.parametrize("name", ["libcuda", "libnvidia-ml"])
-def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing(root: driver_files.DriverRoot, name: str) -> None:
+def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing(root: host.DriverRoot, name: str) -> None:
     file = root.path / f"usr/lib64/{name}.so.{VERSION}"
     file.unlink()
-    files = driver_files.DriverFiles(root)
+    files = cdi.DriverFiles(root)
     with pytest.raises(errors.RetryError, match=re.escape(f"incomplete: {name}.so.{VERSION} not found below {root.path}")):
         files.of(VERSION)
     file.touch()
     assert f"/usr/lib64/{name}.so.{VERSION}" in mounted(files.of(VERSION))
 
 
-def test_what_was_found_is_kept_until_a_folder_changes(root: driver_files.DriverRoot) -> None:
-    files = driver_files.DriverFiles(root)
+def test_what_was_found_is_kept_until_a_folder_changes(root: host.DriverRoot) -> None:
+    files = cdi.DriverFiles(root)
     first = files.of(VERSION)
     assert files.of(VERSION) is first
     (root.path / f"usr/lib64/libnvcuvid.so.{VERSION}").touch()
@@ -99,7 +99,7 @@ def test_what_was_found_is_kept_until_a_folder_changes(root: driver_files.Driver
         files.of("590.1")
 
 
-def told_by_the_toolkit(root: driver_files.DriverRoot, **common: object) -> dict[str, object]:
+def told_by_the_toolkit(root: host.DriverRoot, **common: object) -> dict[str, object]:
     mounts = [
         {"hostPath": f"{root.path}/usr/lib64/{name}.so.{VERSION}", "containerPath": f"/usr/lib64/{name}.so.{VERSION}", "options": ["ro"]}
         for name in ("libcuda", "libnvidia-ml")
@@ -110,10 +110,10 @@ def told_by_the_toolkit(root: driver_files.DriverRoot, **common: object) -> dict
     return {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [], "containerEdits": {**edited, **common}}
 
 
-def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: driver_files.DriverRoot) -> None:
+def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: host.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     log = install_toolkit(root, told_by_the_toolkit(root))
-    files = driver_files.DriverFiles(root)
+    files = cdi.DriverFiles(root)
     found = files.of(VERSION)
     assert files.of(VERSION) is found
     assert log.read_text().splitlines() == [f"cdi generate --format=json --mode=nvml --driver-root={root.path}"]
@@ -123,7 +123,7 @@ def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: driver_file
     assert found.hooks[0].path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
 
 
-def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driver_files.DriverRoot) -> None:
+def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: host.DriverRoot) -> None:
     result = told_by_the_toolkit(root)
     common = result["containerEdits"]
     assert isinstance(common, dict)
@@ -133,14 +133,14 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driv
     common["mounts"] += sockets
     install(root, "nvidia-cdi-hook")
     install_toolkit(root, result)
-    found = mounted(driver_files.DriverFiles(root).of(VERSION))
+    found = mounted(cdi.DriverFiles(root).of(VERSION))
     assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
     assert daemon_folder.PIPE_IN_CONTAINER not in found
 
 
-def test_the_toolkit_can_be_left_alone(root: driver_files.DriverRoot) -> None:
+def test_the_toolkit_can_be_left_alone(root: host.DriverRoot) -> None:
     log = install_toolkit(root, {})
-    assert driver_files.DriverFiles(root, use_toolkit=False).of(VERSION).mounts
+    assert cdi.DriverFiles(root, use_toolkit=False).of(VERSION).mounts
     assert not log.exists()
 
 
@@ -158,27 +158,27 @@ def test_the_toolkit_can_be_left_alone(root: driver_files.DriverRoot) -> None:
         ({"netDevices": []}, "unknown field netDevices"),
     ],
 )
-def test_what_the_toolkit_prints_is_not_believed(root: driver_files.DriverRoot, common: dict[str, object], message: str) -> None:
+def test_what_the_toolkit_prints_is_not_believed(root: host.DriverRoot, common: dict[str, object], message: str) -> None:
     install(root, "nvidia-cdi-hook")
     install_toolkit(root, told_by_the_toolkit(root, **common))
     with pytest.raises((errors.HardwareError, errors.RetryError), match=message):
-        driver_files.DriverFiles(root).of(VERSION)
+        cdi.DriverFiles(root).of(VERSION)
 
 
 @pytest.mark.parametrize("printed", ["not JSON", "[]", '{"containerEdits": 1}'])
-def test_output_that_is_no_spec_is_an_error(root: driver_files.DriverRoot, printed: str) -> None:
+def test_output_that_is_no_spec_is_an_error(root: host.DriverRoot, printed: str) -> None:
     install_toolkit(root, printed)
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: printed an invalid CDI spec"):
-        driver_files.DriverFiles(root).of(VERSION)
+        cdi.DriverFiles(root).of(VERSION)
 
 
-def test_a_toolkit_that_fails_says_why(root: driver_files.DriverRoot) -> None:
+def test_a_toolkit_that_fails_says_why(root: host.DriverRoot) -> None:
     install(root, "nvidia-ctk", f"#!{sys.executable}\nimport sys\nsys.exit('could not load NVML')\n")
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: failed with 1: could not load NVML"):
-        driver_files.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")
+        cdi.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")
 
 
-def test_the_edits_make_a_valid_cdi_file(root: driver_files.DriverRoot) -> None:
+def test_the_edits_make_a_valid_cdi_file(root: host.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     name = edits.CdiName(driver="gpu.drakit.dev", claim_uid=names.ClaimUid(UUID), device="gpu-0")
     load = {name: json.loads((SCHEMA / name).read_text()) for name in ("schema.json", "defs.json")}
@@ -186,7 +186,7 @@ def test_the_edits_make_a_valid_cdi_file(root: driver_files.DriverRoot) -> None:
     resources = [(name, referencing.Resource.from_contents(content, default_specification=draft)) for name, content in load.items()]
     validator = jsonschema.Draft7Validator(load["schema.json"], registry=referencing.Registry().with_resources(resources))
     for found in (
-        driver_files.DriverFiles(root).of(VERSION),
-        driver_files.DriverFiles(mock_driver_root.create(root.path.parent / "b", VERSION)).of(VERSION),
+        cdi.DriverFiles(root).of(VERSION),
+        cdi.DriverFiles(machine.create_driver_root(root.path.parent / "b", VERSION)).of(VERSION),
     ):
         validator.validate(json.loads(spec.encode(name, found)))

@@ -1,1 +1,0 @@
-"""What a container gets for a GPU, as CDI edits: device nodes, environment, and the files of the NVIDIA driver."""
