@@ -12,6 +12,7 @@ from typing import overload as _overload
 
 from drakit.core.advanced import (
     Binder,
+    ClaimDriver,
     ClusterDevices,
     ConfigDefaults,
     ConfigFilter,
@@ -27,7 +28,7 @@ from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
 from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
 from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport, StopSignal
 from drakit.core.device import AttributeValue, CounterConsumption, CounterSet, Device, Taint, TaintEffect, Version
-from drakit.core.driver import Driver, Grant, NoConfig, Prepared
+from drakit.core.driver import Caller, Driver, Grant, NoConfig, Prepared
 from drakit.core.edits import DeviceNode, Edits, Hook, HookName, Mount, NetDevice
 from drakit.core.errors import (
     ClaimError,
@@ -83,8 +84,10 @@ __all__ = [
     "Amount",
     "AttributeValue",
     "Binder",
+    "Caller",
     "Capacity",
     "CapacityValue",
+    "ClaimDriver",
     "ClaimError",
     "ClaimRef",
     "ClaimUid",

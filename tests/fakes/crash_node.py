@@ -30,6 +30,9 @@ class Waiting:
     def is_waiting(self) -> bool:
         return self.waits
 
+    def seconds_left(self) -> None:
+        return None
+
 
 class ThreadLocks:
     """``ports.Locks`` in memory; given to several engines they are the locks of a node."""

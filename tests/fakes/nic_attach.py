@@ -38,6 +38,9 @@ class Waiting:
     def is_waiting(self) -> bool:
         return True
 
+    def seconds_left(self) -> None:
+        return None
+
 
 def claim(
     number: int,

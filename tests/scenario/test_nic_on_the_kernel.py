@@ -46,6 +46,9 @@ class Waiting:
     def is_waiting(self) -> bool:
         return True
 
+    def seconds_left(self) -> None:
+        return None
+
 
 class Claims:
     """Allocated claims, as the API server would give them."""

@@ -3,6 +3,7 @@
 The framework detects each protocol by its methods. Inherit the protocol as well, as in ``class MyDriver(drakit.Driver[C], drakit.Binder[C])``: mypy
 then checks the signatures, and reports a class that lacks a method.
 
+``ClaimDriver``           prepare all devices of a claim at once
 ``Binder``                make a device with binding conditions ready, before the pod is bound to this node
 ``IntentRecovery``        return what ``plan`` must have chosen for a claim of this boot whose journal was lost
 ``ConfigFilter``          decide whether a configuration that names no request is meant for a device
@@ -14,6 +15,7 @@ then checks the signatures, and reports a class that lacks a method.
 ``Removable``             list and remove what the driver made on the node beside prepared claims
 """
 
+import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -24,6 +26,24 @@ from drakit.core import driver as drivers
 from drakit.core import findings, records
 
 Config = TypeVar("Config")
+
+
+class ClaimDriver(drivers.Driver[Config]):
+    """Base of a driver that prepares all devices of a claim at once, because they belong together: disks of one array, GPUs of one NVLink group."""
+
+    @abc.abstractmethod
+    def prepare_claim(self, grants: Sequence[drivers.Grant[Config]]) -> Sequence[drivers.Prepared]:
+        """Make all devices that one claim has of this driver usable together; return one result for each grant, in the same order.
+
+        Called in place of ``prepare``, and under the same rules (obligations 1 to 6 of page one): ``plan`` chose an intent for each grant, and the
+        journal has them all. A claim with one device comes here too. After an error, RetryError included, the framework calls ``unprepare`` for each
+        grant, last one first: let the first call undo what is common, and name that by ``grant.claim.uid`` or the intent, so that each call finds it.
+        """
+
+    def prepare(self, grant: drivers.Grant[Config]) -> drivers.Prepared:
+        """Prepare a claim of one device."""
+        (prepared,) = self.prepare_claim([grant])
+        return prepared
 
 
 @runtime_checkable
@@ -147,6 +167,23 @@ class Removable(Protocol):
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
     """Return the author's driver, which may be behind a wrapper of the framework that keeps it as ``drakit_author``."""
     return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
+
+
+def prepares_claims(driver: drivers.Driver[Any]) -> bool:
+    """Return whether a driver prepares all devices of a claim at once."""
+    return isinstance(author_of(driver), ClaimDriver)
+
+
+def prepare_claim(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> Sequence[drivers.Prepared]:
+    """Return what ``prepare_claim`` of a driver that ``prepares_claims`` returns; raises TypeError where that is not one result for each grant."""
+    prepared = cast("ClaimDriver[Any]", driver).prepare_claim(grants)
+    if not isinstance(prepared, Sequence):
+        raise TypeError(f"prepare_claim() returned {type(prepared).__name__}; return a list of drakit.Prepared, one for each grant")
+    if len(prepared) != len(grants):
+        raise TypeError(
+            f"prepare_claim() returned {len(prepared)} results for {len(grants)} grants; return one for each grant, in their order"
+        )
+    return prepared
 
 
 def binds(driver: drivers.Driver[Any]) -> bool:

@@ -10,7 +10,10 @@ A driver is one class:
 ``start(context)``   optional: start what runs in the background (a socket, a daemon).
 ``stop()``           optional: stop it.
 
-Page two, ``drakit.core.advanced``, has protocols for the rest: binding conditions, merged configuration, devices of several nodes, metrics.
+Page two, ``drakit.core.advanced``, has protocols for the rest: all devices of a claim at once, binding conditions, merged configuration, devices of
+several nodes, metrics.
+
+Verbs are plain functions; the framework calls them in threads of its own, several at a time. In a verb, run asynchronous code by ``asyncio.run``.
 
 The framework fetches the claim and checks its UID and allocation; it leaves out results of other drivers; it decodes opaque parameters strictly into
 ``config_types``; it never runs two verbs for one physical device at once (see ``Device.lock_names``), also across two processes of a rolling update;
@@ -36,9 +39,10 @@ The author's obligations:
 
 import abc
 import dataclasses
+import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import decoding, errors, inventory, names, quantity, records
@@ -54,7 +58,34 @@ class NoConfig:
     """The configuration of a driver that accepts no parameters."""
 
 
+VERBS = (
+    *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
+    *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_device"),
+    *("metrics", "diagnose", "leftovers", "remove_leftovers"),
+)
+"""What the framework calls of a driver: the methods of both pages."""
+
 Config = TypeVar("Config")
+
+
+class Caller(Protocol):
+    """Whoever waits for a verb: the kubelet's call, or the node for ``bind``."""
+
+    def is_waiting(self) -> bool:
+        """Return whether the answer is still wanted; False once the call was cancelled or its deadline passed, or the node stops."""
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the caller stops waiting, 0 or less once it has; None without a deadline. The kubelet waits 45 s."""
+
+
+class _Patient:
+    """A ``Caller`` that waits for ever."""
+
+    def is_waiting(self) -> bool:
+        return True
+
+    def seconds_left(self) -> float | None:
+        return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +97,10 @@ class Grant(Generic[Config]):
     ``parameters`` is what they wrote. With ``admin_access`` another claim may hold the device at the same time (a monitor looks at it): show the
     device to the container, and change nothing of it in any verb. ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty
     until it has. Only ``recall`` receives ``found``: the edits in the grant's CDI file, None where the file cannot be trusted.
+
+    ``caller`` is who waits for ``prepare`` or ``bind``. The framework asks it between devices. A verb that takes long may ask it too, and raise
+    RetryError once nobody waits: then the device is undone, if no earlier device of the claim is finished. Or it may go on: the kubelet calls
+    again, and is answered at once. In other verbs it waits for ever.
     """
 
     claim: claims.ClaimRef
@@ -81,6 +116,7 @@ class Grant(Generic[Config]):
     intent: records.Record = dataclasses.field(default_factory=records.empty)
     record: records.Record = dataclasses.field(default_factory=records.empty)
     found: cdi_edits.Edits | None = None
+    caller: Caller = dataclasses.field(default=_Patient(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # The journal's records are frozen already; this checks what ``plan`` or ``recall`` just returned.
@@ -195,6 +231,15 @@ def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
 
 
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:
-    """Check a driver's ``config_types`` and give it the answer of ``planned``; the framework calls it. Raises TypeError naming what is wrong."""
+    """Check a driver's verbs and ``config_types``, and give it the answer of ``planned``; the framework calls it.
+
+    Raises TypeError naming what is wrong.
+    """
+    for verb in VERBS:
+        if inspect.iscoroutinefunction(getattr(type(author), verb, None)):
+            raise TypeError(
+                f"{type(author).__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
+                f"write def {verb}(...), and asyncio.run(...) in it around what is asynchronous"
+            )
     decoding.check_types(author.config_types, f"{type(author).__name__}.config_types")
     author._planned = planned  # noqa: SLF001 - the framework and its base class are one

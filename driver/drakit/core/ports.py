@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import claim, claim_status, context, device, edits, leader_election, lifecycle, names, records
+from drakit.core import claim, claim_status, context, device, driver, edits, leader_election, lifecycle, names, records
 from drakit.core.slices import resource_slice
 
 
@@ -267,11 +267,7 @@ class Unmeasured:
         """Nothing."""
 
 
-class Caller(Protocol):
-    """Whoever waits for an answer (the kubelet's call)."""
-
-    def is_waiting(self) -> bool:
-        """False once the call was cancelled or its deadline passed."""
+Caller = driver.Caller
 
 
 class ClaimEngine(Protocol):

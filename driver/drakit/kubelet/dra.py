@@ -38,8 +38,12 @@ class GrpcCaller:
         self._context = context
 
     def is_waiting(self) -> bool:
-        left = self._context.time_remaining()
+        left = self.seconds_left()
         return bool(self._context.is_active()) and (left is None or left > 0)
+
+    def seconds_left(self) -> float | None:
+        left: float | None = self._context.time_remaining()
+        return left
 
 
 class DraService(services.DRAPluginServicer):

@@ -36,6 +36,10 @@ class UntilStopped:
         """Whether the node goes on."""
         return not self._stop.is_set()
 
+    def seconds_left(self) -> float | None:
+        """Nobody sets a deadline."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnDevices:

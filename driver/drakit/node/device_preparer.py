@@ -86,7 +86,7 @@ class DevicePreparer:
             current = with_results(entry.grants, prepared)
             lost = [now.key for before, now in zip(entry.grants, current, strict=True) if before.record and not now.record]
             if lost:
-                prepared = self._prepare_lost(entry, prepared, lost)
+                prepared = self._prepare_lost(entry, prepared, lost, caller)
                 current = with_results(entry.grants, prepared)
         except _ENDED_BY_DELETING_PODS as error:
             error.args = (f"{error}; {STAYS}",)
@@ -122,9 +122,12 @@ class DevicePreparer:
     def _each(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> list[drivers.Prepared]:
         """What ``prepare`` returns for each of the entry's grants; those that an earlier call finished are not prepared again."""
         made = self._made(entry)
-        left = {key: grant for key, grant in resolution.in_order(grants, entry.grants).items() if key not in made}
+        wanted = {key: dataclasses.replace(grant, caller=caller) for key, grant in resolution.in_order(grants, entry.grants).items()}
+        left = {key: grant for key, grant in wanted.items() if key not in made}
         if left:
             self.drop(entry.claim.uid)
+        if left and advanced.prepares_claims(self._author):
+            return self._prepare_all(list(wanted.values()))
         for number, (key, grant) in enumerate(left.items()):
             if number and not caller.is_waiting():
                 self._stop(entry, made)
@@ -149,14 +152,20 @@ class DevicePreparer:
         advanced.bind(self._author, [grant])
         return self._author.prepare(grant)
 
-    def _prepare_lost(self, entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared], lost: Sequence[Key]) -> list[drivers.Prepared]:
+    def _prepare_all(self, grants: Sequence[Grant]) -> list[drivers.Prepared]:
+        advanced.bind(self._author, grants)
+        return list(advanced.prepare_claim(self._author, grants))
+
+    def _prepare_lost(
+        self, entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared], lost: Sequence[Key], caller: ports.Caller
+    ) -> list[drivers.Prepared]:
         """Prepare the lost devices as for the first time. The journal drops their records before, so a crash leaves what a first prepare leaves."""
         without = tuple(dataclasses.replace(kept, record=records.EMPTY) if kept.key in lost else kept for kept in entry.grants)
         self._journal.refresh(entry.claim.uid, without)
-        return [
-            self._prepare(resolution.from_entry(entry.claim, kept, self._author)) if kept.key in lost else made
-            for kept, made in zip(without, prepared, strict=True)
-        ]
+        grants = [dataclasses.replace(resolution.from_entry(entry.claim, kept, self._author), caller=caller) for kept in without]
+        if advanced.prepares_claims(self._author):
+            return self._prepare_all(grants)
+        return [self._prepare(grant) if kept.key in lost else made for kept, grant, made in zip(without, grants, prepared, strict=True)]
 
     def _made(self, entry: lifecycle.Entry) -> dict[Key, drivers.Prepared]:
         """What is kept of an entry and not too old."""

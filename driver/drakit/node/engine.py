@@ -228,7 +228,7 @@ class Engine:
             with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
                 if entry is None:
                     entry, grants = self._begin(ref, grants, caller)
-                waiting = [grant for grant in grants if grant.device.binding_conditions]
+                waiting = [dataclasses.replace(grant, caller=caller) for grant in grants if grant.device.binding_conditions]
                 try:
                     if entry.state is lifecycle.State.PREPARING:
                         advanced.bind(self._author, waiting)

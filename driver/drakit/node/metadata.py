@@ -62,7 +62,13 @@ class MetadataDriver(drivers.Driver[Any]):
         self._named = named
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
-        prepared = self.drakit_author.prepare(grant)
+        return self._with_file(grant, self.drakit_author.prepare(grant))
+
+    def prepare_claim(self, grants: Sequence[Grant]) -> Sequence[drivers.Prepared]:
+        prepared = advanced.prepare_claim(self.drakit_author, grants)
+        return [self._with_file(grant, made) for grant, made in zip(grants, prepared, strict=True)]
+
+    def _with_file(self, grant: Grant, prepared: drivers.Prepared) -> drivers.Prepared:
         known = self._named.name(grant.claim.uid)
         name = self._files.pod_claim_name(grant.claim.uid, grant.request) if known is None else known
         subject = metadata.Subject(claim=grant.claim, request=grant.request, pod_claim_name=name)

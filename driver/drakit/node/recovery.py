@@ -35,7 +35,11 @@ class Deadline:
 
     def is_waiting(self) -> bool:
         """Whether the time is not over yet."""
-        return time.monotonic() < self._end
+        return self.seconds_left() > 0
+
+    def seconds_left(self) -> float:
+        """What is left of the time."""
+        return self._end - time.monotonic()
 
 
 def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory) -> Report:

@@ -45,7 +45,7 @@ SYSTEM = SystemClock()
 FETCH = {"fetch": "fetch"}
 JOURNAL = {"begin": "journal", "complete": "journal", "refresh": "journal", "begin_unprepare": "journal", "finish_unprepare": "journal"}
 CDI = {"write": "cdi", "remove": "cdi"}
-DEVICE = {"prepare": "device_prepare", "unprepare": "device_unprepare"}
+DEVICE = {"prepare": "device_prepare", "prepare_claim": "device_prepare", "unprepare": "device_unprepare"}
 
 Target = TypeVar("Target")
 
@@ -75,7 +75,9 @@ class _Timed:
             if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(type(target), name)):
                 setattr(self, name, getattr(target, name))
         for name, phase in phases.items():
-            setattr(self, name, _timing(getattr(target, name), phase, meter))
+            # Only some drivers prepare whole claims.
+            if hasattr(target, name):
+                setattr(self, name, _timing(getattr(target, name), phase, meter))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)

@@ -5,16 +5,19 @@ every line.
 """
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from drakit.core import advanced, quantity
 from drakit.core import device as devices
-from drakit.core import quantity
+from drakit.testing import bench as benches
 from drakit.testing import crashing, differences, obligations
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
 DEVICES_MOST = 6
+MOST_PAIRED = 32
 
 
 class CheckError(AssertionError):
@@ -31,7 +34,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     make: nodes.DriverFactory,
     *,
     hardware: Callable[[], object] | None = None,
-    device_names: Sequence[str] = (),
+    device_names: Sequence[str | Sequence[str]] = (),
     parameters: Sequence[Mapping[str, object]] = (),
     refused_parameters: Sequence[Mapping[str, object]] = (),
     consumed: Mapping[str, quantity.Amount] | None = None,
@@ -43,17 +46,18 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     """Check the driver that ``make`` makes; every call of it must give a new object on the same hardware.
 
     ``hardware`` gives anything comparable that says how the hardware is: it must be as before once all claims are unprepared. ``device_names`` are
-    the devices to try, by default one of each kind; ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
+    the devices to try, by default one of each kind, and two together for a ``ClaimDriver``; an entry with several names is one claim for all of
+    them. ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
     ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``.
     ``junit`` is a file for a report that CI systems read; ``progress`` is called with each ``Check`` as it ends. Raises CheckError.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
     with nodes.Node(make) as node:
-        names, driver = tuple(device_names) or _one_of_each(node.offered.devices), node.driver.name
-    bench = obligations.Bench(
+        groups, driver = tuple(map(_group, device_names)) or _groups(node), node.driver.name
+    bench = benches.Bench(
         make=make,
         hardware=hardware or (lambda: None),
-        names=names,
+        groups=groups,
         parameters=tuple(parameters),
         refused=tuple(refused_parameters),
         consumed=consumed or {},
@@ -72,11 +76,31 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     return report
 
 
-def _restoring(check: Callable[[obligations.Bench], None], bench: obligations.Bench) -> None:
+def _restoring(check: Callable[[benches.Bench], None], bench: benches.Bench) -> None:
     before = bench.hardware()
     check(bench)
     if (after := bench.hardware()) != before:
         raise AssertionError(f"the hardware is not as it was before: {differences.describe(before, after)}")
+
+
+def _group(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _groups(node: nodes.Node) -> tuple[tuple[str, ...], ...]:
+    """The devices to try, each the devices of one claim."""
+    offered = node.offered.devices
+    together = _apart(offered) if advanced.prepares_claims(node.driver) else ()
+    return (*((name,) for name in _one_of_each(offered)), *((together,) if together else ()))
+
+
+def _apart(offered: Sequence[devices.Device]) -> tuple[str, ...]:
+    """Two devices that one claim can have because they share no hardware, of one kind where there are; none where there are no two."""
+    pairs = [
+        (one, two) for one, two in itertools.combinations(offered[:MOST_PAIRED], 2) if not {*one.lock_names}.intersection(two.lock_names)
+    ]
+    alike = [(one, two) for one, two in pairs if one.attributes.keys() == two.attributes.keys()]
+    return next(((one.name, two.name) for one, two in (*alike, *pairs)), ())
 
 
 def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:

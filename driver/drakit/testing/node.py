@@ -59,14 +59,19 @@ class DriverReports:
 
 
 class Waiting:
-    """A ``ports.Caller`` that waits until ``waits`` is set to False."""
+    """A ``drakit.Caller`` that waits until ``waits`` is set to False; ``seconds`` is what it says that is left, None: no deadline."""
 
     def __init__(self) -> None:
         self.waits = True
+        self.seconds: float | None = None
 
     def is_waiting(self) -> bool:
         """Whether it still waits."""
         return self.waits
+
+    def seconds_left(self) -> float | None:
+        """Return ``seconds``."""
+        return self.seconds
 
 
 class Claims:

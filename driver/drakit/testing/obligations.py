@@ -1,15 +1,12 @@
 """What a driver owes drakit (``drakit.core.driver``), one function an obligation.
 
-Each is a function of a ``Bench``: what is checked, and the claims to check it with. It raises AssertionError saying what is broken, or
+Each is a function of a ``bench.Bench``. It raises AssertionError saying what is broken, or
 reports.NotApplicableError where a driver has nothing of the kind (no shared device, no parameters given).
 """
 
-import contextlib
-import dataclasses
 import pathlib
 import tempfile
 import threading
-import types
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.cdi import spec
@@ -18,54 +15,22 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core.slices import paging, resource_slice
-from drakit.testing import crashing, differences, simulated_death
+from drakit.testing import bench as benches
+from drakit.testing import crashing, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
 WATCH_SECONDS = 1.0
+MOST_ASKED = 20
 
 
-class _TidyNode(nodes.Node):
-    """Gives its devices back after a failed check, so that the next one does not find them."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
-        if kind is not None and issubclass(kind, Exception):
-            for entry in self.entries:
-                with contextlib.suppress(Exception):
-                    self.unprepare(entry.claim)
-        super().__exit__(kind, error, trace)
-
-
-@dataclasses.dataclass(kw_only=True)
-class Bench:
-    """What is checked, and with what."""
-
-    make: nodes.DriverFactory
-    hardware: Callable[[], object]
-    names: tuple[str, ...]
-    parameters: tuple[Mapping[str, object], ...]
-    refused: tuple[Mapping[str, object], ...]
-    consumed: Mapping[str, quantity.Amount]
-    death: crashing.Death
-    every: int
-    crash_points: int = 0
-
-    def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
-        """A node of its own."""
-        return _TidyNode(self.make, folder=folder)
-
-    def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
-        """A claim for these devices."""
-        return node.claim(*names, parameters=parameters, consumed=self.consumed)
-
-
-def _offers_something(bench: Bench) -> None:
+def _offers_something(bench: benches.Bench) -> None:
     with bench.node() as node:
-        _require(node.offered.devices, "discover() offers no device; give the mock hardware some")
-        _require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
+        benches.require(node.offered.devices, "discover() offers no device; give the mock hardware some")
+        benches.require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
 
 
-def _fits_the_api(bench: Bench) -> None:
+def _fits_the_api(bench: benches.Bench) -> None:
     with bench.node() as node:
         offered = node.driver.discover()
         for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
@@ -74,54 +39,56 @@ def _fits_the_api(bench: Bench) -> None:
             )
 
 
-def _prepares_and_unprepares(bench: Bench) -> None:
+def _prepares_and_unprepares(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for name in bench.names:
-            ref = bench.claim(node, name)
+        for group in bench.groups:
+            ref, name = bench.claim(node, *group), ", ".join(group)
             node.prepare(ref)
             node.unprepare(ref)
-            _require(node.is_clean, f"{name}: unprepare left a journal entry or a CDI file")
+            benches.require(node.is_clean, f"{name}: unprepare left a journal entry or a CDI file")
 
 
-def _prepares_twice_alike(bench: Bench) -> None:
+def _prepares_twice_alike(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for name in bench.names:
-            ref = bench.claim(node, name)
+        for group in bench.groups:
+            ref, name = bench.claim(node, *group), ", ".join(group)
             first, entries = node.prepare(ref), node.entries
-            _require(node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record")
+            benches.require(
+                node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record"
+            )
             node.unprepare(ref)
 
 
-def _unprepares_twice(bench: Bench) -> None:
+def _unprepares_twice(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for name in bench.names:
-            ref = bench.claim(node, name)
+        for group in bench.groups:
+            ref = bench.claim(node, *group)
             node.unprepare(ref)
             node.prepare(ref)
             node.unprepare(ref)
             node.unprepare(ref)
 
 
-def _unprepares_after_a_restart(bench: Bench) -> None:
+def _unprepares_after_a_restart(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for name in bench.names:
-            ref = bench.claim(node, name)
+        for group in bench.groups:
+            ref, name = bench.claim(node, *group), ", ".join(group)
             node.prepare(ref)
             node.restart()
             node.claims.remove(ref)
             node.unprepare(ref)
-            _require(node.is_clean, f"{name}: unprepare in a new process left something")
+            benches.require(node.is_clean, f"{name}: unprepare in a new process left something")
 
 
-def _unprepares_without_an_intent(bench: Bench) -> None:
+def _unprepares_without_an_intent(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for name in bench.names:
-            ref = bench.claim(node, name)
+        for group in bench.groups:
+            ref, name = bench.claim(node, *group), ", ".join(group)
             _leave_damaged_files(node, ref)
             node.claims.remove(ref)
             node.lose_journal()
             node.unprepare(ref)
-            _require(node.is_clean, f"{name}: unprepare of a claim without an intent left something after the journal was lost")
+            benches.require(node.is_clean, f"{name}: unprepare of a claim without an intent left something after the journal was lost")
 
 
 def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
@@ -132,7 +99,7 @@ def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
         (node.folder / "cdi" / file).write_bytes(content.replace(b'"env"', b'"edited"'))
 
 
-def _remembers_after_a_lost_journal(bench: Bench) -> None:
+def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
     driver = bench.make()
     if type(driver).plan is not drivers.Driver.plan and not isinstance(driver, advanced.IntentRecovery):
         raise reports.NotApplicableError(
@@ -140,29 +107,30 @@ def _remembers_after_a_lost_journal(bench: Bench) -> None:
         )
     with bench.node() as node:
         offered = node.offered.by_name()
-        for name in bench.names:
-            is_shared = offered[name].allow_multiple_allocations and _takes_twice(offered[name], bench.consumed)
-            _remembers_claims(bench, node, name, [bench.claim(node, name) for _ in range(2 if is_shared else 1)])
-            gone = bench.claim(node, name)
+        for group in bench.groups:
+            name = ", ".join(group)
+            is_shared = all(offered[one].allow_multiple_allocations and _takes_twice(offered[one], bench.consumed) for one in group)
+            _remembers_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
+            gone = bench.claim(node, *group)
             node.prepare(gone)
             node.claims.remove(gone)
             node.lose_journal()
             node.unprepare(gone)
-            _require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
+            benches.require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
 
 
-def _remembers_claims(bench: Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
+def _remembers_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
     """Claims in use are as they were: what was planned for each, its hardware, and what its containers get."""
     first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
     node.lose_journal()
     recalled = _intents(node)
-    _require(recalled.keys() == planned.keys(), f"{name}: the claim was not remembered; the log says why")
+    benches.require(recalled.keys() == planned.keys(), f"{name}: the claim was not remembered; the log says why")
     for uid, intents in planned.items():
-        _require(
+        benches.require(
             recalled[uid] == intents, f"{name}: recall() gave {records.thaw(recalled[uid])}, plan() had chosen {records.thaw(intents)}"
         )
-    _require_as_it_was(bench, before, f"{name}: remembering the claim changed its hardware")
-    _require([node.prepare(ref) for ref in refs] == first, f"{name}: the remembered claim has other edits")
+    benches.require_as_it_was(bench, before, f"{name}: remembering the claim changed its hardware")
+    benches.require([node.prepare(ref) for ref in refs] == first, f"{name}: the remembered claim has other edits")
     for ref in refs:
         node.unprepare(ref)
 
@@ -171,39 +139,39 @@ def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
     return {entry.claim.uid: [kept.intent for kept in entry.grants] for entry in node.entries}
 
 
-def _undoes_what_was_bound(bench: Bench) -> None:
+def _undoes_what_was_bound(bench: benches.Bench) -> None:
     with bench.node() as node:
         offered = node.offered.by_name()
-        conditional = [name for name in bench.names if offered[name].binding_conditions]
+        conditional = [group for group in bench.groups if any(offered[name].binding_conditions for name in group)]
         if not (conditional and advanced.binds(node.driver)):
             raise reports.NotApplicableError("no device has binding conditions that bind() makes true")
-        for name in conditional:
-            ref = bench.claim(node, name)
+        for group in conditional:
+            ref, name = bench.claim(node, *group), ", ".join(group)
             before = bench.hardware()
             node.bind(ref)
             node.restart()
             node.bind(ref)
             node.deallocate(ref)
-            _require(node.is_clean, f"{name}: what was bound and never prepared left a journal entry")
-            _require_as_it_was(bench, before, f"{name}: what was bound and never prepared is left behind")
-            again = bench.claim(node, name)
+            benches.require(node.is_clean, f"{name}: what was bound and never prepared left a journal entry")
+            benches.require_as_it_was(bench, before, f"{name}: what was bound and never prepared is left behind")
+            again = bench.claim(node, *group)
             node.bind(again)
             node.prepare(again)
             node.unprepare(again)
 
 
-def _shares_one_device(bench: Bench) -> None:
+def _shares_one_device(bench: benches.Bench) -> None:
     with bench.node() as node:
         for name in _shareable(bench, node):
             one, two = bench.claim(node, name), bench.claim(node, name)
             node.prepare(one)
             before = node.prepare(two)
             node.unprepare(one)
-            _require(node.prepare(two) == before, f"{name}: the end of one share changed another")
+            benches.require(node.prepare(two) == before, f"{name}: the end of one share changed another")
             node.unprepare(two)
 
 
-def _shares_meet_in_a_container(bench: Bench) -> None:
+def _shares_meet_in_a_container(bench: benches.Bench) -> None:
     with bench.node() as node:
         for name in _shareable(bench, node):
             one, two = bench.claim(node, name), bench.claim(node, name)
@@ -215,16 +183,16 @@ def _shares_meet_in_a_container(bench: Bench) -> None:
             node.unprepare(two)
             for variable in sorted(first.env.keys() & second.env.keys()):
                 values = f"{first.env[variable]!r} for one share and {second.env[variable]!r} for the other"
-                _require(
+                benches.require(
                     first.env[variable] == second.env[variable],
                     f"{name}: {variable} is {values}, and a container that has both sees one; name the variable by grant.share_id",
                 )
 
 
-def _shareable(bench: Bench, node: nodes.Node) -> Sequence[str]:
+def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
     """The devices of which two claims can have shares; raises reports.NotApplicableError where there is none."""
     offered = node.offered.by_name()
-    shared = [name for name in bench.names if offered[name].allow_multiple_allocations]
+    shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
     if not shared:
         raise reports.NotApplicableError("no device allows multiple allocations")
     fitting = [name for name in shared if _takes_twice(offered[name], bench.consumed)]
@@ -238,39 +206,40 @@ def _takes_twice(device: devices.Device, consumed: Mapping[str, quantity.Amount]
     return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
 
 
-def _accepts_parameters(bench: Bench) -> None:
+def _accepts_parameters(bench: benches.Bench) -> None:
     if not bench.parameters:
         raise reports.NotApplicableError("no parameters were given to try")
     with bench.node() as node:
         for one in bench.parameters:
-            ref = bench.claim(node, bench.names[0], parameters=one)
+            ref = bench.claim(node, *bench.groups[0], parameters=one)
             node.prepare(ref)
             node.unprepare(ref)
 
 
-def _refuses_wrong_parameters(bench: Bench) -> None:
+def _refuses_wrong_parameters(bench: benches.Bench) -> None:
     unknown: Mapping[str, object] = {"apiVersion": "nobody.example.com/v1", "kind": "Nothing"}
     misspelt: list[Mapping[str, object]] = [{**one, "noSuchField": True} for one in bench.parameters]
     with bench.node() as node:
         for wrong in (unknown, *misspelt, *bench.refused):
             before = bench.hardware()
-            answer = node.try_prepare(bench.claim(node, bench.names[0], parameters=wrong))
-            _require(answer.error, f"{wrong} was accepted; refuse what is not known")
-            _require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
-            _require(node.is_clean, f"{wrong} was refused and yet left a journal entry or a CDI file")
-            _require_as_it_was(bench, before, f"{wrong} was refused and yet left something behind")
+            answer = node.try_prepare(bench.claim(node, *bench.groups[0], parameters=wrong))
+            benches.require(answer.error, f"{wrong} was accepted; refuse what is not known")
+            benches.require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
+            benches.require(node.is_clean, f"{wrong} was refused and yet left a journal entry or a CDI file")
+            benches.require_as_it_was(bench, before, f"{wrong} was refused and yet left something behind")
 
 
-def _survives_a_crash_at_every_line(bench: Bench) -> None:
-    for name in bench.names:
-        _crash_with(bench, name)
+def _survives_a_crash_at_every_line(bench: benches.Bench) -> None:
+    for group in bench.groups:
+        _crash_with(bench, group)
 
 
-def _crash_with(bench: Bench, name: str) -> None:
+def _crash_with(bench: benches.Bench, group: Sequence[str]) -> None:
+    name = ", ".join(group)
     with tempfile.TemporaryDirectory(prefix="drakit-test-") as folder:
         place = pathlib.Path(folder)
         with bench.node() as other:
-            claim = other.claims.fetch(bench.claim(other, name))
+            claim = other.claims.fetch(bench.claim(other, *group))
 
         def work() -> None:
             with bench.node(place) as node:
@@ -283,10 +252,10 @@ def _crash_with(bench: Bench, name: str) -> None:
             bench.crash_points += 1
             # The kubelet tries again, or the pod was deleted meanwhile and it only unprepares: one after the other, since lines come in pairs.
             _after_the_crash(bench, place, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
-            _require_as_it_was(bench, before, f"{name}, {point}: the hardware is not as it was before")
+            benches.require_as_it_was(bench, before, f"{name}, {point}: the hardware is not as it was before")
 
 
-def _after_the_crash(bench: Bench, place: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
+def _after_the_crash(bench: benches.Bench, place: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
     with bench.node(place) as node:
         node.claims.put(claim)
         try:
@@ -295,17 +264,54 @@ def _after_the_crash(bench: Bench, place: pathlib.Path, claim: claims.Claim, whe
             node.unprepare(claim.ref)
         except nodes.RefusedError as error:
             raise AssertionError(f"{where}: the retry failed: {error}") from error
-        _require(node.is_clean, f"{where}: something was left in the journal or the CDI directory")
+        benches.require(node.is_clean, f"{where}: something was left in the journal or the CDI directory")
 
 
-def _tells_when_a_device_is_gone(bench: Bench) -> None:
+def _survives_a_caller_that_leaves(bench: benches.Bench) -> None:
+    with bench.node() as node:
+        for group in bench.groups:
+            before, name = bench.hardware(), ", ".join(group)
+            for asked in range(MOST_ASKED):
+                ref = bench.claim(node, *group)
+                node.caller = leaving = _Leaving(asked)
+                node.try_prepare(ref)
+                node.caller = nodes.Waiting()
+                if asked % 2 == 0:
+                    node.prepare(ref)
+                node.unprepare(ref)
+                benches.require(node.is_clean, f"{name}: a prepare for which nobody waited left a journal entry or a CDI file")
+                benches.require_as_it_was(bench, before, f"{name}: a prepare for which nobody waited left something behind")
+                if not leaving.has_left:
+                    break
+
+
+class _Leaving(nodes.Waiting):
+    """A caller that stops waiting once it was asked so many times."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+        self.has_left = False
+
+    def is_waiting(self) -> bool:
+        """Whether it still waits."""
+        self.has_left = self.has_left or self._left == 0
+        self._left -= 1
+        return not self.has_left
+
+    def seconds_left(self) -> float | None:
+        """0 once it has left, and a second before."""
+        return float(self.is_waiting())
+
+
+def _tells_when_a_device_is_gone(bench: benches.Bench) -> None:
     with bench.node() as node:
         ref = node.claim("no-such-device")
-        _require(node.try_prepare(ref).error, "a claim for a device that does not exist was prepared")
+        benches.require(node.try_prepare(ref).error, "a claim for a device that does not exist was prepared")
         node.unprepare(ref)
 
 
-def _watch_returns(bench: Bench) -> None:
+def _watch_returns(bench: benches.Bench) -> None:
     with bench.node() as node:
         if not drivers.watches(node.driver):
             raise reports.NotApplicableError("the driver has no watch()")
@@ -322,12 +328,12 @@ def _watch_returns(bench: Bench) -> None:
         watching.join(WATCH_SECONDS)  # One that waits for events goes on until the driver stops.
         node.signal_stop()
         watching.join(WATCH_SECONDS)
-        _require(not watching.is_alive(), f"watch() did not return within {WATCH_SECONDS:g} s after context.stopping was set")
+        benches.require(not watching.is_alive(), f"watch() did not return within {WATCH_SECONDS:g} s after context.stopping was set")
         if failures:
             raise failures[0]
 
 
-def _stop_ends_what_start_began(bench: Bench) -> None:
+def _stop_ends_what_start_began(bench: benches.Bench) -> None:
     process = simulated_death.Process()
     with bench.node() as node:
         node.restart()
@@ -335,19 +341,7 @@ def _stop_ends_what_start_began(bench: Bench) -> None:
         raise AssertionError(f"{simulated_death.describe(left)} did not end: let stop() end what start() began, and wait for it")
 
 
-def _require(condition: object, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
-
-
-def _require_as_it_was(bench: Bench, before: object, message: str) -> None:
-    """The hardware is as it was before; the error says what is not, because all of it may be kilobytes."""
-    after = bench.hardware()
-    if after != before:
-        raise AssertionError(f"{message}: {differences.describe(before, after)}")
-
-
-ALL: Mapping[str, Callable[[Bench], None]] = {
+ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "discover() offers devices, and the same twice": _offers_something,
     "what is offered keeps the API's limits": _fits_the_api,
     "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
@@ -361,6 +355,7 @@ ALL: Mapping[str, Callable[[Bench], None]] = {
     "a bound claim that is never prepared is undone": _undoes_what_was_bound,
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
+    "a kubelet that stops waiting, at any moment, leaves nothing": _survives_a_caller_that_leaves,
     "a device that is not offered is refused": _tells_when_a_device_is_gone,
     "watch() returns, at the latest when the driver stops": _watch_returns,
     "stop() ends every thread that start() began": _stop_ends_what_start_began,

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import enum
+import inspect
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NewType, Optional, Union
@@ -11,7 +12,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from drakit.core import config, decoding, driver, records
+from drakit.core import advanced, config, decoding, driver, records
 from fakes import author
 
 A_MOUNT: Any = drakit.Mount(host_path="/a", container_path="/b")
@@ -208,6 +209,28 @@ def test_what_is_refused_at_opening_is_what_decoding_would_refuse(annotation: ob
 def test_options_that_json_cannot_express_are_refused(annotation: object) -> None:
     with pytest.raises(TypeError, match=r"^Inner\.field can be .*, which JSON cannot express; take text, numbers, true or false$"):
         decoding.check_types((annotated(annotation),), "D.config_types")
+
+
+class Asynchronous(author.FakeDriver):
+    """Has a verb that nobody would await."""
+
+    async def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:  # type: ignore[override] # What authors may try.
+        """Would do nothing."""
+
+
+def test_a_driver_with_an_async_verb_is_not_opened() -> None:
+    message = (
+        r"^Asynchronous\.unprepare is async, and drakit calls verbs in threads of its own; "
+        r"write def unprepare\(\.\.\.\), and asyncio\.run\(\.\.\.\) in it around what is asynchronous$"
+    )
+    with pytest.raises(TypeError, match=message):
+        testing.Node(lambda: Asynchronous(author.Hardware()))
+
+
+def test_the_verbs_that_may_not_be_async_are_those_of_both_pages() -> None:
+    pages = [driver.Driver, *(kind for kind in vars(advanced).values() if isinstance(kind, type) and kind.__module__ == advanced.__name__)]
+    named = {name for page in pages for name, member in vars(page).items() if inspect.isfunction(member) and not name.startswith("_")}
+    assert named - {"planned"} == set(driver.VERBS)
 
 
 class Misconfigured(author.FakeDriver):

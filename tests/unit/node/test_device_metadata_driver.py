@@ -23,6 +23,9 @@ class Waiting:
     def is_waiting(self) -> bool:
         return True
 
+    def seconds_left(self) -> None:
+        return None
+
 
 class Describing(author.FakeDriver):
     device_metadata: ClassVar[bool] = True

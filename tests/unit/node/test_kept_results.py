@@ -30,6 +30,9 @@ class Kubelet:
     def is_waiting(self) -> bool:
         return self.now < self.ends
 
+    def seconds_left(self) -> float:
+        return self.ends - self.now
+
     def step(self, what: str) -> None:
         if what.startswith("after make"):
             self.now += self._seconds

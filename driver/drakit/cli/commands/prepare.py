@@ -31,6 +31,10 @@ class Present:
         """Yes."""
         return True
 
+    def seconds_left(self) -> float | None:
+        """As long as it takes."""
+        return None
+
 
 class Nowhere:
     """No claims: unpreparing needs none."""

@@ -1,0 +1,59 @@
+"""What ``check_driver`` checks a driver with: how to make it, its hardware, and the claims to try."""
+
+import contextlib
+import dataclasses
+import pathlib
+import types
+from collections.abc import Callable, Mapping
+
+from drakit.core import claim as claims
+from drakit.core import quantity
+from drakit.testing import crashing, differences
+from drakit.testing import node as nodes
+
+
+class _TidyNode(nodes.Node):
+    """Gives its devices back after a failed check, so that the next one does not find them."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            for entry in self.entries:
+                with contextlib.suppress(Exception):
+                    self.unprepare(entry.claim)
+        super().__exit__(kind, error, trace)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Bench:
+    """What is checked, and with what. ``groups`` are the devices to try, each the devices of one claim."""
+
+    make: nodes.DriverFactory
+    hardware: Callable[[], object]
+    groups: tuple[tuple[str, ...], ...]
+    parameters: tuple[Mapping[str, object], ...]
+    refused: tuple[Mapping[str, object], ...]
+    consumed: Mapping[str, quantity.Amount]
+    death: crashing.Death
+    every: int
+    crash_points: int = 0
+
+    def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
+        """A node of its own."""
+        return _TidyNode(self.make, folder=folder)
+
+    def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
+        """A claim for these devices."""
+        return node.claim(*names, parameters=parameters, consumed=self.consumed)
+
+
+def require(condition: object, message: str) -> None:
+    """Raise AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def require_as_it_was(bench: Bench, before: object, message: str) -> None:
+    """The hardware is as it was before; the error says what is not, because all of it may be kilobytes."""
+    after = bench.hardware()
+    if after != before:
+        raise AssertionError(f"{message}: {differences.describe(before, after)}")
