@@ -126,15 +126,21 @@ class Grant(Generic[Config]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The result of ``prepare``: what the container needs, and a small JSON object that the journal keeps."""
+    """The result of ``prepare``: what the container needs, and a small JSON object that the journal keeps.
+
+    ``metadata`` are attributes that programs in containers find beside the device's own (KEP-5304); for drivers with ``device_metadata``.
+    """
 
     edits: cdi_edits.Edits = dataclasses.field(default_factory=cdi_edits.Edits)
     record: records.Record = dataclasses.field(default_factory=records.empty)
+    metadata: Mapping[str, devices.AttributeValue] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.edits, cdi_edits.Edits):
             raise TypeError(f"Prepared.edits is {type(self.edits).__name__}; give drakit.Edits(...)")
         object.__setattr__(self, "record", _frozen("Prepared.record", self.record))
+        if self.metadata:
+            object.__setattr__(self, "metadata", devices.freeze_attributes(self.metadata, "Prepared.metadata"))
 
 
 def _frozen(field: str, value: Mapping[str, object]) -> records.Record:

@@ -203,6 +203,9 @@ def with_results(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drive
     for made in prepared:
         if not isinstance(made, drivers.Prepared):
             raise TypeError(f"prepare() returned {type(made).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
+        if made.metadata:
+            # A driver with device metadata has its files by now.
+            raise TypeError("Prepared.metadata would reach no container; write device_metadata = True in the driver's class")
     return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
 
 

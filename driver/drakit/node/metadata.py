@@ -72,9 +72,12 @@ class MetadataDriver(drivers.Driver[Any]):
         known = self._named.name(grant.claim.uid)
         name = self._files.pod_claim_name(grant.claim.uid, grant.request) if known is None else known
         subject = metadata.Subject(claim=grant.claim, request=grant.request, pod_claim_name=name)
-        mount = self._files.add(subject, grant.pool, grant.device)
+        device = grant.device
+        if prepared.metadata:
+            device = dataclasses.replace(device, attributes={**device.attributes, **prepared.metadata})
+        mount = self._files.add(subject, grant.pool, device)
         edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount))
-        return dataclasses.replace(prepared, edits=edits)
+        return dataclasses.replace(prepared, edits=edits, metadata={})
 
     def unprepare(self, grant: Grant) -> None:
         self._files.remove(grant.claim.uid)

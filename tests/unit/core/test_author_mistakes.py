@@ -57,6 +57,12 @@ def test_a_wrong_type_is_named_with_its_field_and_the_fix(kind: Callable[..., ob
     assert str(refused.value).startswith(message)
 
 
+def test_metadata_that_is_no_attribute_is_named() -> None:
+    half: Any = 0.5
+    with pytest.raises(drakit.InventoryError, match=r"^Prepared\.metadata\[b\]: 0\.5 is not text, a whole number"):
+        drakit.Prepared(metadata={"a": 5, "b": half})
+
+
 class Word(str):
     """Text of a type of the author's own."""
 

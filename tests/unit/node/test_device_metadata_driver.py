@@ -2,12 +2,15 @@
 
 import dataclasses
 import inspect
+import json
 import pathlib
 from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
 
+import drakit
+from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import claim_status, edits, errors, names, records
 from drakit.core import driver as drivers
@@ -170,3 +173,37 @@ def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(conte
     assert found is not None
     assert recalling.recall(dataclasses.replace(grant, found=None if damage else found)) == {"identity": "chip-0"}
     assert Recalling.told == [None if damage else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
+
+
+class Measuring(Describing):
+    """Finds out something more of a device when it is prepared."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        return dataclasses.replace(super().prepare(grant), metadata={"port": 7, "kind": "measured"})
+
+
+def test_attributes_of_one_prepare_are_beside_those_of_the_device_and_win() -> None:
+    hardware = author.Hardware()
+    with testing.Node(lambda: Measuring(hardware)) as node:
+        claim = node.claim("chip-0")
+        [(path, _)] = node.prepare(claim).mounts
+        written, _ = json.JSONDecoder().raw_decode(pathlib.Path(path).read_text())
+        assert written["requests"][0]["devices"][0]["attributes"] == {"kind": {"string": "measured"}, "port": {"int": 7}}
+        assert node.entries[0].grants[0].device.attributes["kind"] == "whole", "the device itself is as it was published"
+        node.restart()
+        before = pathlib.Path(path).read_bytes()
+        node.prepare(claim)
+        assert pathlib.Path(path).read_bytes() == before
+        node.unprepare(claim)
+        assert not pathlib.Path(path).exists()
+
+
+class Silent(Measuring):
+    device_metadata: ClassVar[bool] = False
+
+
+def test_attributes_that_no_container_would_find_are_an_error_with_the_fix() -> None:
+    hardware = author.Hardware()
+    with testing.Node(lambda: Silent(hardware)) as node:
+        assert "write device_metadata = True in the driver's class" in node.try_prepare(node.claim("chip-0")).error
+        assert (node.is_clean, hardware.made) == (True, {})
