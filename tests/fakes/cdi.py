@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from drakit.cdi import reading, spec
+from drakit.cdi import spec
 from drakit.core import edits, errors, names
 
 
@@ -44,6 +44,6 @@ class MemoryCdi:
 
 def _believed(name: edits.CdiName, content: bytes) -> edits.Edits | None:
     try:
-        return reading.decode(name, content)
+        return spec.decode(name, content)
     except errors.CdiError:
         return None

@@ -22,7 +22,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 
-from drakit.cdi import reading, spec
+from drakit.cdi import spec
 from drakit.core import edits, errors, names
 from drakit.telemetry import logs
 
@@ -120,7 +120,7 @@ class Directory:
 
     def _said(self, directory: int, entry: str) -> _Said | None:
         """What a file of ours says; None for what is to be left out."""
-        content = _content(directory, entry, reading.SIZE_MAX + 1)
+        content = _content(directory, entry, spec.SIZE_MAX + 1)
         if content is not None or not _is_directory(directory, entry):
             return _read(self.path / entry, content, self._driver)
         if entry not in self._told:
@@ -180,7 +180,7 @@ def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | Non
         _log.warning("CDI file ignored: content does not match its name", path=str(path))
         return None
     try:
-        return name, reading.decode(name, content)
+        return name, spec.decode(name, content)
     except errors.CdiError as error:
         _log.warning("CDI file ignored: content was changed", path=str(path), error=str(error))
         return name, None

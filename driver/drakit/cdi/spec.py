@@ -3,8 +3,12 @@
 The document declares the lowest version that suffices, so that old runtimes take it, and never below 0.5.0: a device name starts with a claim
 UID, which may start with a digit, and runtimes refuse that in documents of 0.3.0 and 0.4.0. Rules that a runtime applies when it loads a file
 are applied here first, because it reports a bad file only as "unresolvable CDI devices". Bytes are deterministic.
+
+A file in the CDI directory can be damaged, or edited by hand, and what is read decides what a claim has. So ``decode`` takes only what ``encode``
+writes: other fields, values of another type, a key given twice, and edits that a runtime would refuse are errors.
 """
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -12,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from drakit.core import edits, errors, names
+from drakit.core import edits, errors, json_text, names, wire
 
 FLOOR: Final = "0.5.0"
 _FILE_NAME_MAX = 255
@@ -24,6 +28,47 @@ _FILE_MODE_MAX = 0o7777
 _NODE_TYPES = frozenset({"", "b", "c", "u", "p"})
 _VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+SIZE_MAX = 1 << 20
+"""Bytes of a file that is read."""
+_TEXTS = wire.Format().converter(tuple[str, ...])
+
+
+def _decode_env(value: object) -> dict[str, str]:
+    pairs = [variable.partition("=") for variable in _TEXTS.decode(value)]
+    variables = {name: text for name, _, text in pairs}
+    if len(variables) < len(pairs) or not all(sign for _, sign, _ in pairs):
+        raise errors.ConfigError("must be NAME=value, each name once")
+    return variables
+
+
+def _encode_env(variables: Mapping[str, str]) -> list[str]:
+    """NAME=value entries in order of name; a value may hold '=' and newlines."""
+    return [f"{name}={variables[name]}" for name in sorted(variables)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Device:
+    name: str
+    container_edits: edits.Edits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Document:
+    cdi_version: str
+    kind: str
+    devices: tuple[_Device, ...]
+
+
+_ENV = wire.Converter(_decode_env, _encode_env)
+_FORMAT = wire.Format(
+    fields={
+        (edits.Edits, "env"): wire.Field(converter=_ENV),
+        (edits.Hook, "env"): wire.Field(converter=_ENV),
+        (edits.Hook, "name"): wire.Field(name="hookName"),
+        (edits.Mount, "options"): wire.Field(absent=()),
+    }
+)
 
 # What needs a version above the floor, highest first: deviceNode.hostPath (0.5.0), mount.type (0.4.0) and everything else lie below it, and
 # Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
@@ -56,11 +101,27 @@ def document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
 
 def _document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
     check_edits(content)
-    return {
-        "cdiVersion": version_for(content),
-        "kind": name.kind,
-        "devices": [{"name": name.device_name, "containerEdits": _container_edits(content)}],
-    }
+    device = _Device(name=name.device_name, container_edits=content)
+    return _FORMAT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
+
+
+def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
+    """The edits of the file of this name; raises CdiError saying which field is not as ``encode`` writes it."""
+    if len(content) > SIZE_MAX:
+        raise errors.CdiError(f"is over {SIZE_MAX} bytes")
+    try:
+        document = _FORMAT.decode(_Document, json_text.parse_strict(content), "document")
+    except errors.ConfigError as error:
+        raise errors.CdiError(str(error)) from error
+    except ValueError as error:
+        raise errors.CdiError(f"is not JSON that can be read ({error})") from error
+    if [document.kind, *(device.name for device in document.devices)] != [name.kind, name.device_name]:
+        raise errors.CdiError(f"is not about {name.qualified} alone")
+    content_edits = document.devices[0].container_edits
+    check_edits(content_edits)
+    if document.cdi_version != version_for(content_edits):
+        raise errors.CdiError(f"cdiVersion: {document.cdi_version!r} is not {version_for(content_edits)!r}, which these edits need")
+    return content_edits
 
 
 def version_for(content: edits.Edits) -> str:
@@ -135,44 +196,6 @@ def check_name(name: edits.CdiName) -> None:
         raise errors.CdiError(f"device: {name.device!r} is not a DNS label")
     if not _DEVICE.fullmatch(name.device_name):
         raise errors.CdiError(f"request: {name.request!r} cannot be part of a CDI device name; use DNS labels")
-
-
-def _container_edits(content: edits.Edits) -> dict[str, object]:
-    return _present(
-        env=_env(content.env),
-        deviceNodes=[_device_node(node) for node in content.device_nodes],
-        mounts=[
-            _present(hostPath=mount.host_path, containerPath=mount.container_path, options=list(mount.options), type=mount.type)
-            for mount in content.mounts
-        ],
-        hooks=[
-            _present(hookName=hook.name.value, path=hook.path, args=list(hook.args), env=_env(hook.env), timeout=hook.timeout)
-            for hook in content.hooks
-        ],
-        netDevices=[_present(hostInterfaceName=link.host_interface_name, name=link.name) for link in content.net_devices],
-    )
-
-
-def _device_node(node: edits.DeviceNode) -> dict[str, object]:
-    return _present(
-        path=node.path,
-        hostPath=node.host_path,
-        type=node.type,
-        major=node.major,
-        minor=node.minor,
-        fileMode=node.file_mode,
-        permissions=node.permissions,
-    )
-
-
-def _env(variables: Mapping[str, str]) -> list[str]:
-    """NAME=value entries in order of name; a value may hold '=' and newlines."""
-    return [f"{name}={variables[name]}" for name in sorted(variables)]
-
-
-def _present(**values: object) -> dict[str, object]:
-    """Only what is set: the schema has no null, and an empty list says nothing."""
-    return {key: value for key, value in values.items() if value is not None and value not in ("", [])}
 
 
 def check_edits(content: edits.Edits) -> None:

@@ -1,23 +1,97 @@
 """lifecycle.Entry as rows of the tables of ``schema``, and back.
 
-What can be searched is a column; everything else is a JSON column of our own form. Rules that keep a file readable by the previous version:
-columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are passed over when read, and moves
-after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer version wrote into the other columns stays. Values pass the checks of
-``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would refuse.
+What can be searched is a column; everything else is a JSON column (``core.wire``) in the words of the API and of CDI. Rules that keep a file
+readable by the previous version: columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are
+ignored when read, and moves after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer version wrote into the other columns stays.
+Values pass the checks of ``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would
+refuse.
+
+An amount is its canonical text where that says the same number, else the count of nanos as a whole number: text such as ``1.0000001Ki`` would be
+rounded when written canonically, and what a share holds must not change by being remembered.
 """
 
+import datetime
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import edits, lifecycle, names, quantity, records
-from drakit.journal import device_codec, fields
+from drakit.core import device_json, edits, errors, json_text, lifecycle, names, node_selection, quantity, records, wire
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
 _REMEMBERED = 512
 _REMEMBERED_INTENTS = 4096  # one of each claim, where devices are shared by many
+_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+class UnreadableError(Exception):
+    """Stored text that does not say what this version can read; names the field."""
+
+
+def _decode_amount(value: object) -> quantity.Quantity:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return quantity.Quantity(value)
+    if isinstance(value, str):
+        return quantity.Quantity.parse(value)
+    raise wire.wrong("an amount", value)
+
+
+def _encode_amount(value: quantity.Quantity) -> str | int:
+    text = str(value)
+    return text if quantity.Quantity.parse(text) == value else value.nanos
+
+
+def _decode_time(value: object) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise errors.ConfigError(str(error)) from error
+
+
+FORMAT = wire.Format(
+    ignore_unknown=True,
+    converters={
+        quantity.Quantity: wire.Converter(_decode_amount, _encode_amount),
+        datetime.datetime: wire.Converter(_decode_time, datetime.datetime.isoformat),
+        pathlib.Path: wire.Converter(lambda value: pathlib.Path(wire.TEXT.decode(value)), str),
+        devices.AttributeValue: device_json.ATTRIBUTE,
+        node_selection.DeviceNodes | None: wire.Converter(node_selection.of_device, node_selection.to_record),
+    },
+    fields={
+        **device_json.FIELDS,
+        (edits.Mount, "options"): wire.Field(absent=()),
+        (edits.Hook, "name"): wire.Field(name="hookName"),
+    },
+)
+AMOUNTS = FORMAT.converter(Mapping[str, quantity.Quantity])
+_DEVICE = FORMAT.converter(devices.Device)
+_EDITS = FORMAT.converter(edits.Edits)
+
+
+def dump(value: object) -> str:
+    """Compact JSON, ASCII only; raises ValueError for NaN and infinities, which JSON cannot express."""
+    return _COMPACT.encode(value)
+
+
+def read(converter: wire.Converter, text: str, path: str) -> Any:
+    """Return what JSON text holds; raises UnreadableError, whose message begins with the path of the field."""
+    try:
+        return wire.decode(converter, json_text.parse_strict(text), path)
+    except errors.ConfigError as error:
+        raise UnreadableError(str(error)) from error
+    except ValueError as error:
+        raise UnreadableError(f"{path}: not JSON ({error})") from error
+
+
+def record(text: str, path: str) -> records.Record:
+    """Return a frozen JSON object; raises UnreadableError."""
+    value = read(wire.ANYTHING, text, path)
+    if not isinstance(value, dict):
+        raise UnreadableError(str(wire.wrong("an object", value).with_prefix(path)))
+    return records.freeze_record(value)
 
 
 class ClaimRow(NamedTuple):
@@ -75,7 +149,7 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         share_id=grant.share_id or "",
         admin_access=int(grant.admin_access),
         snapshot=_SNAPSHOTS.text(grant.device),
-        consumed=fields.dump(device_codec.encode_amounts(grant.consumed_capacity)),
+        consumed=dump(AMOUNTS.encode(grant.consumed_capacity)),
         parameters=None if grant.parameters is None else _record(grant.parameters),
         config_source=None if grant.config_source is None else grant.config_source.value,
         intent=_record(grant.intent),
@@ -119,14 +193,14 @@ def intent(uid: str, position: int, text: str) -> records.Record:
     """The intent of a grant; raises UnreadableError."""
     try:
         return _intent(text)
-    except fields.UnreadableError as error:
-        raise fields.UnreadableError(f"claim {uid}: grants[{position}].{error}") from error
+    except UnreadableError as error:
+        raise UnreadableError(f"claim {uid}: grants[{position}].{error}") from error
 
 
 @functools.lru_cache(maxsize=_REMEMBERED_INTENTS)
 def _intent(text: str) -> records.Record:
     """What an intent's text says; the same texts are asked for again and again while their claims live."""
-    return fields.record(text, "intent")
+    return record(text, "intent")
 
 
 def state(text: str, path: str) -> lifecycle.State:
@@ -142,28 +216,29 @@ def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
         share_id=_share_id(row),
         consumed_capacity=_consumed(row, path),
         admin_access=bool(row.admin_access),
-        parameters=None if row.parameters is None else fields.record(row.parameters, f"{path}.parameters"),
+        parameters=None if row.parameters is None else record(row.parameters, f"{path}.parameters"),
         config_source=None if row.config_source is None else _choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
-        intent=fields.record(row.intent, f"{path}.intent"),
-        record=fields.record(row.record, f"{path}.record"),
-        edits=None if row.edits is None else decode_edits(fields.Fields.parse(row.edits, f"{path}.edits")),
+        intent=record(row.intent, f"{path}.intent"),
+        record=record(row.record, f"{path}.record"),
+        edits=None if row.edits is None else read(_EDITS, row.edits, f"{path}.edits"),
     )
 
 
 def _device(row: GrantRow, path: str) -> devices.Device:
     try:
         device = _snapshot(row.snapshot)
-    except fields.UnreadableError as error:
-        raise fields.UnreadableError(f"{path}.{error}") from error
+    except UnreadableError as error:
+        raise UnreadableError(f"{path}.{error}") from error
     if device.name != row.device:
-        raise fields.UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
+        raise UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
     return device
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _snapshot(text: str) -> devices.Device:
     """The device that a text describes; a journal holds the same few devices again and again."""
-    return device_codec.decode(fields.Fields.parse(text, "snapshot"))
+    device: devices.Device = read(_DEVICE, text, "snapshot")
+    return device
 
 
 class _Snapshots:
@@ -179,7 +254,7 @@ class _Snapshots:
             return known[1]
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        text = fields.dump(device_codec.encode(item))
+        text = dump(_DEVICE.encode(item))
         # The device is kept beside its text, so that no other can get its identity.
         self._known[id(item)] = (item, text)
         return text
@@ -192,96 +267,21 @@ def _share_id(row: GrantRow) -> names.ShareId | None:
     return names.ShareId(row.share_id) if row.share_id else None
 
 
-def _consumed(row: GrantRow, path: str) -> dict[str, quantity.Quantity]:
-    return device_codec.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed"))
+def _consumed(row: GrantRow, path: str) -> Mapping[str, quantity.Quantity]:
+    amounts: Mapping[str, quantity.Quantity] = read(AMOUNTS, row.consumed, f"{path}.consumed")
+    return amounts
 
 
 def _edits(content: edits.Edits | None) -> str | None:
-    return None if content is None else fields.dump(encode_edits(content))
+    return None if content is None else dump(_EDITS.encode(content))
 
 
 def _record(value: records.Record) -> str:
-    return fields.dump(records.thaw(value))
+    return dump(records.thaw(value))
 
 
 def _choice(kind: type[Choice], text: str, path: str) -> Choice:
     try:
         return kind(text)
     except ValueError as error:
-        raise fields.UnreadableError(f"{path}: {error}") from error
-
-
-def encode_edits(content: edits.Edits) -> dict[str, object]:
-    """All edits as a JSON object."""
-    return fields.compact(
-        env=dict(content.env),
-        deviceNodes=[_node(node) for node in content.device_nodes],
-        mounts=[_mount(mount) for mount in content.mounts],
-        hooks=[_hook(hook) for hook in content.hooks],
-        netDevices=[{"hostInterfaceName": link.host_interface_name, "name": link.name} for link in content.net_devices],
-    )
-
-
-def decode_edits(source: fields.Fields) -> edits.Edits:
-    """The edits of a JSON object; raises UnreadableError."""
-    return edits.Edits(
-        env=source.text_map("env"),
-        device_nodes=tuple(_decode_node(node) for node in source.children("deviceNodes")),
-        mounts=tuple(_decode_mount(mount) for mount in source.children("mounts")),
-        hooks=tuple(_decode_hook(hook) for hook in source.children("hooks")),
-        net_devices=tuple(
-            edits.NetDevice(host_interface_name=link.text("hostInterfaceName"), name=link.text("name"))
-            for link in source.children("netDevices")
-        ),
-    )
-
-
-def _node(node: edits.DeviceNode) -> dict[str, object]:
-    return fields.compact(
-        path=node.path,
-        hostPath=node.host_path,
-        type=node.type,
-        major=node.major,
-        minor=node.minor,
-        fileMode=node.file_mode,
-        permissions=node.permissions,
-    )
-
-
-def _decode_node(source: fields.Fields) -> edits.DeviceNode:
-    return edits.DeviceNode(
-        path=source.text("path"),
-        host_path=source.text("hostPath"),
-        type=source.text("type"),
-        major=source.whole("major"),
-        minor=source.whole("minor"),
-        file_mode=source.whole("fileMode"),
-        permissions=source.text("permissions"),
-    )
-
-
-def _mount(mount: edits.Mount) -> dict[str, object]:
-    return fields.compact(hostPath=mount.host_path, containerPath=mount.container_path, options=list(mount.options), type=mount.type)
-
-
-def _decode_mount(source: fields.Fields) -> edits.Mount:
-    return edits.Mount(
-        host_path=source.text("hostPath"),
-        container_path=source.text("containerPath"),
-        options=source.texts("options"),
-        type=source.text("type"),
-    )
-
-
-def _hook(hook: edits.Hook) -> dict[str, object]:
-    return fields.compact(hookName=hook.name.value, path=hook.path, args=list(hook.args), env=dict(hook.env), timeout=hook.timeout)
-
-
-def _decode_hook(source: fields.Fields) -> edits.Hook:
-    try:
-        name = edits.HookName(source.text("hookName"))
-    except ValueError as error:
-        raise fields.UnreadableError(f"{source.path}.hookName: {error}") from error
-    return edits.Hook(
-        name=name, path=source.text("path"), args=source.texts("args"), env=source.text_map("env"), timeout=source.whole("timeout")
-    )
+        raise UnreadableError(f"{path}: {error}") from error

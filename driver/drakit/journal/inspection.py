@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device, lifecycle, records
-from drakit.journal import codec, device_codec, files, opening, schema, sqlite
+from drakit.journal import codec, files, opening, schema, sqlite
 
 DATABASE = files.DATABASE
 
@@ -120,14 +120,14 @@ def _grant(kept: lifecycle.GrantEntry, notes: Notes) -> dict[str, object]:
         "device": kept.device.name,
         "shareID": kept.share_id,
         "adminAccess": kept.admin_access,
-        "consumedCapacity": device_codec.encode_amounts(kept.consumed_capacity),
+        "consumedCapacity": codec.AMOUNTS.encode(kept.consumed_capacity),
         "parameters": None if kept.parameters is None else records.thaw(kept.parameters),
         "configSource": None if kept.config_source is None else kept.config_source.value,
         "intent": records.thaw(kept.intent),
         "record": records.thaw(kept.record),
-        "edits": None if kept.edits is None else codec.encode_edits(kept.edits),
+        "edits": None if kept.edits is None else codec.FORMAT.encode(kept.edits),
         "notes": {key: records.thaw(note) for key, note in notes.items()},
-        "snapshot": device_codec.encode(kept.device),
+        "snapshot": codec.FORMAT.encode(kept.device),
     }
 
 

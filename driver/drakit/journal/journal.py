@@ -17,7 +17,7 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, fields, opening, sqlite, store
+from drakit.journal import codec, opening, sqlite, store
 from drakit.journal import store as notebook
 
 Quarantine = opening.Quarantine
@@ -48,7 +48,7 @@ class Journal:
         """
         try:
             return cls(opening.open_file(directory, driver=driver, boot_id=boot_id, traces=traces))
-        except fields.UnreadableError as error:
+        except codec.UnreadableError as error:
             raise errors.JournalError(f"{directory}: {error}; delete that row with sqlite3") from error
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Journal:
 
     def note(self, uid: names.ClaimUid, grant: notebook.GrantKey, key: str, record: records.Record | None) -> None:
         """Set a note of a prepared grant, None to remove it. Raises ClaimError when the grant is not prepared, JournalError."""
-        text = None if record is None else fields.dump(records.thaw(record))
+        text = None if record is None else codec.dump(records.thaw(record))
         self._commit(lambda database: notebook.set_note(database, uid, grant, key, text))
 
     def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:
@@ -178,7 +178,7 @@ class Journal:
     def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:
         try:
             self._writer.commit(change, synced=synced)
-        except (sqlite3.Error, fields.UnreadableError) as error:
+        except (sqlite3.Error, codec.UnreadableError) as error:
             raise self._refusal(error) from error
 
     def _reading(self) -> "_Reading":
@@ -205,7 +205,7 @@ class Journal:
             while True:
                 self._idle.pop().close()
 
-    def _refusal(self, error: sqlite3.Error | fields.UnreadableError) -> errors.JournalError:
+    def _refusal(self, error: sqlite3.Error | codec.UnreadableError) -> errors.JournalError:
         if isinstance(error, sqlite3.Error):
             return sqlite.refusal(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
@@ -218,7 +218,7 @@ class _Reading:
         self,
         lend: Callable[[], sqlite3.Connection],
         take_back: Callable[[sqlite3.Connection], None],
-        refusal: Callable[[sqlite3.Error | fields.UnreadableError], errors.JournalError],
+        refusal: Callable[[sqlite3.Error | codec.UnreadableError], errors.JournalError],
     ) -> None:
         self._lend = lend
         self._take_back = take_back
@@ -236,7 +236,7 @@ class _Reading:
             self._take_back(self._database)
             return
         self._database.close()
-        if isinstance(error, sqlite3.Error | fields.UnreadableError):
+        if isinstance(error, sqlite3.Error | codec.UnreadableError):
             raise self._refusal(error) from error
 
 

@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from drakit.core import errors, names
-from drakit.journal import codec, fields, files, schema, sqlite, store
+from drakit.journal import codec, files, schema, sqlite, store
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -36,6 +36,9 @@ class Quarantine:
     reason: str
     kept: int = 0
     lost: tuple[names.ClaimUid, ...] = ()
+
+
+_QUARANTINE = codec.FORMAT.converter(Quarantine)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +172,7 @@ def _decode(database: sqlite3.Connection) -> Damage | None:
         try:
             codec.entry(claim, grants)
             readable.append((claim, grants))
-        except fields.UnreadableError as error:
+        except codec.UnreadableError as error:
             reason = str(error)
             lost.append(names.ClaimUid(claim.uid))
     beside = store.salvage(database)
@@ -217,13 +220,8 @@ def note(database: sqlite3.Connection) -> Quarantine | None:
     text = schema.value(database, _NOTE)
     if text is None:
         return None
-    found = fields.Fields.parse(text, f"meta.{_NOTE}")
-    return Quarantine(
-        path=pathlib.Path(found.text("path")),
-        reason=found.text("reason"),
-        kept=found.whole("kept") or 0,
-        lost=tuple(names.ClaimUid(uid) for uid in found.texts("lost")),
-    )
+    quarantine: Quarantine = codec.read(_QUARANTINE, text, f"meta.{_NOTE}")
+    return quarantine
 
 
 def narrow_note(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
@@ -266,7 +264,7 @@ def _committed(successor: pathlib.Path) -> Quarantine | None:
     with contextlib.closing(sqlite.connect(successor)) as database:
         try:
             return note(database) if schema.is_laid_out(database) else None
-        except fields.UnreadableError:
+        except codec.UnreadableError:
             return None
         except sqlite3.Error as error:
             if not sqlite.is_damage(error):
@@ -285,5 +283,4 @@ def _successor(path: pathlib.Path) -> pathlib.Path:
 
 
 def _dumped(quarantine: Quarantine) -> str:
-    content = {"path": str(quarantine.path), "reason": quarantine.reason, "kept": quarantine.kept, "lost": list(quarantine.lost)}
-    return fields.dump(content)
+    return codec.dump(_QUARANTINE.encode(quarantine))

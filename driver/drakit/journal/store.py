@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drakit.core import device as devices
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, fields
+from drakit.journal import codec
 
 Rows = tuple[codec.ClaimRow, tuple[codec.GrantRow, ...]]
 
@@ -201,7 +201,7 @@ def notes_of(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey)
     if found is None:
         return {}
     rows = database.execute("SELECT key, record FROM notes WHERE claim = ? AND position = ? ORDER BY key", found[:2])
-    return {key: fields.record(text, f"claim {uid}: notes[{key}]") for key, text in rows}
+    return {key: codec.record(text, f"claim {uid}: notes[{key}]") for key, text in rows}
 
 
 def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey, key: str, text: str | None) -> None:
@@ -249,15 +249,15 @@ def salvage(database: sqlite3.Connection) -> Salvage:
     reason, kept, put_on = "", [], []
     for row in database.execute("SELECT c.uid, n.position, n.key, n.record FROM notes AS n JOIN claims AS c ON c.seq = n.claim"):
         try:
-            fields.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
+            codec.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
             kept.append(NoteRow(*row))
-        except fields.UnreadableError as error:
+        except codec.UnreadableError as error:
             reason = str(error)
     for row in database.execute("SELECT * FROM taints"):
         try:
             _taint(TaintRow(*row))
             put_on.append(TaintRow(*row))
-        except fields.UnreadableError as error:
+        except codec.UnreadableError as error:
             reason = str(error)
     return Salvage(notes=tuple(kept), taints=tuple(put_on), reason=reason)
 
@@ -276,4 +276,4 @@ def _taint(row: TaintRow) -> devices.Taint:
         added = datetime.datetime.fromisoformat(row.time_added)
         return devices.Taint(key=row.key, value=row.value, effect=devices.TaintEffect(row.effect), time_added=added)
     except (ValueError, errors.InventoryError) as error:
-        raise fields.UnreadableError(f"taints[{row.device}].{row.key}: {error}") from error
+        raise codec.UnreadableError(f"taints[{row.device}].{row.key}: {error}") from error

@@ -13,7 +13,7 @@ import referencing.jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drakit.cdi import reading, spec
+from drakit.cdi import spec
 from drakit.core import edits, errors
 from fakes import journal_samples as samples
 
@@ -164,7 +164,7 @@ def test_whatever_a_driver_returns_fits_schema_and_decoder(content: edits.Edits)
 @settings(deadline=None)
 @given(all_edits)
 def test_whatever_a_driver_returns_is_read_back_as_it_was(content: edits.Edits) -> None:
-    assert reading.decode(NAME, spec.encode(NAME, content)) == content
+    assert spec.decode(NAME, spec.encode(NAME, content)) == content
 
 
 @settings(deadline=None)

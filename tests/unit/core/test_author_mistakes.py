@@ -6,7 +6,7 @@ import enum
 import inspect
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NewType, Optional, Union
+from typing import Annotated, Any, ClassVar, Literal, NewType, Optional, Union
 
 import pytest
 
@@ -119,6 +119,7 @@ class Fine:
     other: Optional[int] = None  # noqa: UP045 - as some still write it
     parts: tuple["Fine", ...] = ()
     limits: Mapping[str, tuple[drakit.Quantity | None, ...]] = dataclasses.field(default_factory=dict)
+    noted: Annotated[str, "a note of the author's own"] = ""
     worked_out: set[int] = dataclasses.field(default_factory=set, init=False)
 
 

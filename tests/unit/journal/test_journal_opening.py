@@ -236,7 +236,7 @@ def test_a_row_damaged_while_open_is_an_error_that_names_it(written: pathlib.Pat
         with tampering(written) as database:
             database.execute("UPDATE grants SET intent = '[]' WHERE claim = 1")
             database.execute("UPDATE claims SET state = 'paused' WHERE seq = 2")
-        with pytest.raises(errors.JournalError, match=rf"{samples.uid(1)}: grants\[0\]\.intent: not an object; restart"):
+        with pytest.raises(errors.JournalError, match=rf"{samples.uid(1)}: grants\[0\]\.intent: must be an object, not a list; restart"):
             memory.entry(samples.uid(1))
         with pytest.raises(errors.JournalError, match="paused"):
             memory.begin_unprepare(samples.uid(2))
