@@ -11,6 +11,7 @@ PLUGIN = "DynamicResources"
 _BUCKETS = tuple(0.00001 * 1.5**step for step in range(20))
 """Upper bounds in seconds, as Kubernetes' scheduler has them."""
 _REQUEST_LABELS = ("verb", "group", "version", "resource", "subresource", "scope", "code")
+_BODY_LABELS = ("verb", "resource")
 
 
 class Metrics:
@@ -20,6 +21,12 @@ class Metrics:
         self._registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
             "apiserver_request_total", "Requests by verb, resource and code.", _REQUEST_LABELS, registry=self._registry
+        )
+        self._received = prometheus_client.Counter(
+            "drakit_cluster_request_bytes", "Bytes of request bodies by verb and resource.", _BODY_LABELS, registry=self._registry
+        )
+        self._sent = prometheus_client.Counter(
+            "drakit_cluster_response_bytes", "Bytes of response bodies, watches included.", _BODY_LABELS, registry=self._registry
         )
         waiting = prometheus_client.Gauge(
             "scheduler_unschedulable_pods", "Pods that cannot be scheduled at present.", ("plugin", "profile"), registry=self._registry
@@ -37,6 +44,14 @@ class Metrics:
     def request(self, **labels: str) -> None:
         """Count a request of the API server by verb, group, version, resource, subresource, scope and code."""
         self._requests.labels(**labels).inc()
+
+    def received(self, verb: str, resource: str, size: int) -> None:
+        """Count bytes of a request's body."""
+        self._received.labels(verb, resource).inc(size)
+
+    def sent(self, verb: str, resource: str, size: int) -> None:
+        """Count bytes of a response's body."""
+        self._sent.labels(verb, resource).inc(size)
 
     @contextlib.contextmanager
     def step(self, extension_point: str) -> Iterator[None]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from drakit_cluster.access.accounts import Accounts
 from drakit_cluster.access.authorizer import Authorizer
@@ -66,7 +66,18 @@ class App:
             response = answers.refusal(errors.InternalError("the server failed; its log says why"))
         if labels := getattr(request.state, "labels", None):
             self._metrics.request(code=str(response.status_code), **labels)
+            self._metrics.received(labels["verb"], labels["resource"], int(request.headers.get("content-length", 0)))
+            send = self._counted(send, labels["verb"], labels["resource"])
         await response(scope, receive, send)
+
+    def _counted(self, send: Send, verb: str, resource: str) -> Send:
+        """Return ``send`` with its bytes counted as they leave: those of a watch while it is open."""
+
+        async def counting(message: Message) -> None:
+            await send(message)
+            self._metrics.sent(verb, resource, len(message.get("body", b"")))
+
+        return counting
 
     async def _respond(self, request: Request) -> Response:
         path = request.url.path
