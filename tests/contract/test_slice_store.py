@@ -1,6 +1,7 @@
 """What every ``ports.SliceStore`` promises: the fake, and the real one against the local cluster's API server over HTTPS."""
 
 import collections.abc
+import pathlib
 
 import pytest
 
@@ -38,6 +39,18 @@ def store(request: pytest.FixtureRequest) -> ports.SliceStore:
         return slice_store.FakeSliceStore()
     found: ports.SliceStore = request.getfixturevalue("api_store")
     return found
+
+
+@pytest.fixture
+def other(store: ports.SliceStore, request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> collections.abc.Iterator[ports.SliceStore]:
+    """The same slices as another program writes them."""
+    if not isinstance(store, kube_slices.ApiSlices):
+        yield store
+        return
+    request.getfixturevalue("server").write_kubeconfig(tmp_path / "config")
+    connection = client.connect(tmp_path / "config")
+    yield kube_slices.ApiSlices(connection, driver=samples.DRIVER, node=samples.NODE, clock=real_clock.RealClock())
+    connection.close()
 
 
 def test_a_new_store_is_empty(store: ports.SliceStore) -> None:
@@ -104,14 +117,14 @@ def test_a_slice_that_changed_meanwhile_is_not_deleted(store: ports.SliceStore) 
     assert list(store.list()) == [updated]
 
 
-def test_a_watch_tells_of_its_connection_and_of_every_kind_of_change(store: ports.SliceStore) -> None:
+def test_a_watch_tells_of_its_start_and_of_every_kind_of_change(store: ports.SliceStore, other: ports.SliceStore) -> None:
     follower = slice_follower.Follower(store)
     assert follower.saw_one()
-    made = store.create(samples.create(samples.plain_page("a")))
+    made = other.create(samples.create(samples.plain_page("a")))
     assert follower.saw_one()
-    updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+    updated = other.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     assert follower.saw_one()
-    store.delete(updated)
+    other.delete(updated)
     assert follower.saw_one()
     assert follower.end()
 

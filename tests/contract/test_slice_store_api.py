@@ -1,6 +1,7 @@
 """What only the real slice store can show: owners, metadata of others, a server that restarts, forgets or drops fields."""
 
 import collections.abc
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -129,6 +130,31 @@ def test_a_watch_outlives_the_server(server: apiserver.ApiServer, store: kube_sl
     server.start()
     assert follower.saw_one()
     server.registry.create(resources.SLICE, foreign())
+    assert follower.saw_one()
+    assert follower.end()
+
+
+def until_silent(follower: slice_follower.Follower) -> None:
+    """Take the notices of own writes whose events overtook the answers to the writes."""
+    while follower.saw_one(0.3):
+        pass
+
+
+def test_own_writes_and_probe_slices_of_others_are_no_news(
+    server: apiserver.ApiServer, store: kube_slices.ApiSlices, tmp_path: pathlib.Path
+) -> None:
+    follower, other = slice_follower.Follower(store), connect(server, tmp_path)
+    assert follower.saw_one()
+    made = store.create(samples.create(samples.plain_page("a")))
+    until_silent(follower)
+    probe = dataclasses.replace(made.spec, pool=dataclasses.replace(made.spec.pool, name=f"{samples.NODE}{resource_slice.PROBE_SUFFIX}"))
+    other.delete(other.create(resource_slice.Create(index=0, prefix="probe-", spec=probe)))
+    updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+    store.list()
+    until_silent(follower)
+    other.delete(other.create(resource_slice.Create(index=0, prefix="probe-", spec=probe)))
+    assert not follower.saw_one(0.3)
+    other.delete(updated)
     assert follower.saw_one()
     assert follower.end()
 

@@ -1,9 +1,10 @@
-"""Follows a slice store in a thread, as the publisher does."""
+"""Follows a slice store in a thread, and lists it at every notice, as the publisher does."""
 
+import contextlib
 import queue
 import threading
 
-from drakit.core import ports
+from drakit.core import errors, ports
 
 
 class Follower:
@@ -31,4 +32,6 @@ class Follower:
 
     def _follow(self, store: ports.SliceStore) -> None:
         for _ in store.watch(self._stop):
+            with contextlib.suppress(errors.ApiError):
+                store.list()
             self._seen.put(None)

@@ -1,4 +1,9 @@
-"""Backoff: the pauses between attempts, which double after each failure up to a longest one."""
+"""Backoff: the pauses between attempts, which double after each failure up to a longest one, and their jitter."""
+
+import random
+
+JITTER = 0.2
+_random = random.SystemRandom()
 
 
 class Backoff:
@@ -18,6 +23,11 @@ class Backoff:
     def reset(self) -> None:
         """Start again with the first pause, after a success."""
         self.pause = self._first
+
+
+def jittered(seconds: float) -> float:
+    """Return ``seconds`` longer or shorter by up to a fifth, so that the nodes of a cluster do not act at the same moment."""
+    return seconds * _random.uniform(1 - JITTER, 1 + JITTER)
 
 
 def longer(pause: float, longest: float) -> float:

@@ -193,7 +193,7 @@ class SliceStore(Protocol):
         """
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
-        """Yield once per change of these slices made by anyone, and once after every reconnection, until ``stop`` is set."""
+        """Yield at every change by another program, and where one may have been missed, until ``stop`` is set; list the slices after each."""
 
 
 class LeaseStore(Protocol):

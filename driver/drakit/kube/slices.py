@@ -7,10 +7,13 @@ from typing import TypeVar
 
 from drakit.core import errors, ports, records
 from drakit.core.slices import resource_slice
-from drakit.kube import discovery, fields, slice_codec, transport, watch
+from drakit.kube import discovery, fields, slice_codec, transport
+from drakit.kube import watch as watching
 from drakit.telemetry import logs
 
 PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
+LIST_PATIENCE_SECONDS = 1.0
+"""How long a watch waits for its reader to list the slices, before it lists them itself."""
 UNREADABLE_POOL = "unreadable"
 """The pool of a stored slice whose own pool cannot be read."""
 _KEPT_METADATA = ("name", "uid", "resourceVersion", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
@@ -39,12 +42,16 @@ class ApiSlices:
         self._meter = meter
         self._node_uid = ""
         self._metadata: dict[str, records.Record] = {}
+        self._version = ""
+        self._is_listed = threading.Event()
 
     def list(self) -> Sequence[resource_slice.Published]:
         """All slices of this driver and node, or of this driver and no node; raises ApiError."""
         answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
         self._node_uid = ""
         self._metadata = {}
+        self._version = answer.metadata_text("resourceVersion")
+        self._is_listed.set()
         return [found for item in _readable(lambda: [*answer["items"].each()]) for found in self._listed(item)]
 
     def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
@@ -78,8 +85,38 @@ class ApiSlices:
         return self._description.current()
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
-        """Yield once per connection and once per change, until ``stop`` is set."""
-        return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop, meter=self._meter)
+        """Yield once for every change of another program, and where some may have been missed, until ``stop`` is set.
+
+        The watch starts at the version of the list that follows such a notice. A list of one page only for the version (``limit=1``) would be read
+        from etcd, where the selector costs the server a look at the slices of all nodes.
+        """
+        following = watching.changes(
+            self._api, PATH, selector=self._selector, version=self._next_version, clock=self._clock, stop=stop, meter=self._meter
+        )
+        for seen in following:
+            if seen is None or self._is_news(seen):
+                yield
+
+    def _next_version(self) -> str:
+        """Return the version of a list that nobody watches from yet; list where nobody else does so soon."""
+        if not self._is_listed.wait(LIST_PATIENCE_SECONDS):
+            self.list()
+        self._is_listed.clear()
+        return self._version
+
+    def _is_news(self, seen: watching.Seen) -> bool:
+        """Whether the change is neither this process's own write nor a probe slice, which every process makes and deletes when it starts."""
+        changed = fields.Field(seen.object)
+        try:
+            is_probe = changed["spec"]["pool"]["name"].text_or_empty().endswith(resource_slice.PROBE_SUFFIX)
+        except errors.ConfigError:
+            return True
+        if is_probe:
+            return False
+        stored = self._metadata.get(changed.metadata_text("uid"))
+        if seen.gone or stored is None:
+            return seen.gone is (stored is not None)
+        return stored.get("resourceVersion") != changed.metadata_text("resourceVersion")
 
     def _new(self, wanted: resource_slice.Create) -> records.Record:
         return _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)

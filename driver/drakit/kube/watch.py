@@ -1,8 +1,8 @@
 """Watch a collection and report every change, across restarts of the watch.
 
-A watch ends for many reasons: the server's time limit, a restart, a proxy, an expired version (410). After each end the collection's version is
-read again and a new watch starts there. Watches that end in quick succession are restarted after growing pauses with jitter, so that the nodes of a
-cluster do not reconnect at the same moment.
+A watch ends for many reasons: the server's time limit, a restart, a proxy, an expired version (410). The next watch starts at the last version
+that the former one reported; the collection is listed again only where the server reports an error. Limits and pauses have jitter, and pauses grow
+while watches end in quick succession, so that the nodes of a cluster do not reconnect at the same moment.
 """
 
 import contextlib
@@ -18,7 +18,9 @@ from drakit.kube import fields, transport
 from drakit.telemetry import logs, secrets
 
 SERVER_SECONDS = 300
-SILENCE_SECONDS = SERVER_SECONDS + 30.0
+SILENCE_SECONDS = SERVER_SECONDS * (1 + backoff.JITTER) + 30.0
+RECONNECT_SECONDS = 1.0
+"""A watch that lasted is restarted within this time, at random."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 5.0
@@ -29,17 +31,7 @@ _PAGE = 500
 _Item = TypeVar("_Item")
 
 _log = logs.get_logger(__name__)
-_jitter = random.SystemRandom()
-
-
-def changes(
-    api: transport.Transport, path: str, *, selector: str, clock: ports.Clock, stop: threading.Event, meter: ports.Meter | None = None
-) -> Iterator[None]:
-    """Yield once after every connection and once for every change after it, until ``stop`` is set.
-
-    Never raises for an error of the server. A thread ends a silent watch when ``stop`` is set.
-    """
-    yield from _repeated(lambda connection: _once(api, path, selector, connection), path, clock, stop, meter)
+_random = random.SystemRandom()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,28 +50,53 @@ def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: th
     yield from _repeated(_Follower(api, path).once, path, clock, stop)
 
 
-class _Follower:
-    """Lists and watches; without a ``version`` the next round lists everything first."""
+def changes(
+    api: transport.Transport,
+    path: str,
+    *,
+    selector: str,
+    version: Callable[[], str],
+    clock: ports.Clock,
+    stop: threading.Event,
+    meter: ports.Meter | None = None,
+) -> Iterator[Seen | None]:
+    """Yield every change of a selected object, until ``stop`` is set; yield None where changes may have been missed, as at the start.
 
-    def __init__(self, api: transport.Transport, path: str) -> None:
+    ``version`` is called after each None and returns the resourceVersion of a list, to start from; it may raise DrakitErrors. Never raises for an
+    error of the server. A thread ends a silent watch when ``stop`` is set.
+    """
+    yield from _repeated(_Follower(api, path, selector, version).once, path, clock, stop, meter)
+
+
+class _Follower:
+    """Lists and watches; without a version the next round lists first, or asks ``listed`` for the version of a list."""
+
+    def __init__(self, api: transport.Transport, path: str, selector: str = "", listed: Callable[[], str] | None = None) -> None:
         self._api = api
         self._path = path
+        self._selector = selector
+        self._list_version = listed
         self._version = ""
 
     def once(self, connection: "_Connection") -> Iterator[Seen | None]:
         """Run a list, where one is due, and one watch; raises ApiError or ConfigError when either fails."""
         if not self._version:
             yield None
-            yield from self._listed()
-        query = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": str(SERVER_SECONDS)}
+            if self._list_version is None:
+                yield from self._listed()
+            else:
+                self._version = self._list_version()
+        query = {"fieldSelector": self._selector} if self._selector else {}
+        query |= {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
+        query["timeoutSeconds"] = str(round(backoff.jittered(SERVER_SECONDS)))
         try:
             stream = self._api.stream(self._path, query=query, timeout=SILENCE_SECONDS)
             with connection.of(stream):
                 for event in stream:
                     yield from self._changed(event)
         except errors.ApiError as error:
-            # An event that is no JSON would come again and again; the list has what it was about.
-            if error.status == http.HTTPStatus.GONE or error.reason == transport.UNREADABLE:
+            # An event that is no JSON would come again and again, as would an error that the server reports; the list has what it was about.
+            if error.status or error.reason == transport.UNREADABLE:
                 self._version = ""
             raise
 
@@ -133,21 +150,9 @@ def _repeated(
                 meter.watch_restarted()
             if clock.monotonic() - started >= STEADY_SECONDS:
                 pauses.reset()
+                clock.wait(stop, _random.uniform(0, RECONNECT_SECONDS))
             else:
-                clock.wait(stop, pauses.next() * _jitter.uniform(0.8, 1.2))
-
-
-def _once(api: transport.Transport, path: str, selector: str, connection: "_Connection") -> Iterator[None]:
-    """Run one list and one watch; raises ApiError or ConfigError when either fails."""
-    query = {"fieldSelector": selector}
-    version = fields.Field(api.request("GET", path, query={**query, "limit": "1"}))["metadata"]["resourceVersion"].text_or_empty()
-    query |= {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(SERVER_SECONDS)}
-    stream = api.stream(path, query=query, timeout=SILENCE_SECONDS)
-    with connection.of(stream):
-        yield
-        for event in stream:
-            if _is_change(event):
-                yield
+                clock.wait(stop, backoff.jittered(pauses.next()))
 
 
 def _is_change(event: Mapping[str, object]) -> bool:
@@ -159,7 +164,7 @@ def _is_change(event: Mapping[str, object]) -> bool:
         raise errors.ApiError(
             f"watch ended: {_text(status_object.get('message')) or 'no reason given'}",
             status=code if isinstance(code, int) else 0,
-            reason=_text(status_object.get("reason")),
+            reason=_text(status_object.get("reason")) if isinstance(code, int) else transport.UNREADABLE,
         )
     return event.get("type") in ("ADDED", "MODIFIED", "DELETED")
 

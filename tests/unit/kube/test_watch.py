@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from drakit.core import errors, records
+from drakit.core import backoff, errors, records
 from drakit.kube import fields, watch
 from fakes import fake_transport
 
@@ -14,6 +14,7 @@ Event = collections.abc.Mapping[str, records.Json]
 ADDED: Event = {"type": "ADDED", "object": {}}
 BOOKMARK: Event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
 GONE: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
+INTERNAL: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd was restored"}}
 BROKEN = errors.ApiError("no answer from the API server: connection reset")
 REFUSED = errors.ApiError("the API server answered 429: slow down", status=429)
 
@@ -54,7 +55,7 @@ class ScriptedStream:
 
 
 class ScriptedApi(fake_transport.FakeTransport):
-    """One list and one watch for each entry of the script; when it is used up, ``stop`` is set."""
+    """One watch, or one refusal, for each entry of the script; when it is used up, ``stop`` is set."""
 
     def __init__(self, stop: threading.Event, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> None:
         super().__init__(self._listed, self._watched)
@@ -72,22 +73,34 @@ class ScriptedApi(fake_transport.FakeTransport):
         return {"metadata": {"resourceVersion": str(100 + len(self.streams))}, "items": []}
 
     def _watched(self, _: str, query: collections.abc.Mapping[str, str]) -> ScriptedStream:
-        self.queries.append(query)
+        if not self._script:
+            self._stop.set()
+            raise BROKEN
         events = self._script.pop(0)
-        assert not isinstance(events, errors.ApiError)
+        if isinstance(events, errors.ApiError):
+            raise events
+        self.queries.append(query)
         self.streams.append(ScriptedStream(events))
         return self.streams[-1]
+
+    def version(self) -> str:
+        """The version of a list, as the reader of the changes makes one."""
+        return fields.Field(self.request("GET", "/slices"))["metadata"]["resourceVersion"].text()
 
     @property
     def has_more(self) -> bool:
         return bool(self._script)
 
 
+def changes(api: "ScriptedApi", clock: CountingClock, stop: threading.Event) -> collections.abc.Iterator[watch.Seen | None]:
+    return watch.changes(api, "/slices", selector="a=b", version=api.version, clock=clock, stop=stop)
+
+
 def run(clock: CountingClock, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> tuple[int, ScriptedApi]:
     """Number of yields until the script is used up."""
     stop = threading.Event()
     api = ScriptedApi(stop, *script)
-    return sum(1 for _ in watch.changes(api, "/slices", selector="a=b", clock=clock, stop=stop)), api
+    return sum(1 for _ in changes(api, clock, stop)), api
 
 
 def test_one_notice_for_the_connection_and_one_for_each_change() -> None:
@@ -99,16 +112,24 @@ def test_one_notice_for_the_connection_and_one_for_each_change() -> None:
         "watch": "true",
         "resourceVersion": "100",
         "allowWatchBookmarks": "true",
-        "timeoutSeconds": str(watch.SERVER_SECONDS),
+        "timeoutSeconds": api.queries[0]["timeoutSeconds"],
     }
+    assert abs(int(api.queries[0]["timeoutSeconds"]) - watch.SERVER_SECONDS) <= backoff.JITTER * watch.SERVER_SECONDS
 
 
-@pytest.mark.parametrize("end", [[], [GONE], [BROKEN]], ids=["time limit", "history gone", "disconnect"])
-def test_every_end_is_followed_by_a_list_and_a_watch_from_its_version(end: list[Event | errors.ApiError]) -> None:
-    yields, api = run(CountingClock(), [ADDED, *end], [ADDED])
+@pytest.mark.parametrize("end", [[], [BROKEN]], ids=["time limit", "disconnect"])
+def test_a_watch_goes_on_where_the_last_one_ended_without_a_list(end: list[Event | errors.ApiError]) -> None:
+    yields, api = run(CountingClock(), [ADDED, BOOKMARK, *end], [ADDED])
+    assert yields == 3, "nothing can have been missed, so there is no notice of a new connection"
+    assert [query["resourceVersion"] for query in api.queries] == ["100", "9"]
+    assert all(stream.closed for stream in api.streams)
+
+
+@pytest.mark.parametrize("end", [GONE, INTERNAL], ids=["history gone", "another error of the server"])
+def test_an_error_event_is_followed_by_a_list_and_a_watch_from_its_version(end: Event) -> None:
+    yields, api = run(CountingClock(), [ADDED, end], [ADDED])
     assert yields == 4
     assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]
-    assert all(stream.closed for stream in api.streams)
 
 
 def test_failures_in_a_row_are_answered_with_growing_pauses_up_to_a_limit() -> None:
@@ -124,10 +145,12 @@ def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
     assert clock.pauses[5] > 10 * clock.pauses[0]
 
 
-def test_the_end_of_a_watch_that_lasted_costs_no_pause() -> None:
+def test_a_watch_that_lasted_is_restarted_within_a_second_at_random() -> None:
     clock = CountingClock(lasting=watch.STEADY_SECONDS)
-    yields, _ = run(clock, [ADDED], [ADDED], [ADDED])
-    assert (yields, clock.pauses) == (6, [])
+    yields, _ = run(clock, *[[ADDED]] * 20)
+    assert yields == 21
+    assert all(0 <= pause <= watch.RECONNECT_SECONDS for pause in clock.pauses)
+    assert len(set(clock.pauses)) > 10
 
 
 def test_an_answer_that_makes_no_sense_is_survived() -> None:
@@ -140,19 +163,20 @@ def test_a_stop_during_a_change_ends_the_watch_and_closes_its_stream() -> None:
     stop = threading.Event()
     api = ScriptedApi(stop, [ADDED, ADDED, ADDED])
     seen = 0
-    for _ in watch.changes(api, "/slices", selector="a=b", clock=CountingClock(), stop=stop):
+    for _ in changes(api, CountingClock(), stop):
         seen += 1
-        stop.set()
-    assert seen == 1
+        if seen == 2:
+            stop.set()
+    assert seen == 2
     assert api.streams[0].closed
 
 
 def test_a_watch_that_is_dropped_closes_its_stream() -> None:
     stop = threading.Event()
     api = ScriptedApi(stop, [ADDED, ADDED, ADDED])
-    changes = watch.changes(api, "/slices", selector="a=b", clock=CountingClock(), stop=stop)
-    next(changes)
-    del changes
+    following = changes(api, CountingClock(), stop)
+    assert [next(following) is None, next(following) is None] == [True, False]
+    del following
     assert api.streams[0].closed
 
 

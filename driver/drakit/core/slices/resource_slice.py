@@ -14,6 +14,8 @@ DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64
 COUNTER_SETS_MAX = 8
 INDEX_WIDTH_MIN = 5
+PROBE_SUFFIX = "/probe"
+"""The pool of slices that only ask the API server what it stores has the name of the driver's pool and this."""
 
 
 class Form(enum.Enum):

@@ -73,7 +73,9 @@ def ask(
     """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
     has_mixins = "DRAMixins" not in lacks
     page = _nowhere(_PLAIN_COUNTERS if question is Question.COUNTERS and not has_mixins else _PAGES[question], target)
-    pool = resource_slice.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
+    pool = resource_slice.Pool(
+        name=f"{target.pool}{resource_slice.PROBE_SUFFIX}", generation=1, count=1 if question is Question.COUNTERS else 2
+    )
     spec = resource_slice.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
         stored = store.create(resource_slice.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))

@@ -136,10 +136,13 @@ class Publisher(reconcile_loop.SlicePublisher):
             self._version, self._due = described.version, frozenset(feature_probe.Question)
         self._server = self._server.learned(dropped=described.lacks)
         wanted = feature_probe.questions(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due
+        is_clean = False
         for question in sorted(wanted, key=lambda item: item.value):
             gates = feature_probe.GATES[question] - described.lacks
             try:
-                self._ours()  # So that a probe slice that cannot be deleted is not joined by another at every attempt.
+                if not is_clean:
+                    self._ours()  # So that a probe slice that cannot be deleted is not joined by another at every attempt.
+                    is_clean = True
                 dropped, layout = feature_probe.ask(question, self._target, self._store, described.lacks)
             except errors.ApiError as error:
                 if not gates <= self._server.stores.keys():

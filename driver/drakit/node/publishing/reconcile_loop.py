@@ -77,7 +77,7 @@ class ReconcileLoop:
         """Work until ``stop`` is set and ``wake`` called."""
         pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.is_set():
-            self._clock.wait(self._wake, RESYNC)
+            self._clock.wait(self._wake, backoff.jittered(RESYNC))
             self._wake.clear()
             if stop.is_set():
                 return
@@ -90,8 +90,9 @@ class ReconcileLoop:
                 self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
                 self._meter.failed_to_publish()
-                _log.warning("publishing failed", driver=self._driver, error=str(error), retry_in_s=pauses.pause)
-                self._clock.wait(stop, pauses.next())
+                pause = backoff.jittered(pauses.next())
+                _log.warning("publishing failed", driver=self._driver, error=str(error), retry_in_s=round(pause, 1))
+                self._clock.wait(stop, pause)
                 self._wake.set()
 
     def _settle(self) -> float:
