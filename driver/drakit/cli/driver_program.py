@@ -71,7 +71,8 @@ _COMMANDS: Mapping[str, _Offered] = {
         command=show.show,
         meaning="""Show devices and prepared claims.
 
-        Reads the hardware and the driver's journal; changes nothing, and needs no API server.""",
+        Reads the hardware and the driver's journal; changes nothing, and needs no API server. While the driver runs, the health that it reports
+        is shown.""",
         example="show -o json",
     ),
     "prepare": _Offered(

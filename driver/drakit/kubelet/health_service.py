@@ -21,7 +21,7 @@ SERVICE_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
 PART = 1000
 """Devices in one message: with the longest texts still far below the 4 MiB that the kubelet takes."""
 
-_HEALTH = {
+HEALTH = {
     contexts.Health.UNKNOWN: wire.UNKNOWN,
     contexts.Health.HEALTHY: wire.HEALTHY,
     contexts.Health.UNHEALTHY: wire.UNHEALTHY,
@@ -90,7 +90,7 @@ def encode(pool: str, snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.
 def _device(pool: str, entry: health.DeviceHealth) -> wire.DeviceHealth:
     return wire.DeviceHealth(
         device=wire.DeviceIdentifier(pool_name=pool, device_name=entry.device),
-        health=_HEALTH[entry.health],
+        health=HEALTH[entry.health],
         last_updated_time=entry.found,
         health_check_timeout_seconds=health.VALID_SECONDS,
         message=entry.message,

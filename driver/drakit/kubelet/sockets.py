@@ -50,6 +50,15 @@ def clear_registry(folder: pathlib.Path, driver: str) -> None:
             _log.info("stale registration socket removed", path=str(path))
 
 
+def services(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the service sockets in a driver's own folder, the youngest first; none where the folder is missing or cannot be read."""
+    own = re.compile(rf"{SERVICE}(?:-{_INSTANCE})?\.sock")
+    try:
+        return sorted((path for path in folder.iterdir() if own.fullmatch(path.name)), key=_age, reverse=True)
+    except OSError:
+        return []
+
+
 def clear_services(folder: pathlib.Path) -> None:
     """Remove the service sockets, finished or not, and lock files of dead instances from a driver's own folder."""
     own = re.compile(rf"\.?({SERVICE}(?:-{_INSTANCE})?\.sock)(?:\.lock)?")

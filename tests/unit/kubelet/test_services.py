@@ -19,7 +19,7 @@ from drakit._proto import dra_v1beta1_pb2 as v1beta1
 from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit.core import claim as claims
 from drakit.core import context, names, ports
-from drakit.kubelet import dra, health, health_service, server
+from drakit.kubelet import dra, health, health_client, health_service, server
 from drakit.node import node, timing
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -99,6 +99,25 @@ def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Chan
     assert next(stream) == [("node-1", "eth1", 1, 30, "")]
     board.report("eth1", context.Health.UNHEALTHY, "no link")
     assert next(stream) == [("node-1", "eth1", 2, 30, "no link")]
+
+
+def test_a_command_reads_the_health_of_a_driver_that_runs(served: server.SocketServer, board: health.HealthBoard) -> None:
+    board.report("eth1", context.Health.UNHEALTHY, "no link")
+    read = health_client.ask(served.path.parent)
+    assert {device: (entry.health, entry.message) for device, entry in read.items()} == {"eth1": (context.Health.UNHEALTHY, "no link")}
+
+
+def test_a_command_reads_the_health_of_more_devices_than_one_message_has(served: server.SocketServer, board: health.HealthBoard) -> None:
+    names = [f"eth{number}" for number in range(2 * health_service.PART + 1)]
+    board.discovered(names)
+    assert health_client.ask(served.path.parent).keys() == set(names)
+
+
+def test_no_health_is_known_where_no_driver_answers(served: server.SocketServer, tmp_path: pathlib.Path) -> None:
+    assert health_client.ask(tmp_path / "missing") == {}
+    served.stop(grace=0)
+    (served.path.parent / "dra.sock").touch()
+    assert health_client.ask(served.path.parent) == {}
 
 
 def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str, str, int, int, str]]]:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -17,6 +17,8 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.kube import file_claims
+from drakit.kubelet import health as device_health
+from drakit.kubelet import health_client
 from drakit.node import local_node
 from drakit.telemetry import logs
 
@@ -138,7 +140,7 @@ class View:
     """What a family offers and does not offer, and what its journal knows.
 
     ``trouble`` says that the journal cannot be read as it is, and what will become of it. ``is_lost`` says that a journal was lost, now or earlier,
-    and that claims which are not among ``entries`` may have devices.
+    and that claims which are not among ``entries`` may have devices. ``health`` is what the driver reports, by device, while it runs.
     """
 
     driver: drivers.Driver[Any]
@@ -147,6 +149,7 @@ class View:
     trouble: str = ""
     is_lost: bool = False
     readings: tuple[advanced.Metric, ...] = ()
+    health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
     withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
 
 
@@ -174,6 +177,7 @@ def look(family: composition.Family) -> View:
             trouble=_trouble(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
+            health=health_client.ask(home),
             withheld=not_offered.by(opened.made),
         )
 

@@ -32,7 +32,7 @@ def show(
 ) -> None:
     """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, prepared claims, and interfaces that are not offered.
 
-    Reads the hardware and the driver's journal; changes nothing, and needs no API server.
+    Reads the hardware and the driver's journal; changes nothing, and needs no API server. While the driver runs, the health that it reports is shown.
 
     [bold]Examples[/bold]
 
@@ -78,12 +78,13 @@ def _print(family: composition.Family, seen: prepare.View) -> None:
             *(_amount(device, name, used) for name in capacities),
             "yes" if device.allow_multiple_allocations else "",
             ", ".join(f"{taint.key}:{taint.effect.value}" for taint in device.taints),
+            _health(device.name, seen),
             taken.get(device.name, ""),
         )
         for device in shown
     ]
     if rows:
-        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "CLAIM"]
+        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
         output.put(out, output.table("", columns, rows))
     else:
         out.print("No device was found.")
@@ -143,7 +144,7 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     return {
         "driver": family.spec.driver_name,
         "pool": family.spec.identity.pool,
-        "devices": [_device(device, taken.get(device.name), used) for device in offered.flat().devices],
+        "devices": [_device(device, taken.get(device.name), used, seen) for device in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.withheld),
         "gpusNotOffered": not_offered.gpu_documents(seen.withheld),
@@ -152,7 +153,18 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     }
 
 
-def _device(device: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity]) -> dict[str, object]:
+def _health(device: str, seen: prepare.View) -> str:
+    """A device's health, and why it is not well."""
+    known = seen.health.get(device)
+    if known is None:
+        return ""
+    return f"{known.health.value}: {known.message}" if known.message else known.health.value
+
+
+def _device(
+    device: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity], seen: prepare.View
+) -> dict[str, object]:
+    known = seen.health.get(device.name)
     return {
         "name": device.name,
         "attributes": {name: value if isinstance(value, str | int) else str(value) for name, value in device.attributes.items()},
@@ -160,6 +172,7 @@ def _device(device: devices.Device, claim: str | None, used: Mapping[tuple[str, 
         "consumed": {name: str(used[device.name, name]) for name in device.capacity if (device.name, name) in used},
         "shared": device.allow_multiple_allocations,
         "taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect.value} for taint in device.taints],
+        "health": None if known is None else {"state": known.health.value, "message": known.message},
         "claim": claim,
     }
 
