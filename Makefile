@@ -1,7 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
 # Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean dist image image-check help
+.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean dist docs image image-check help
 
 VENV := .venv/bin
 
@@ -60,6 +60,12 @@ VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION ?= $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
 ENGINE ?= $(shell command -v docker >/dev/null && echo docker || echo podman)
 
+docs:  ## build the documentation as a site in site/; a warning is an error
+	@test .venv-docs/.ready -nt requirements/docs.txt || { rm -rf .venv-docs && python3 -m venv .venv-docs && \
+	    .venv-docs/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/docs.txt && touch .venv-docs/.ready; }
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --site-dir site
+	@echo "open site/index.html"
+
 image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
 	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
 		--build-arg VERSION=$(VERSION) $(if $(REVISION),--build-arg REVISION=$(REVISION)) $(BUILD_FLAGS) --tag $(IMAGE):$(VERSION) .
@@ -74,4 +80,4 @@ setup:
 	@.ci/setup
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv .venv-docs site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
