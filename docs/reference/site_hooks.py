@@ -1,3 +1,4 @@
+# ruff: noqa: INP001
 """Hooks of the documentation site: links to files of the repository that are no pages become plain code, since the site does not serve them."""
 
 import pathlib
