@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from drakit.cdi import spec
+from drakit.cdi import host_nodes, spec
 from drakit.core import advanced, edits, quantity, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
@@ -57,6 +57,21 @@ def _prepares_twice_alike(bench: benches.Bench) -> None:
                 node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record"
             )
             node.unprepare(ref)
+
+
+def _gives_nodes_that_exist(bench: benches.Bench) -> None:
+    with bench.node() as node:
+        given: list[edits.Edits] = []
+        for group in bench.groups:
+            ref = bench.claim(node, *group)
+            node.prepare(ref)
+            given += [grant.edits for entry in node.entries for grant in entry.grants if grant.edits and grant.edits.device_nodes]
+            node.unprepare(ref)
+        if not given:
+            raise reports.NotApplicableError("prepare() returns no device node")
+        for content in given:
+            if problem := host_nodes.problem(content):
+                raise reports.AdviceError(problem)
 
 
 def _unprepares_twice(bench: benches.Bench) -> None:
@@ -346,6 +361,7 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "what is offered keeps the API's limits": _fits_the_api,
     "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
+    "device nodes that prepare returns are on this host": _gives_nodes_that_exist,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
     "unprepare succeeds without an intent, after a lost journal": _unprepares_without_an_intent,

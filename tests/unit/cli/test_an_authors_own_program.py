@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import drakit
 from drakit import testing
 from drakit.cli import driver_program as authors
 from drakit.core import errors
@@ -94,6 +95,26 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
     verified = on_node("journal", "verify")
     assert (verified.status, verified.err) == (1, "boards: something is wrong; see above\n")
     assert f"{file} is missing or altered" in verified.out
+
+
+class Misplaced(author.FakeDriver):
+    """Gives containers a device node that is not on the host."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        return drakit.Prepared(edits=drakit.Edits(device_nodes=(drakit.DeviceNode(path="/dev/no-such-board"),)))
+
+
+def test_a_device_node_that_is_not_on_the_host_is_one_line_of_prepare(
+    program: Program, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
+    claim = command_line.CommandLine(run=program, folder=tmp_path).claim_file(result)
+    with pytest.raises(SystemExit) as ended:
+        authors.serve(lambda: Misplaced(author.Hardware()), ["prepare", claim, "--node", "node-1", "--folder", str(tmp_path / "node")])
+    assert not ended.value.code
+    assert capsys.readouterr().err.splitlines() == [
+        "drakit: warning: default/claim: device node /dev/no-such-board: No such file or directory, so no container can start with it on this host"
+    ]
 
 
 class Nameless(author.FakeDriver):

@@ -28,6 +28,7 @@ TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
 WATCH = "watch() returns, at the latest when the driver stops"
+NODES = "device nodes that prepare returns are on this host"
 LOST = "claims are restored after a lost journal, and can be undone"
 
 
@@ -47,7 +48,7 @@ class Confused(author.FakeDriver):
 
 def test_a_good_driver_passes_every_check() -> None:
     report = check(Recalling, every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
-    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone", WATCH}
+    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone", WATCH, NODES}
     assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
 
@@ -60,6 +61,7 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
         "parameters are accepted": "no parameters were given to try",
         "a bound claim that is never prepared is undone": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
+        NODES: "prepare() returns no device node",
         LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost",
     }
 
@@ -146,6 +148,24 @@ def test_a_variable_that_two_shares_set_differently_is_found() -> None:
         r"'[0-9a-f-]{36}' for the other, and a container that has both sees one; name the variable by grant.share_id",
         str(raised.value),
     )
+
+
+class Misplaced(author.FakeDriver):
+    """Gives containers a device node that is not on the host."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        edits = drakit.Edits(device_nodes=(drakit.DeviceNode(path="/dev/no-such-board"),))
+        return dataclasses.replace(super().prepare(grant), edits=edits)
+
+
+def test_a_device_node_that_is_not_on_the_host_is_a_warning() -> None:
+    report = check(Misplaced, device_names=["chip-0-left"], every=50)
+    assert [(item.name, item.message) for item in report.checks if item.verdict is testing.Verdict.WARN] == [
+        (
+            NODES,
+            "device node /dev/no-such-board: No such file or directory, so no container can start with it on this host",
+        )
+    ]
 
 
 class Leaking(author.FakeDriver):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from drakit import settings as values
+from drakit.cdi import host_nodes
 from drakit.cli import composition, not_offered, options, output
 from drakit.core import advanced, errors, inventory, lifecycle, names
 from drakit.core import claim as claims
@@ -90,6 +91,7 @@ def prepare(
                     continue
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
                 rows += _rows(ref, family, answer)
+                output.note(_missing_node(opened, ref))
                 failed += [f"{ref}: {answer.error}"] if answer.error else []
     failed += [f"{ref}: {_foreign(wanted[ref.uid])}" for ref in source.refs if ref.uid not in served]
     _show(rows, form)
@@ -277,6 +279,13 @@ def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[
             if given != amount:
                 return f"{field}: {amount} is no amount of its request policy; the next amount that the device gives is {given}"
     return ""
+
+
+def _missing_node(opened: local_node.LocalNode, ref: claims.ClaimRef) -> str:
+    """Say which device node of a prepared claim is not on this host."""
+    entry = opened.journal.entry(ref.uid)
+    problems = [host_nodes.problem(grant.edits) for grant in (entry.grants if entry else ()) if grant.edits]
+    return next((f"warning: {ref}: {problem}" for problem in problems if problem), "")
 
 
 def _some(given: Sequence[Given], advice: str) -> Sequence[Given]:
