@@ -121,7 +121,7 @@ class Stage:
 
     def damage(self, driver: nic_attach.Running) -> tuple[str, ...]:
         """What of the NIC is not as its shares want it."""
-        author: Any = driver.local.made
+        author: Any = driver.local.author
         (nic,) = (one for one in author.survey().nics if one.name == "nic0")
         return driver.machine.check(author.uplink(nic.interface, nic.speed), driver.machine.shares())
 

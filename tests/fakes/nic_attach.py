@@ -188,7 +188,7 @@ class Running:
 
 def author_of(driver: Running) -> nic_driver.NicDriver:
     """The NIC driver behind a driver that serves."""
-    found = driver.local.made
+    found = driver.local.author
     assert isinstance(found, nic_driver.NicDriver)
     return found
 

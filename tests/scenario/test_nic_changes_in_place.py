@@ -50,7 +50,7 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
 
 def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     """What two reconciler at the NIC say of its health now."""
-    author: Any = driver.local.made
+    author: Any = driver.local.author
     result = fake_context.FakeContext(driver.world.home)
     reconciler = background.TcReconciler(
         driver.machine,

@@ -165,7 +165,7 @@ class Removable(Protocol):
 
 
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
-    """Return the author's driver, which may be behind a wrapper of the framework that keeps it as ``drakit_author``."""
+    """Return the author's driver, which may be behind the framework's proxy that times its verbs."""
     return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
 
 

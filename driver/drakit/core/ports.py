@@ -128,6 +128,21 @@ class CdiDirectory(Protocol):
         """
 
 
+class DeviceMetadata(Protocol):
+    """Files that describe a claim's devices to the programs in its containers. Raises CdiError. Calls for one claim do not overlap."""
+
+    def add(
+        self, ref: claim.ClaimRef, pod_claim_name: str, grant: lifecycle.GrantEntry, more: Mapping[str, device.AttributeValue]
+    ) -> edits.Mount:
+        """Describe a device with its attributes and ``more``, which win; return the mount that shows the file to a container."""
+
+    def shows(self, mount: edits.Mount) -> bool:
+        """Return whether ``add`` returned this mount."""
+
+    def remove(self, uid: names.ClaimUid) -> None:
+        """Remove all files of a claim; nothing to remove is success."""
+
+
 class ClaimSource(Protocol):
     """Allocated claims (drakit.kube.claims, or a file)."""
 

@@ -11,7 +11,6 @@ Invariants:
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
@@ -20,7 +19,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 
-from drakit.core import claim, claim_status, edits, errors, names, records
+from drakit.core import claim, claim_status, device_json, edits, errors, lifecycle, names, records
 from drakit.core import device as devices
 
 GROUP = "metadata.resource.k8s.io"
@@ -33,26 +32,10 @@ _FILE_MODE = 0o644
 _Facts = dict[str, records.Json]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Subject:
-    """The claim and request of a file, and the pod's name for the claim (empty unless it was made from a template)."""
-
-    claim: claim.ClaimRef
-    request: str
-    pod_claim_name: str = ""
-
-    def __post_init__(self) -> None:
-        for part in self.request.split("/"):
-            names.check_label(part, "request")
-
-    @property
-    def base_request(self) -> str:
-        """The request without its sub-request."""
-        return self.request.partition("/")[0]
-
-
 class MetadataFiles:
-    """The files of one driver on one node, in a folder of their own. Safe between threads; calls for one claim must not overlap between processes.
+    """``ports.DeviceMetadata``: the files of one driver on one node, in a folder of their own.
+
+    Safe between threads; calls for one claim must not overlap between processes.
 
     ``synced=False`` writes without fsync: for volatile drivers, whose claims are prepared again after a power cut.
     """
@@ -63,19 +46,30 @@ class MetadataFiles:
         self._synced = synced
         self._lock = threading.Lock()
 
-    def add(self, subject: Subject, pool: str, device: devices.Device) -> edits.Mount:
-        """Add a device to the request's file and return the mount that shows it to a container. Raises CdiError."""
-        path = self._path(subject.claim.uid, subject.base_request)
+    def add(
+        self, ref: claim.ClaimRef, pod_claim_name: str, grant: lifecycle.GrantEntry, more: Mapping[str, devices.AttributeValue]
+    ) -> edits.Mount:
+        """Add a device to the request's file and return the mount that shows it to a container. Raises CdiError.
+
+        ``pod_claim_name`` is the pod's name for the claim, empty unless the claim was made from a template. ``more`` are attributes beside those
+        of the device, which win.
+        """
+        base_request, *_ = (names.check_label(part, "request") for part in grant.request.split("/"))
+        path = self._claim_folder(ref.uid) / base_request / "metadata.json"
         with self._lock, _refused(path):
-            facts = self._read(path) or _new(subject)
+            facts = self._read(path) or _new(ref, pod_claim_name, grant.request)
             request = _request(facts)
-            device_facts = self._device_facts(pool, device)
+            device_facts: _Facts = {"driver": self._driver, "pool": grant.pool, "name": grant.device.name}
+            if attributes := {**grant.device.attributes, **more}:
+                device_facts["attributes"] = {name: device_json.ATTRIBUTE.encode(attributes[name]) for name in sorted(attributes)}
             entries = {_key(entry): entry for entry in _objects(request.get("devices"))}
             before = entries.get(_key(device_facts), {})
             entries[_key(device_facts)] = {**device_facts, **{key: value for key, value in before.items() if key == "networkData"}}
             request["devices"] = list(entries.values())
             _replace(path, _encode(facts), synced=self._synced)
-        return edits.Mount(host_path=str(path), container_path=str(self._container_path(subject)), options=("ro", "bind"))
+        kind, name = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", ref.name)
+        container_path = CONTAINER_FOLDER / kind / name / base_request / f"{self._driver}-metadata.json"
+        return edits.Mount(host_path=str(path), container_path=str(container_path), options=("ro", "bind"))
 
     def shows(self, mount: edits.Mount) -> bool:
         """Whether ``add`` returned this mount."""
@@ -83,20 +77,14 @@ class MetadataFiles:
 
     def update(self, uid: names.ClaimUid, pool: str, device: str, network: claim_status.NetworkStatus) -> bool:
         """Write a device's network facts for running containers; return whether a file of the claim has the device. Raises CdiError."""
-        folder = self._path(uid, "request").parent.parent
+        folder = self._claim_folder(uid)
         with self._lock, _refused(folder):
             written = [self._update(path, (pool, device), _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
         return any(written)
 
-    def pod_claim_name(self, uid: names.ClaimUid, request: str) -> str:
-        """Return the pod's name for the claim from the request's file; empty without one."""
-        path = self._path(uid, request.partition("/")[0])
-        with self._lock, _refused(path):
-            return str((self._read(path) or {}).get("podClaimName", ""))
-
     def remove(self, uid: names.ClaimUid) -> None:
         """Remove all files of a claim; nothing to remove is success. Raises CdiError."""
-        folder = self._path(uid, "request").parent.parent
+        folder = self._claim_folder(uid)
         with self._lock, _refused(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
             if self._synced:
@@ -114,21 +102,10 @@ class MetadataFiles:
             _overwrite(path, _encode(facts))
         return True
 
-    def _path(self, uid: names.ClaimUid, base_request: str) -> pathlib.Path:
+    def _claim_folder(self, uid: names.ClaimUid) -> pathlib.Path:
         if not names.is_uid(uid):
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field="claim.uid")
-        return self._folder / uid / names.check_label(base_request, "request") / "metadata.json"
-
-    def _container_path(self, subject: Subject) -> pathlib.PurePosixPath:
-        """``resourceclaims/<claim>/...`` for a claim that the pod names, ``resourceclaimtemplates/<pod's name>/...`` for one made for it."""
-        kind, name = (
-            ("resourceclaimtemplates", subject.pod_claim_name) if subject.pod_claim_name else ("resourceclaims", subject.claim.name)
-        )
-        return CONTAINER_FOLDER / kind / name / subject.base_request / f"{self._driver}-metadata.json"
-
-    def _device_facts(self, pool: str, device: devices.Device) -> _Facts:
-        attributes: records.Json = {name: _attribute(device.attributes[name]) for name in sorted(device.attributes)}
-        return {"driver": self._driver, "pool": pool, "name": device.name, **({"attributes": attributes} if attributes else {})}
+        return self._folder / uid
 
     def _read(self, path: pathlib.Path) -> _Facts | None:
         """Return the facts of a file; None if it is missing or unreadable, in which case it is written again."""
@@ -144,34 +121,19 @@ class MetadataFiles:
         return decoded
 
 
-def _new(subject: Subject) -> _Facts:
-    ref = subject.claim
-    named: _Facts = {"podClaimName": subject.pod_claim_name} if subject.pod_claim_name else {}
+def _new(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Facts:
+    named: _Facts = {"podClaimName": pod_claim_name} if pod_claim_name else {}
     return {
         "kind": KIND,
         "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid, "generation": 1},
         **named,
-        "requests": [{"name": subject.request, "devices": []}],
+        "requests": [{"name": request, "devices": []}],
     }
 
 
 def _encode(facts: Mapping[str, records.Json]) -> bytes:
     """Encode the facts in every version of the format, one JSON object after the other."""
     return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **facts}, indent=2) + "\n" for version in VERSIONS).encode()
-
-
-def _attribute(value: devices.AttributeValue) -> records.Json:
-    if isinstance(value, tuple):
-        return {f"{_kind(value[0])}s": [_plain(element) for element in value]}
-    return {_kind(value): _plain(value)}
-
-
-def _kind(value: devices.Scalar) -> str:
-    return {bool: "bool", int: "int", devices.Version: "version"}.get(type(value), "string")
-
-
-def _plain(value: devices.Scalar) -> str | int | bool:
-    return value.text if isinstance(value, devices.Version) else value
 
 
 def _network(network: claim_status.NetworkStatus) -> records.Json:

@@ -9,12 +9,13 @@ import pathlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from drakit.core import advanced, errors, inventory, names, ports
+from drakit.core import advanced, claim_status, errors, inventory, names, ports
+from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.kubelet import checkpoint
-from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans, watching
+from drakit.kubelet import checkpoint, metadata
+from drakit.node import binding, device_status, driver_context, local_node, orphans, watching
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -22,7 +23,7 @@ _log = logs.get_logger(__name__)
 SETTLE_SECONDS = 0.1
 JOIN_SECONDS = 10.0
 
-Spawn = Callable[[str, Callable[[threading.Event], None]], threading.Thread]
+WriteStatus = Callable[[claims.ClaimRef, claim_status.DeviceStatus], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,13 +89,13 @@ class BackgroundServices:
             self._local.engine.reporter = self._reports = told
             self._tellers = [self._spawn(name, loop, self._stop_telling) for name, loop in told.loops()]
         if self._local.metadata is not None:
-            told_too = metadata.updating_metadata(self._local.metadata, self._local.identity.pool, sinks.status)
+            told_too = updating_metadata(self._local.metadata, self._local.identity.pool, sinks.status)
             sinks = dataclasses.replace(sinks, status=told_too)
         self._local.context.sinks = sinks
         self._start_author()
         self._working = [self._spawn("vanished-claims", self._vanished().run, self._stop)]
-        if drivers.watches(self._local.made):
-            loop = watching.WatchLoop(self._local.made, self._local.context, self._clock)
+        if drivers.watches(self._local.author):
+            loop = watching.WatchLoop(self._local.author, self._local.context, self._clock)
             self._working.append(self._spawn("watch", loop.run, self._stop))
 
     def stop(self, *, idle: bool = True) -> None:
@@ -116,7 +117,7 @@ class BackgroundServices:
     def discovered(self) -> None:
         """The hardware was looked at: begin to bind claims when there is a device with binding conditions, or something begun before."""
         local, api, told = self._local, self._api, self._reports
-        if self._binding is not None or api is None or api.bindings is None or told is None or not advanced.binds(local.made):
+        if self._binding is not None or api is None or api.bindings is None or told is None or not advanced.binds(local.author):
             return
         conditional = any(device.binding_conditions for device in local.offered.flat.devices)
         if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
@@ -195,6 +196,20 @@ class BackgroundServices:
         except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
             _log.exception("a part of the driver died", part=name)
             self._failed()
+
+
+def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:
+    """Return a sink of device status that also writes the network facts in it for running containers."""
+
+    def write(claim: claims.ClaimRef, told: claim_status.DeviceStatus) -> None:
+        status(claim, told)
+        if told.network is not None:
+            try:
+                files.update(claim.uid, told.pool or pool, told.device, told.network)
+            except errors.DrakitError as error:
+                _log.warning("containers are not told of their network", claim=str(claim), claim_uid=claim.uid, error=str(error))
+
+    return write
 
 
 def _join(threads: list[threading.Thread]) -> None:

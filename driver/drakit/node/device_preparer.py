@@ -8,6 +8,7 @@ Invariants:
 3. The results of a call are kept in memory until a call for the claim ends while its caller still waits, and at most ``KEPT_SECONDS`` after the last
    device was finished. They count only while the journal holds the entry that they belong to; otherwise the driver is asked again.
 4. A prepared claim is repaired in place. Nothing here removes a CDI file, calls ``unprepare`` or begins to unprepare an entry.
+5. Device metadata files, of a driver that asks for them, are written once all devices are prepared, and before CDI files that mount them.
 
 The caller holds the locks of the claim and of its devices in every call.
 """
@@ -46,35 +47,46 @@ def has_finished(entry: lifecycle.Entry) -> bool:
 
 
 class DevicePreparer:
-    """Prepares devices for one author and writes what containers get of them; safe between threads that hold the claim's lock."""
+    """Prepares devices for one author and writes what containers get of them; safe between threads that hold the claim's lock.
 
-    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, cdi: ports.CdiDirectory, clock: ports.Clock) -> None:
+    ``metadata`` is None for a driver that does not ask for device metadata.
+    """
+
+    def __init__(
+        self,
+        author: inventory_cache.Author,
+        journal: ports.Journal,
+        cdi: ports.CdiDirectory,
+        clock: ports.Clock,
+        metadata: ports.DeviceMetadata | None = None,
+    ) -> None:
         self._author = author
         self._journal = journal
         self._cdi = cdi
         self._clock = clock
+        self._metadata = metadata
         self._guard = threading.Lock()
         self._kept: dict[names.ClaimUid, _Kept] = {}
 
     def complete(
-        self, entry: lifecycle.Entry, grants: Sequence[Grant], boot_id: str, caller: ports.Caller
+        self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str = ""
     ) -> tuple[lifecycle.GrantEntry, ...]:
-        """Prepare the devices of a claim that was begun and commit them; the grants as they are remembered.
+        """Prepare the devices of a claim that was begun in this boot and commit them; the grants as they are remembered.
 
-        Commits even when the caller has gone meanwhile: a late Unprepare waits for the claim's lock. Raises CallerGoneError between two devices
-        when the caller has gone, and what the author raises. After CallerGoneError and RetryError the journal says which devices are finished.
+        ``pod_claim_name`` is the claim's name in its pod. Commits even when the caller has gone meanwhile: a late Unprepare waits for the claim's
+        lock. Raises CallerGoneError between two devices when the caller has gone, and what the author raises.
+        After CallerGoneError and RetryError the journal says which devices are finished.
         """
-        prepared = self._each(entry, grants, caller)
-        kept = with_results(entry.grants, prepared)
+        made = self._each(entry, grants, caller)
+        kept = with_results(entry.grants, self._with_metadata(entry, made, pod_claim_name))
         self.write_cdi(entry, kept)
-        self._journal.complete(entry.claim.uid, kept, boot_id)
-        done = dataclasses.replace(entry, state=lifecycle.State.PREPARED, grants=kept, boot_id=boot_id)
+        self._journal.complete(entry.claim.uid, kept, entry.boot_id)
         if not caller.is_waiting():
             _log.info("claim finished after the kubelet stopped waiting", claim=str(entry.claim), claim_uid=entry.claim.uid)
-        self._keep(done, _by_key(done, prepared))
+        self._keep(dataclasses.replace(entry, state=lifecycle.State.PREPARED, grants=kept), made)
         return kept
 
-    def verify(self, entry: lifecycle.Entry, caller: ports.Caller) -> tuple[lifecycle.GrantEntry, ...]:
+    def verify(self, entry: lifecycle.Entry, caller: ports.Caller, pod_claim_name: str = "") -> tuple[lifecycle.GrantEntry, ...]:
         """Ask the author again for each device of a prepared claim, and repair in place what differs; the grants as they are now.
 
         A CDI file that is lost or altered is written again. New edits and a new record are remembered first. Where the author answers with an empty
@@ -82,12 +94,11 @@ class DevicePreparer:
         raises, with ``STAYS`` in the text where only deleting the pods helps; the claim stays prepared after any error.
         """
         try:
-            prepared = self._each(entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller)
-            current = with_results(entry.grants, prepared)
-            lost = [now.key for before, now in zip(entry.grants, current, strict=True) if before.record and not now.record]
+            made = self._each(entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller)
+            lost = [kept.key for kept in entry.grants if kept.record and not made[kept.key].record]
             if lost:
-                prepared = self._prepare_lost(entry, prepared, lost, caller)
-                current = with_results(entry.grants, prepared)
+                made |= self._prepare_lost(entry, lost, caller)
+            current = with_results(entry.grants, self._with_metadata(entry, made, pod_claim_name))
         except _ENDED_BY_DELETING_PODS as error:
             error.args = (f"{error}; {STAYS}",)
             raise
@@ -98,7 +109,7 @@ class DevicePreparer:
             say("prepared claim repaired", claim=str(entry.claim), claim_uid=entry.claim.uid, devices=changed, remade=len(lost))
             self._journal.refresh(entry.claim.uid, current)
         self.write_cdi(entry, current)
-        self._keep(dataclasses.replace(entry, grants=current), _by_key(entry, prepared))
+        self._keep(dataclasses.replace(entry, grants=current), made)
         return current
 
     def drop(self, uid: names.ClaimUid) -> None:
@@ -119,53 +130,72 @@ class DevicePreparer:
             if kept.edits:
                 self._cdi.write(resolution.cdi_name(self._author.name, entry.claim, kept), kept.edits)
 
-    def _each(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> list[drivers.Prepared]:
-        """What ``prepare`` returns for each of the entry's grants; those that an earlier call finished are not prepared again."""
+    def _each(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
+        """Return what ``prepare`` returns for each of the entry's grants; those that an earlier call finished are not prepared again."""
         made = self._made(entry)
         wanted = {key: dataclasses.replace(grant, caller=caller) for key, grant in resolution.in_order(grants, entry.grants).items()}
         left = {key: grant for key, grant in wanted.items() if key not in made}
         if left:
             self.drop(entry.claim.uid)
         if left and advanced.prepares_claims(self._author):
-            return self._prepare_all(list(wanted.values()))
+            return self._prepare(wanted)
         for number, (key, grant) in enumerate(left.items()):
             if number and not caller.is_waiting():
                 self._stop(entry, made)
                 raise errors.CallerGoneError(f"the kubelet stopped waiting; devices finished and kept: {len(made)} of {len(grants)}")
             try:
-                made[key] = self._prepare(grant)
+                made |= self._prepare({key: grant})
             except errors.RetryError:
                 self._stop(entry, made)
                 raise
-        return [made[kept.key] for kept in entry.grants]
+        return made
 
     def _stop(self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared]) -> None:
         """Leave the rest of a claim to the next call."""
         if entry.state is lifecycle.State.PREPARING and made:
-            finished = [kept for kept in entry.grants if kept.key in made]
-            by_key = {kept.key: kept for kept in with_results(finished, [made[kept.key] for kept in finished])}
-            entry = dataclasses.replace(entry, grants=tuple(by_key.get(kept.key, kept) for kept in entry.grants))
+            entry = dataclasses.replace(entry, grants=with_results(entry.grants, made))
             self._journal.refresh(entry.claim.uid, entry.grants)
         self._keep(entry, made)
 
-    def _prepare(self, grant: Grant) -> drivers.Prepared:
-        advanced.bind(self._author, [grant])
-        return self._author.prepare(grant)
+    def _prepare(self, grants: Mapping[Key, Grant]) -> dict[Key, drivers.Prepared]:
+        """Bind and prepare devices, all at once where the driver prepares claims; raises TypeError where an answer is no usable Prepared."""
+        advanced.bind(self._author, list(grants.values()))
+        if advanced.prepares_claims(self._author):
+            prepared = advanced.prepare_claim(self._author, list(grants.values()))
+        else:
+            prepared = [self._author.prepare(grant) for grant in grants.values()]
+        for answer in prepared:
+            if not isinstance(answer, drivers.Prepared):
+                raise TypeError(f"prepare() returned {type(answer).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
+            if answer.metadata and self._metadata is None:
+                raise TypeError("Prepared.metadata would reach no container; write device_metadata = True in the driver's class")
+        return dict(zip(grants, prepared, strict=True))
 
-    def _prepare_all(self, grants: Sequence[Grant]) -> list[drivers.Prepared]:
-        advanced.bind(self._author, grants)
-        return list(advanced.prepare_claim(self._author, grants))
-
-    def _prepare_lost(
-        self, entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared], lost: Sequence[Key], caller: ports.Caller
-    ) -> list[drivers.Prepared]:
+    def _prepare_lost(self, entry: lifecycle.Entry, lost: Sequence[Key], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Prepare the lost devices as for the first time. The journal drops their records before, so a crash leaves what a first prepare leaves."""
         without = tuple(dataclasses.replace(kept, record=records.EMPTY) if kept.key in lost else kept for kept in entry.grants)
         self._journal.refresh(entry.claim.uid, without)
-        grants = [dataclasses.replace(resolution.from_entry(entry.claim, kept, self._author), caller=caller) for kept in without]
+        grants = {kept.key: dataclasses.replace(resolution.from_entry(entry.claim, kept, self._author), caller=caller) for kept in without}
         if advanced.prepares_claims(self._author):
-            return self._prepare_all(grants)
-        return [self._prepare(grant) if kept.key in lost else made for kept, grant, made in zip(without, grants, prepared, strict=True)]
+            return self._prepare(grants)
+        made: dict[Key, drivers.Prepared] = {}
+        for key in lost:
+            made |= self._prepare({key: grants[key]})
+        return made
+
+    def _with_metadata(
+        self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared], pod_claim_name: str
+    ) -> Mapping[Key, drivers.Prepared]:
+        """Write the device metadata files; return the results with the mounts that show them."""
+        if self._metadata is None:
+            return made
+        mounted: dict[Key, drivers.Prepared] = {}
+        for kept in entry.grants:
+            prepared = made[kept.key]
+            mount = self._metadata.add(entry.claim, pod_claim_name, kept, prepared.metadata)
+            edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount))
+            mounted[kept.key] = dataclasses.replace(prepared, edits=edits)
+        return mounted
 
     def _made(self, entry: lifecycle.Entry) -> dict[Key, drivers.Prepared]:
         """What is kept of an entry and not too old."""
@@ -186,10 +216,6 @@ class DevicePreparer:
                 del self._kept[oldest]
 
 
-def _by_key(entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared]) -> Mapping[Key, drivers.Prepared]:
-    return {kept.key: one for kept, one in zip(entry.grants, prepared, strict=True)}
-
-
 ClaimWrapper = Callable[[Callable[[], claims.Outcome]], claims.Outcome]
 
 
@@ -198,15 +224,11 @@ def call_directly(work: Callable[[], claims.Outcome]) -> claims.Outcome:
     return work()
 
 
-def with_results(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
-    """Grants as they were begun, each with what its author's ``prepare`` returned; raises TypeError where that is no Prepared."""
-    for made in prepared:
-        if not isinstance(made, drivers.Prepared):
-            raise TypeError(f"prepare() returned {type(made).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
-        if made.metadata:
-            # A driver with device metadata has its files by now.
-            raise TypeError("Prepared.metadata would reach no container; write device_metadata = True in the driver's class")
-    return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
+def with_results(begun: Sequence[lifecycle.GrantEntry], made: Mapping[Key, drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
+    """Return the grants as they were begun, each that is finished with what its author's ``prepare`` returned."""
+    return tuple(
+        dataclasses.replace(kept, record=made[kept.key].record, edits=made[kept.key].edits) if kept.key in made else kept for kept in begun
+    )
 
 
 def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> claims.Outcome:

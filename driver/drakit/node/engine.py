@@ -73,6 +73,7 @@ class Engine:
         device_locks: ports.Locks,
         locks_of_claims: ports.Locks,
         clock: ports.Clock = timing.SYSTEM,
+        metadata: ports.DeviceMetadata | None = None,
     ) -> None:
         self._author = author
         self._identity = identity
@@ -80,10 +81,11 @@ class Engine:
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
+        self._metadata = metadata
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter = device_status.NullReporter()
-        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock)
+        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
         self._occupancy = occupancy.Occupancy(journal, offered, identity.pool)
         self.planner = resolution.Planner(author, journal, identity.pool)
 
@@ -163,9 +165,10 @@ class Engine:
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
-                    return device_preparer.outcome_of(self._author.name, entry.claim, self._preparer.verify(entry, caller))
+                    kept = self._preparer.verify(entry, caller, claim.pod_claim_name)
+                    return device_preparer.outcome_of(self._author.name, entry.claim, kept)
                 if self._can_continue(entry):
-                    return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
+                    return self._complete_or_undo(entry, self._grants_of(entry, claim), caller, claim.pod_claim_name)
             _log.info("undoing an earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
@@ -174,29 +177,30 @@ class Engine:
         grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             entry, planned = self._begin(claim.ref, grants, caller)
-            return self._carry_out_or_undo(entry, planned, caller)
+            return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
         self._occupancy.check(grants)
         planned = self.planner.plan(grants)
         entry = resolution.begun(ref, planned, self._identity.boot_id)
-        self._journal_begin(entry)
+        # What is kept belongs to an entry that another process has undone since.
+        self._preparer.drop(ref.uid)
+        self._journal.begin(entry)
         return entry, planned
 
-    def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> claims.Outcome:
+    def _complete_or_undo(
+        self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str
+    ) -> claims.Outcome:
         try:
-            return self._carry_out(entry, grants, caller)
+            kept = self._preparer.complete(entry, grants, caller, pod_claim_name)
+            return device_preparer.outcome_of(self._author.name, entry.claim, kept)
         except Exception as error:
             # A device that needs several calls, to be bound after a reboot say, would never be ready if each call began it anew.
             left = self._journal.entry(entry.claim.uid) if isinstance(error, errors.CallerGoneError | errors.RetryError) else None
             if left is None or not self._can_continue(left):
                 self._undo_after_failure(entry)
             raise
-
-    def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> claims.Outcome:
-        kept = self._preparer.complete(entry, grants, self._identity.boot_id, caller)
-        return device_preparer.outcome_of(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
@@ -274,17 +278,14 @@ class Engine:
         grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
         return grants if entry is None else resolution.with_begun_intents(grants, entry)
 
-    def _journal_begin(self, entry: lifecycle.Entry) -> None:
-        # What is kept belongs to an entry that another process has undone since.
-        self._preparer.drop(entry.claim.uid)
-        self._journal.begin(entry)
-
     def _undo(self, entry: lifecycle.Entry) -> None:
         """From any state to absent; the caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
         self._preparer.drop(uid)
         self._journal.begin_unprepare(uid)
         self._cdi.remove(uid)
+        if self._metadata is not None:
+            self._metadata.remove(uid)
         for kept in reversed(entry.grants):
             self._author.unprepare(resolution.from_entry(entry.claim, kept, self._author))
         self._journal.finish_unprepare(uid)

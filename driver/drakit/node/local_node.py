@@ -7,18 +7,21 @@ import contextlib
 import dataclasses
 import pathlib
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from drakit.cdi import directory
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, names, ports, records
+from drakit.core import errors, names, ports
 from drakit.journal import journal, locks
-from drakit.node import driver_context, engine, inventory_cache, metadata, recovery, restore, timing
+from drakit.kubelet import metadata
+from drakit.node import driver_context, engine, inventory_cache, recovery, restore, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
+
+METADATA_FOLDER = "device-metadata"
 
 Intents = ports.Intents
 
@@ -61,25 +64,28 @@ class LocalNode:
 
     def _equip(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
         """Make the author's driver, and what serves it, around the open journal."""
-        self.made = made = spec.build(self._intents)
-        if made.volatile:
+        self.author = author = spec.build(self.journal.intents)
+        if author.volatile:
             self.journal.relax()
-        self.author, source, self.metadata = metadata.with_metadata(made, claim_source, folders.home)
-        self.offered = inventory_cache.InventoryCache(self.author)
+        self.metadata: metadata.MetadataFiles | None = None
+        if author.device_metadata:
+            self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
+        self.offered = inventory_cache.InventoryCache(author)
         device_locks, claim_locks = (_timed(locks_of_kind, meter) for locks_of_kind in _locks(folders.home))
         self.engine = engine.Engine(
-            timing.timed(self.author, timing.DEVICE, meter),
+            timing.timed(author, timing.DEVICE, meter),
             identity=spec.identity,
             offered=self.offered,
-            claim_source=timing.timed(source, timing.FETCH, meter),
+            claim_source=timing.timed(claim_source, timing.FETCH, meter),
             journal=timing.timed(self.journal, timing.JOURNAL, meter),
             cdi=timing.timed(self.cdi, timing.CDI, meter),
             device_locks=device_locks,
             locks_of_claims=claim_locks,
+            metadata=self.metadata,
         )
         self.restorer = restore.Restorer(
             restore.Parts(
-                author=self.author,
+                author=author,
                 pool=spec.identity.pool,
                 boot_id=spec.identity.boot_id,
                 offered=self.offered,
@@ -89,11 +95,12 @@ class LocalNode:
                 device_locks=device_locks,
                 own_lock=lambda: locks.FileLocks(folders.home, "restore"),
                 clock=timing.SystemClock(),
+                metadata=self.metadata,
             )
         )
-        drivers.open_driver(made, self.engine.planner.planned)
+        drivers.open_driver(author, self.engine.planner.planned)
         self.context = driver_context.NodeDriverContext(
-            self.author,
+            author,
             data_dir=folders.home,
             boot_id=spec.identity.boot_id,
             journal=self.journal,
@@ -171,9 +178,6 @@ class LocalNode:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         self.close()
-
-    def _intents(self, claim: names.ClaimUid | None = None, /) -> Iterable[records.Record]:
-        return self.journal.intents(claim)
 
 
 def _locks(home: pathlib.Path) -> tuple[ports.Locks, ports.Locks]:

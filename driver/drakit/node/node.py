@@ -168,11 +168,11 @@ class Node:
     @property
     def metrics_prefix(self) -> str:
         """What the names of the driver's own metrics begin with."""
-        return self.local.made.metrics_prefix
+        return self.local.author.metrics_prefix
 
     def driver_metrics(self) -> Sequence[advanced.Metric]:
         """Return the driver's own metrics."""
-        return advanced.metrics_of(self.local.made)
+        return advanced.metrics_of(self.local.author)
 
     def _serve(self) -> None:
         """Listen for the kubelet, and let it see the driver; nothing after ``stop``."""

@@ -75,6 +75,7 @@ class Parts:
     device_locks: ports.Locks
     own_lock: Callable[[], ports.Locks]
     clock: ports.Clock
+    metadata: ports.DeviceMetadata | None = None
 
 
 class Restorer:
@@ -83,7 +84,7 @@ class Restorer:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._author, self._journal, self._cdi = parts.author, parts.journal, parts.cdi
-        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock)
+        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
         self._occupancy = occupancy.Occupancy(parts.journal, parts.offered, parts.pool)
 
     @contextlib.contextmanager
@@ -160,7 +161,7 @@ class Restorer:
             elif entry is None and not may_plan and any(self._file_of(grant) not in files for grant in grants):
                 return False
             else:
-                self._prepare(claim.ref, grants, files, entry)
+                self._prepare(claim, grants, files, entry)
         except errors.ClaimError as error:
             # A DeviceGoneError of the author's ``recall`` rejects a CDI file; the device may well be there, and in use.
             if not without_devices or error.fault is not errors.ClaimFault.UNKNOWN_DEVICE:
@@ -176,18 +177,18 @@ class Restorer:
         now = {self._file_of(grant) for grant in grants}
         return files.keys() >= now or files.keys() <= now
 
-    def _prepare(self, ref: claims.ClaimRef, grants: Sequence[Grant], files: Files, entry: lifecycle.Entry | None) -> None:
+    def _prepare(self, claim: claims.Claim, grants: Sequence[Grant], files: Files, entry: lifecycle.Entry | None) -> None:
         """Prepare a claim in use again. A failure leaves it journaled as preparing, and the next attempt continues it."""
         patience = recovery.Deadline()
         with self._parts.device_locks.hold(resolution.lock_names(grants), patience.is_waiting):
             if entry is None:
                 self._occupancy.check(grants)
                 grants = self._with_intents(grants, files)
-                entry = self._begin(ref, grants)
+                entry = self._begin(claim.ref, grants)
             else:
                 grants = resolution.with_begun_intents(grants, entry)
-            self._preparer.complete(entry, grants, self._parts.boot_id, patience)
-        self._preparer.drop(ref.uid)
+            self._preparer.complete(entry, grants, patience, claim.pod_claim_name)
+        self._preparer.drop(claim.ref.uid)
 
     def _with_intents(self, grants: Sequence[Grant], files: Files) -> Sequence[Grant]:
         """The grants with the intents that their CDI files tell; of a grant without a file the intent is planned, as by a first prepare."""
@@ -232,7 +233,11 @@ class Restorer:
         """A grant with the intent that its author recalls from its CDI file; raises what the author raises."""
         if not isinstance(self._author, advanced.IntentRecovery):
             return grant
-        return dataclasses.replace(grant, intent=self._author.recall(dataclasses.replace(grant, found=files[self._file_of(grant)])))
+        found = files[self._file_of(grant)]
+        if found is not None and (metadata := self._parts.metadata) is not None:
+            # The author did not give this mount.
+            found = dataclasses.replace(found, mounts=tuple(mount for mount in found.mounts if not metadata.shows(mount)))
+        return dataclasses.replace(grant, intent=self._author.recall(dataclasses.replace(grant, found=found)))
 
     def _recalled_or_bare(self, grant: Grant, files: Files) -> Grant:
         """As ``_recalled``, with an empty intent where the author refuses the file: no later attempt would know more."""

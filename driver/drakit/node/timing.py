@@ -69,7 +69,7 @@ class _Timed:
 
     def __init__(self, target: object, phases: Mapping[str, str], meter: ports.Meter) -> None:
         self._target = target
-        self.drakit_author = getattr(target, "drakit_author", target)
+        self.drakit_author = target
         for name in dir(type(target)):
             # Static, because to ask a class for an attribute may run an author's code, and may fail.
             if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(type(target), name)):

@@ -126,7 +126,7 @@ class Node:
     @property
     def driver(self) -> drivers.Driver[Any]:
         """The author's driver of the present process."""
-        return self._station.made
+        return self._station.author
 
     @property
     def offered(self) -> inventory.Inventory:

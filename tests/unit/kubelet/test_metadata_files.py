@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import claim, claim_status, device, edits, errors, names
+from drakit.core import claim, claim_status, device, edits, errors, lifecycle, names
 from drakit.kubelet import metadata
 
 DRIVER = "fake.example.com"
@@ -23,8 +23,15 @@ def files(tmp_path: pathlib.Path) -> metadata.MetadataFiles:
     return metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER)
 
 
-def subject(request: str = "gpu", pod_claim_name: str = "") -> metadata.Subject:
-    return metadata.Subject(claim=REF, request=request, pod_claim_name=pod_claim_name)
+def add(
+    files: metadata.MetadataFiles,
+    request: str = "gpu",
+    pod_claim_name: str = "",
+    *,
+    chip: device.Device = CHIP,
+    ref: claim.ClaimRef = REF,
+) -> edits.Mount:
+    return files.add(ref, pod_claim_name, lifecycle.GrantEntry(request=request, pool="node-1", device=chip), {})
 
 
 def read(mount: edits.Mount) -> list[dict[str, Any]]:
@@ -38,7 +45,7 @@ def read(mount: edits.Mount) -> list[dict[str, Any]]:
 
 
 def test_a_file_holds_the_same_facts_in_each_version_the_newest_first(files: metadata.MetadataFiles) -> None:
-    objects = read(files.add(subject(), "node-1", CHIP))
+    objects = read(add(files))
     assert [one.pop("apiVersion") for one in objects] == ["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"]
     assert objects[0] == objects[1]
     assert objects[0] == {
@@ -67,25 +74,26 @@ def test_a_file_holds_the_same_facts_in_each_version_the_newest_first(files: met
 
 
 @pytest.mark.parametrize(
-    "asked, path",
+    "asked, pod_claim_name, path",
     [
-        (subject(), "resourceclaims/training/gpu"),
-        (subject("gpu/small"), "resourceclaims/training/gpu"),
-        (subject(pod_claim_name="accelerator"), "resourceclaimtemplates/accelerator/gpu"),
+        ("gpu", "", "resourceclaims/training/gpu"),
+        ("gpu/small", "", "resourceclaims/training/gpu"),
+        ("gpu", "accelerator", "resourceclaimtemplates/accelerator/gpu"),
     ],
 )
-def test_containers_see_it_read_only_where_the_feature_says(files: metadata.MetadataFiles, asked: metadata.Subject, path: str) -> None:
-    mount = files.add(asked, "node-1", CHIP)
+def test_containers_see_it_read_only_where_the_feature_says(
+    files: metadata.MetadataFiles, asked: str, pod_claim_name: str, path: str
+) -> None:
+    mount = add(files, asked, pod_claim_name)
     assert mount.container_path == f"/var/run/kubernetes.io/dra-device-attributes/{path}/{DRIVER}-metadata.json"
     assert mount.options == ("ro", "bind")
     assert pathlib.Path(mount.host_path).stat().st_mode & 0o777 == 0o644
-    assert read(mount)[0].get("podClaimName") == (asked.pod_claim_name or None)
-    assert files.pod_claim_name(UID, asked.request) == asked.pod_claim_name
+    assert read(mount)[0].get("podClaimName") == (pod_claim_name or None)
 
 
 def test_one_file_has_all_devices_of_a_request_and_its_full_name(files: metadata.MetadataFiles) -> None:
     other = device.Device(name="chip-1")
-    mounts = {files.add(subject("gpu/small"), "node-1", one) for one in (CHIP, other, CHIP)}
+    mounts = {add(files, "gpu/small", chip=one) for one in (CHIP, other, CHIP)}
     assert len(mounts) == 1
     [request] = read(mounts.pop())[0]["requests"]
     assert request["name"] == "gpu/small"
@@ -94,23 +102,23 @@ def test_one_file_has_all_devices_of_a_request_and_its_full_name(files: metadata
 
 
 def test_the_same_again_leaves_the_very_file_that_containers_have_mounted(files: metadata.MetadataFiles) -> None:
-    path = pathlib.Path(files.add(subject(), "node-1", CHIP).host_path)
+    path = pathlib.Path(add(files).host_path)
     before = path.stat()
-    files.add(subject(), "node-1", CHIP)
+    add(files)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"metadata": 1}', b"\xff\xfe"])
 def test_a_file_that_was_damaged_is_written_anew(files: metadata.MetadataFiles, content: bytes) -> None:
-    path = pathlib.Path(files.add(subject(), "node-1", CHIP).host_path)
+    path = pathlib.Path(add(files).host_path)
     whole = path.read_bytes()
     path.write_bytes(content)
-    files.add(subject(), "node-1", CHIP)
+    add(files)
     assert path.read_bytes() == whole
 
 
 def test_network_facts_reach_running_containers_in_the_same_file(files: metadata.MetadataFiles) -> None:
-    mount = files.add(subject(), "node-1", CHIP)
+    mount = add(files)
     path = pathlib.Path(mount.host_path)
     inode, facts = (
         path.stat().st_ino,
@@ -123,14 +131,14 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
         assert one["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
         [result] = one["requests"][0]["devices"]
         assert result["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/16"], "hardwareAddress": "02:00:00:00:00:01"}
-    files.add(subject(), "node-1", CHIP)
+    add(files)
     assert read(mount)[0]["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
     assert not files.update(UID, "node-1", "chip-9", facts)
     assert not files.update(names.ClaimUid("00000000-0000-4000-8000-000000000002"), "node-1", "chip-0", facts)
 
 
 def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.MetadataFiles) -> None:
-    mount = files.add(subject(), "node-1", CHIP)
+    mount = add(files)
     files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
     files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="n"))
     assert len(read(mount)) == 2
@@ -139,9 +147,9 @@ def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.Metad
 def test_removing_takes_all_requests_and_nothing_of_other_claims(files: metadata.MetadataFiles, tmp_path: pathlib.Path) -> None:
     other = claim.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000002"), namespace="ns", name="training")
     files.remove(UID)
-    files.add(subject(), "node-1", CHIP)
-    files.add(subject("nic"), "node-1", CHIP)
-    kept = files.add(metadata.Subject(claim=other, request="gpu"), "node-1", CHIP)
+    add(files)
+    add(files, "nic")
+    kept = add(files, ref=other)
     files.remove(UID)
     files.remove(UID)
     assert [path.name for path in (tmp_path / "device-metadata").iterdir()] == [other.uid]
@@ -153,10 +161,10 @@ def test_no_path_is_made_of_what_was_not_checked(files: metadata.MetadataFiles) 
         files.remove(names.ClaimUid("../.."))
     for request in ("../gpu", "gpu/../x", "", "a/"):
         with pytest.raises(errors.InventoryError, match="request"):
-            subject(request)
+            add(files, request)
 
 
 def test_a_folder_that_cannot_be_written_names_the_path(tmp_path: pathlib.Path) -> None:
     (tmp_path / "device-metadata").write_text("a file in the way")
     with pytest.raises(errors.CdiError, match="device-metadata"):
-        metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER).add(subject(), "node-1", CHIP)
+        add(metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER))

@@ -173,21 +173,21 @@ def look(family: composition.Family) -> View:
         opened.offered.refresh()
         entries = tuple(opened.journal.entries())
         return View(
-            driver=opened.made,
+            driver=opened.author,
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
             trouble=_trouble(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
             health=health_client.ask(home),
-            withheld=not_offered.by(opened.made),
+            withheld=not_offered.by(opened.author),
         )
 
 
 def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
     """The driver's own numbers; none where it cannot read them now."""
     try:
-        return tuple(advanced.metrics_of(opened.made))
+        return tuple(advanced.metrics_of(opened.author))
     except errors.HardwareError:
         return ()
 

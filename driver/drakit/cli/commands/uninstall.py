@@ -235,7 +235,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
     """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
     try:
         with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
-            is_started = isinstance(opened.made, advanced.Removable)
+            is_started = isinstance(opened.author, advanced.Removable)
             if is_started:
                 # With its notes of where interfaces were moved to; it ends before anybody could call it.
                 opened.author.start(opened.context)
@@ -253,9 +253,9 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     refs = list({ref.uid: ref for ref in refs}.values())
     answers = opened.unprepare(refs, prepare.Present())
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
-    if not any(answers.values()) and isinstance(opened.made, advanced.Removable):
-        opened.made.remove_leftovers()
-        yield from ((name, "it is still there; run the command again") for name in opened.made.leftovers())
+    if not any(answers.values()) and isinstance(opened.author, advanced.Removable):
+        opened.author.remove_leftovers()
+        yield from ((name, "it is still there; run the command again") for name in opened.author.leftovers())
 
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:

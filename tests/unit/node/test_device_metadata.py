@@ -1,9 +1,9 @@
 """Device metadata beside a driver's own work, through the engine of a station."""
 
 import dataclasses
-import inspect
 import json
 import pathlib
+import shutil
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -14,11 +14,10 @@ from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import claim_status, edits, errors, names, records
 from drakit.core import driver as drivers
-from drakit.node import engine, local_node, metadata, resolution
-from fakes import author, claim_source
+from drakit.node import background, engine, local_node
+from fakes import author, claim_source, claim_statuses
 
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
-NAMED = metadata.PodClaimNames(claim_source.FakeClaimSource())
 REF = claims.ClaimRef(uid=UID, namespace="default", name="c")
 
 
@@ -37,8 +36,9 @@ class Describing(author.FakeDriver):
 class Site:
     """A station of a driver that describes its devices."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, kind: type[Describing] = Describing) -> None:
         self.folder = folder
+        self._kind = kind
         self.hardware = author.Hardware()
         self.claims = claim_source.FakeClaimSource()
         result = claims.AllocationResult(request="gpu/small", driver=author.FakeDriver.name, pool="node-1", device="chip-0")
@@ -47,7 +47,7 @@ class Site:
 
     def open(self) -> None:
         """A new process on the same node."""
-        driver = Describing(self.hardware)
+        driver = self._kind(self.hardware)
         spec = local_node.DriverSpec(
             driver_name=driver.name, build=lambda _: driver, identity=engine.NodeIdentity(pool="node-1", boot_id="boot-1")
         )
@@ -61,8 +61,16 @@ class Site:
         return self.local.engine.unprepare([REF], Waiting())[UID]
 
     @property
+    def mount(self) -> edits.Mount:
+        """The one mount of the one claim, as the journal has it."""
+        [entry] = self.local.journal.entries()
+        assert entry.grants[0].edits is not None
+        [mount] = entry.grants[0].edits.mounts
+        return mount
+
+    @property
     def file(self) -> pathlib.Path:
-        return self.folder / "d" / metadata.FOLDER / UID / "gpu" / "metadata.json"
+        return self.folder / "d" / local_node.METADATA_FOLDER / UID / "gpu" / "metadata.json"
 
 
 @pytest.fixture
@@ -75,11 +83,8 @@ def context(tmp_path: pathlib.Path) -> Iterator[Site]:
 def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(context: Site) -> None:
     answer = context.prepare()
     assert (answer.error, len(answer.devices)) == ("", 1)
-    [entry] = context.local.journal.entries()
-    assert entry.grants[0].edits is not None
-    [mount] = entry.grants[0].edits.mounts
-    assert mount.host_path == str(context.file)
-    assert "/resourceclaimtemplates/accelerator/gpu/" in mount.container_path
+    assert context.mount.host_path == str(context.file)
+    assert "/resourceclaimtemplates/accelerator/gpu/" in context.mount.container_path
     assert '"name": "gpu/small"' in context.file.read_text()
     assert context.unprepare() == ""
     assert not context.file.parent.parent.exists()
@@ -109,39 +114,17 @@ def _fail(step: str) -> None:
 
 
 def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(context: Site) -> None:
-    (context.folder / "d" / metadata.FOLDER).write_text("in the way")
-    assert metadata.FOLDER in context.prepare().error
-    (context.folder / "d" / metadata.FOLDER).unlink()
+    (context.folder / "d" / local_node.METADATA_FOLDER).write_text("in the way")
+    assert local_node.METADATA_FOLDER in context.prepare().error
+    (context.folder / "d" / local_node.METADATA_FOLDER).unlink()
     assert context.prepare().error == ""
-
-
-def test_a_driver_that_does_not_ask_for_it_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
-    driver, source = author.FakeDriver(author.Hardware()), claim_source.FakeClaimSource()
-    assert metadata.with_metadata(driver, source, tmp_path) == (driver, source, None)
-
-
-def test_every_call_of_a_driver_is_passed_on() -> None:
-    public = {name for name, member in inspect.getmembers(drivers.Driver, inspect.isfunction) if not name.startswith("_")}
-    assert public - set(vars(metadata.MetadataDriver)) == set()
-
-
-def test_names_are_remembered_of_the_claims_fetched_last(context: Site) -> None:
-    named = metadata.PodClaimNames(context.claims)
-    assert named.name(UID) is None
-    assert named.fetch(REF).pod_claim_name == "accelerator"
-    assert named.name(UID) == "accelerator"
-    for number in range(metadata.REMEMBERED):
-        ref = dataclasses.replace(REF, uid=names.ClaimUid(f"00000000-0000-4000-8000-{number + 2:012}"), name=f"c{number}")
-        context.claims.put(claims.Claim(ref=ref, results=()))
-        assert named.fetch(ref).pod_claim_name == ""
-    assert named.name(UID) is None
 
 
 def test_network_facts_that_a_driver_reports_reach_containers_too(context: Site) -> None:
     context.prepare()
     assert context.local.metadata is not None
     told: list[str] = []
-    carry = metadata.updating_metadata(context.local.metadata, "node-1", lambda _, status: told.append(status.device))
+    carry = background.updating_metadata(context.local.metadata, "node-1", lambda _, status: told.append(status.device))
     carry(REF, claim_status.DeviceStatus(device="chip-0"))
     assert "networkData" not in context.file.read_text()
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net1")))
@@ -162,17 +145,24 @@ class Recalling(Describing):
         return self.plan(grant)
 
 
-@pytest.mark.parametrize("damage", ["", "spoilt"])
-def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(context: Site, damage: str) -> None:
+@pytest.mark.parametrize("is_spoilt", [False, True])
+def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(tmp_path: pathlib.Path, *, is_spoilt: bool) -> None:
+    context = Site(tmp_path, Recalling)
     assert context.prepare().error == ""
-    [entry] = context.local.journal.entries()
+    context.local.close()
+    shutil.rmtree(context.folder / "d")
+    if is_spoilt:
+        [cdi_file] = (context.folder / "c").iterdir()
+        spec = json.loads(cdi_file.read_text())
+        spec["devices"][0]["containerEdits"]["env"] = "spoilt"
+        cdi_file.write_text(json.dumps(spec))
     Recalling.told.clear()
-    recalling = metadata.MetadataDriver(Recalling(context.hardware), context.local.metadata or pytest.fail("no files"), NAMED)
-    grant = resolution.from_entry(REF, entry.grants[0], context.local.author)
-    found = entry.grants[0].edits
-    assert found is not None
-    assert recalling.recall(dataclasses.replace(grant, found=None if damage else found)) == {"identity": "chip-0"}
-    assert Recalling.told == [None if damage else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
+    context.open()
+    assert context.local.restore(claim_statuses.FakeClaimList(context.claims.fetch(REF))) == {}
+    assert Recalling.told == [None if is_spoilt else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
+    assert "/resourceclaimtemplates/accelerator/gpu/" in context.mount.container_path
+    assert context.file.exists()
+    context.local.close()
 
 
 class Measuring(Describing):
