@@ -4,9 +4,11 @@
 right after the effect of one port call, counted from 0: even numbers are before, odd ones after.
 """
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypedDict, Unpack, cast
 
 from drakit.core import claim, device, driver, errors, names, quantity, records
@@ -15,8 +17,12 @@ from drakit.devices.gpu import config, port, settings
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
+from drakit.node import timing
+from drakit.node import watching as watch_loop
+from drakit.testing import fake_context
 
 Grant = driver.Grant[config.AnyConfig]
+STOP_SECONDS = 5.0
 
 
 class Fields(TypedDict, total=False):
@@ -70,6 +76,22 @@ class SteppingGpus:
 def stepping(hardware: port.GpuPort, step: Callable[[str], None]) -> port.GpuPort:
     """The same GPUs, with a step before and after every call."""
     return cast("port.GpuPort", SteppingGpus(hardware, step))
+
+
+@contextlib.contextmanager
+def watching(started: gpu_driver.GpuDriver, context: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
+    """Start a driver and call its watch as a node does, until the end of this context."""
+    started.start(context)
+    loop = watch_loop.WatchLoop(started, context, timing.SystemClock())
+    thread = threading.Thread(target=loop.run, args=(context.stopping,), name="watch", daemon=True)
+    thread.start()
+    try:
+        yield started
+    finally:
+        context.stopping.set()
+        thread.join(STOP_SECONDS)
+        started.stop()
+        context.stopping.clear()
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -69,6 +69,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     config_types = config.TYPES
     device_metadata = True
     volatile = True
+    watch_interval = 0.0
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._cache = discovery.InventoryCache()
 
     def start(self, context: contexts.DriverContext) -> None:
-        """Restore the settings and MPS daemons of prepared claims, and start the health monitor.
+        """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.
 
         A reset may have cleared the settings, and the end of the driver's container the daemons. While health is monitored, the same is done for each
         GPU that may have lost its settings.
@@ -113,12 +114,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._monitor = monitor.HealthMonitor(
             self._hardware, context, prefix=self.name, policy=policy, intervals=intervals, lost_settings=self._worker.enqueue
         )
-        self._monitor.start()
+
+    def watch(self, context: contexts.DriverContext) -> None:
+        """Watch the GPUs until the driver stops, an error occurs, or events have to be opened again. Without health monitoring only wait."""
+        if self._monitor is None:
+            context.stopping.wait()
+        else:
+            self._monitor.watch(context.stopping)
 
     def stop(self) -> None:
-        """Stop the health monitor and the restore worker."""
-        if self._monitor is not None:
-            self._monitor.stop()
+        """Stop the restore worker."""
         if self._worker is not None:
             self._worker.stop()
         self._monitor = self._worker = self._context = None

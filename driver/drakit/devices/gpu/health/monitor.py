@@ -1,16 +1,14 @@
-"""The thread that monitors a node's GPUs: it reads events and polls the hardware, and sets taints, reports health and triggers publishing.
+"""The monitor of a node's GPUs: it reads events and polls the hardware, and sets taints, reports health and triggers publishing.
 
-The thread waits for no other thread. At every poll it compares the faults with the taints that are set. So a call that failed is repeated at the next
-poll, and a restarted driver continues where the last one ended. After a hardware error the thread pauses with a growing back-off; it never ends.
+``GpuDriver.watch`` runs it, in the framework's thread, which waits for no other thread. At every poll it compares the faults with the taints that are
+set. So a call that failed is repeated at the next poll, and a restarted driver continues where the last one ended.
 """
 
 import dataclasses
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from drakit.core import backoff, errors
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.gpu import port
@@ -19,8 +17,6 @@ from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
 
 _log = logging.getLogger(__name__)
-_JOIN_SECONDS = 5.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _POLLS_BETWEEN_REFRESHES = 12
 _LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
 # A busy GPU returns these; they are no reason to evict the programs that run on it.
@@ -43,7 +39,7 @@ class PollIntervals:
 
 
 class HealthMonitor:
-    """Monitors the GPUs from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints.
+    """Monitors the GPUs while ``watch`` runs. ``prefix`` is the driver's name, the domain of its taints.
 
     ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of MIG mode, a reset or recovery, a
     reload of the kernel driver, and a time without events. It must return at once.
@@ -66,8 +62,6 @@ class HealthMonitor:
         self._policy = policy
         self._intervals = intervals or PollIntervals()
         self._now = now
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpu-health", daemon=True)
         self._faults: tuple[faults.Fault, ...] = faults.from_taints(context.taints(), prefix, policy, now())
         self._gpus: dict[int, port.Gpu] = {}
         self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
@@ -86,14 +80,18 @@ class HealthMonitor:
         """UUIDs of the GPUs that send no Xids; None until events were first opened."""
         return self._unmonitored
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+    def watch(self, stopping: contexts.StopSignal) -> None:
+        """Wait for events and poll until ``stopping`` is set, or until events have to be reopened. Raises CallError.
 
-    def stop(self) -> None:
-        """Stop the thread; returns within seconds even if a hardware call hangs."""
-        self._stop.set()
-        self._thread.join(_JOIN_SECONDS)
+        NVML waits in C, so it is called with a time limit, after which ``stopping`` is checked. After an error the GPUs are polled once: their state
+        can be read while no events can be opened. Any of them may have lost its settings unnoticed.
+        """
+        try:
+            self._watch_events(stopping)
+        except Exception:
+            self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
+            self.poll()
+            raise
 
     def handle_event(self, event: signals.Event) -> bool:
         """Handle an event and return whether to poll the GPUs soon. MIG events wait for the next poll: drakit itself causes most of them."""
@@ -131,33 +129,11 @@ class HealthMonitor:
         self._report_lost_settings(found)
         return is_new or self._lost != lost
 
-    def _run(self) -> None:
-        pauses = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
-        while not self._stop.is_set():
-            if self._attempt(self._watch_events):
-                pauses.reset()
-                continue
-            self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
-            self._attempt(self.poll)
-            self._stop.wait(pauses.next())
-
-    def _attempt(self, act: Callable[[], object]) -> bool:
-        try:
-            act()
-        except errors.DrakitError as error:
-            _log.warning("GPU watch interrupted", extra={"error": str(error)})
-            return False
-        except Exception:  # noqa: BLE001 - no error may end the monitoring
-            _log.exception("GPU watch interrupted")
-            return False
-        return True
-
-    def _watch_events(self) -> None:
-        """Wait for events and poll, until events have to be reopened."""
+    def _watch_events(self, stopping: contexts.StopSignal) -> None:
         with self._hardware.events() as events:
             self._unmonitored = events.unmonitored
             looked, is_due = self._now() - self._intervals.poll, False
-            while not self._stop.is_set():
+            while not stopping.is_set():
                 waited = self._now() - looked
                 if waited >= self._intervals.poll or (is_due and waited >= self._intervals.event_wait):
                     looked, is_due = self._now(), False

@@ -1,5 +1,6 @@
-"""The watch as the driver runs it: a thread that hears events, survives errors without spinning, and ends within seconds."""
+"""The watch in a thread, as a node runs it: it receives events, survives errors without spinning, and ends within seconds."""
 
+import io
 import pathlib
 import threading
 import time
@@ -12,6 +13,7 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
+from drakit.telemetry import logs
 from drakit.testing import fake_context
 from fakes import gpu_node, nvml_library
 
@@ -47,10 +49,8 @@ def kept(tmp_path: pathlib.Path) -> fake_context.FakeContext:
 
 @pytest.fixture
 def serving(seen: port.GpuPort, kept: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
-    driver = gpu_driver.GpuDriver(seen, health=WATCHING)
-    driver.start(kept)
-    yield driver
-    driver.stop()
+    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), kept) as driver:
+        yield driver
 
 
 def until(kept: fake_context.FakeContext, holds: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ def tainted(kept: fake_context.FakeContext) -> set[str]:
 
 def watch_threads() -> set[threading.Thread]:
     """Threads of watches that run in this process; those of earlier tests may be among them."""
-    return {thread for thread in threading.enumerate() if thread.name == "gpu-health"}
+    return {thread for thread in threading.enumerate() if thread.name == "watch"}
 
 
 def listening(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext) -> None:
@@ -105,9 +105,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
-    driver = gpu_driver.GpuDriver(counted.port, health=WATCHING)
-    driver.start(kept)
-    try:
+    with gpu_node.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), kept):
         assert counted.called.wait(PATIENCE)
         before, began = counted.calls, time.monotonic()
         counted.stop.wait(1.0)
@@ -116,15 +114,20 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
         desk.disarm()
         listening(hardware, kept)
         assert "gpu-0" in tainted(kept)
-    finally:
-        driver.stop()
     assert watch_threads() <= earlier
 
 
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """The log of this process from now on."""
+    stream = io.StringIO()
+    logs.setup(level=logs.Level.WARNING, stream=stream)
+    yield stream
+    logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+
+
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
-def test_a_bug_does_not_end_the_watch(
-    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, caplog: pytest.LogCaptureFixture, call: str
-) -> None:
+def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, log: io.StringIO, call: str) -> None:
     left, met = [2], threading.Event()
 
     def step(name: str) -> None:
@@ -134,19 +137,13 @@ def test_a_bug_does_not_end_the_watch(
                 met.set()
             raise ValueError("a bug")
 
-    watch = monitor.HealthMonitor(
-        gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, policy=WATCHING.policy, intervals=WATCHING.intervals
-    )
-    watch.start()
-    try:
-        # Between two attempts to listen it looks, so a fault may be seen before the second bug.
+    with gpu_node.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), kept):
+        # After the first bug the GPUs are polled, so a fault may be seen before the second bug.
         assert met.wait(PATIENCE)
         listening(hardware, kept)
         assert "gpu-0" in tainted(kept)
-    finally:
-        watch.stop()
-    assert "GPU watch interrupted" in caplog.text
-    assert caplog.text.count("ValueError: a bug") == 2
+    assert "watch raised an unexpected error" in log.getvalue()
+    assert log.getvalue().count("ValueError: a bug") == 2
 
 
 class Counting:
@@ -174,20 +171,16 @@ def test_the_watch_ends_even_while_a_call_hangs(
 ) -> None:
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
-    driver = gpu_driver.GpuDriver(hardware, health=WATCHING)
-    driver.start(kept)
-    deadline = time.monotonic() + PATIENCE
-    while not desk.stalled() and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    driver.stop()
+    with gpu_node.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), kept):
+        deadline = time.monotonic() + PATIENCE
+        while not desk.stalled() and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
     assert desk.stalled(), "the call hangs still"
     desk.disarm()
 
 
 def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: fake_context.FakeContext) -> None:
     earlier = watch_threads()
-    driver = gpu_driver.GpuDriver(seen, health=WATCHING)
-    driver.start(kept)
-    assert watch_threads() - earlier
-    driver.stop()
+    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), kept):
+        assert watch_threads() - earlier
     assert watch_threads() <= earlier

@@ -12,7 +12,7 @@ from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.testing import fake_context
-from fakes import nvml_library
+from fakes import gpu_node, nvml_library
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
@@ -53,9 +53,8 @@ def serving(
     library.event_kinds[second(hardware)] = None
     driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.discover()
-    driver.start(kept)
-    yield driver
-    driver.stop()
+    with gpu_node.watching(driver, kept):
+        yield driver
 
 
 def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:

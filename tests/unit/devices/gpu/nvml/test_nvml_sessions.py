@@ -15,7 +15,7 @@ from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import session
 from drakit.testing import fake_context
-from fakes import nvml_library
+from fakes import gpu_node, nvml_library
 from fakes.nvml_library import cells, happenings
 
 PATIENCE = 30.0
@@ -151,10 +151,10 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     kept = fake_context.FakeContext(tmp_path / "home")
-    intervals = monitor.PollIntervals(event_wait=0.05, poll=0.1)
-    watch = monitor.HealthMonitor(gpus, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=intervals)
-    watch.start()
-    try:
+    health = gpu_driver.HealthOptions(
+        policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
+    )
+    with gpu_node.watching(gpu_driver.GpuDriver(gpus, health=health), kept):
         assert library.is_waiting.wait(PATIENCE)
         for _ in range(5):
             gpus.renew()
@@ -163,8 +163,6 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
             library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
             with kept.updated:
                 kept.updated.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
-    finally:
-        watch.stop()
     assert "gpu-0" in kept.taints()
     assert not library.crashes
 

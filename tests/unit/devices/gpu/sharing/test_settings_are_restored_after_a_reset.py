@@ -84,12 +84,8 @@ def restorer(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> resto
 @contextlib.contextmanager
 def running(node: gpu_node.GpuNode, context: fake_context.FakeContext, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
     """A driver that serves and watches."""
-    driver = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources)
-    driver.start(context)
-    try:
+    with gpu_node.watching(gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources), context):
         yield
-    finally:
-        driver.stop()
 
 
 def listening(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
