@@ -130,12 +130,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
 
     def metrics(self) -> Sequence[advanced.Metric]:
         """Return counts of MIG instances, memory slices, shares and MPS daemons, and the health, of every discovered GPU. Raises CallError."""
-        seen = metrics.HealthState(
-            put=None if self._context is None or self._health is None else self._context.taints(),
-            prefix=self.name,
+        return metrics.collect(
+            self._hardware,
+            self._cache.offered,
+            self._intents,
+            self._resources.daemons,
+            health=None if self._context is None or self._health is None else faults.health_taints(self._context.taints(), self.name),
             unmonitored=None if self._monitor is None else self._monitor.unmonitored,
         )
-        return metrics.collect(self._hardware, self._cache.offered, self._intents, self._resources.daemons, seen)
 
     def discover(self) -> inventory.Inventory:
         """Return all GPUs that answer and their partitions, without what foreign instances occupy, with the taints of their faults.
@@ -143,14 +145,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         A monitored GPU that answered before stays offered while it is in the machine. Of one that answered only an earlier process, the devices of
         prepared claims stay offered. Raises HardwareError when no GPU answers.
         """
-        put = {} if self._context is None else self._context.taints()
-        is_watched = self._context is not None and self._health is not None
-        is_kept = self._hardware.is_plugged if is_watched else discovery.keep_none
+        context = self._context
+        if context is None:
+            return discovery.discover(self._hardware, self._intents, self._options, self._cache)
+        taints = context.taints()
+        is_kept = discovery.keep_none if self._health is None else self._hardware.is_plugged
         offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept)
-        if self._context is not None and is_watched:
-            known = {view.gpu.minor for view in self._cache.offered}
-            offered = discovery.with_claimed_devices(offered, self._context, self._hardware.boot_id(), known, is_kept)
-        return faults.with_taints(offered, put, self.name)
+        if self._health is not None:
+            minors = {view.gpu.minor for view in self._cache.offered}
+            offered = discovery.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
+        return faults.with_taints(offered, taints, self.name)
 
     @property
     def unoffered(self) -> Sequence[discovery.UnavailableGpu]:
@@ -163,20 +167,19 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
         settings, ConfigError for parameters that this GPU does not support or a claim may not set.
         """
-        wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
-        known = self._grants_of(grant.device, wanted)
+        wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
+        grants = self._grants_of(grant.device, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             gpu = self._gpu(wanted)
             if not wanted.borrowed and not gpu.is_vgpu:
-                self._check_free(grant.device.name, wanted, known)
-            settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
+                self._check_free(grant.device.name, wanted, grants)
+            settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, grants)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> records.Record:
         """Return the intent that a device's attributes describe. An existing instance may be an admin's, so it counts as borrowed and is kept."""
-        wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
-        return wanted.to_record()
+        return identity.Identity.of(grant, boot=self._hardware.boot_id()).to_record()
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
@@ -196,18 +199,32 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return self._prepare(grant, wanted, self._gpu(wanted))
 
     def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drivers.Prepared:
+        name, hardware, resources = grant.device.name, self._hardware, self._resources
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drivers.Prepared()
-            ready = cdi.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
-            return self._prepared(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
-        made = self._mig_device(grant, gpu, wanted, wanted.slot)
-        if made is None:
-            return drivers.Prepared()
-        majors = self._hardware.device_majors()
-        minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
-        ready = cdi.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
-        return self._prepared(grant, wanted, ready, made.uuid, made.to_record())
+            uuid: str = gpu.uuid
+            record: records.Record = {"uuid": uuid}
+            edits = cdi.of_gpu(grant.request, name, gpu, hardware.device_majors())
+        else:
+            made = self._mig_device(grant, gpu, wanted, wanted.slot)
+            if made is None:
+                return drivers.Prepared()
+            uuid, record = made.uuid, made.to_record()
+            majors, minors = hardware.device_majors(), hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
+            edits = cdi.of_mig(grant.request, name, gpu, uuid, majors, minors)
+        parts = [edits]
+        if resources.dev_root is not None:
+            host.ensure_device_nodes(edits.device_nodes, resources.dev_root)
+        if resources.files is not None:
+            parts.append(resources.files.of(hardware.versions().driver))
+        settings = gpu_settings.Settings.from_record(wanted.settings)
+        gpu_settings.apply(hardware, wanted.gpu, settings)
+        if settings.mps is not None:
+            resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
+            resources.daemons.check(wanted.holder)
+            parts.append(resources.daemons.access(wanted.holder))
+        return drivers.Prepared(edits=cdi.merged(*parts, cdi_edits.Edits(env=edits.env)), record=record)
 
     def unprepare(self, grant: Grant) -> None:
         """Stop the MPS daemon, restore the settings and delete the MIG device. Admin access and a grant without an intent need none of it.
@@ -225,8 +242,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
             marker = self._resources.made.of(wanted)
-            known = identity.MigDevice.from_record(grant.record) if grant.record else None
-            instances.remove(self._hardware, wanted.slot, known, self._pause, marker)
+            made = identity.MigDevice.from_record(grant.record) if grant.record else None
+            instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
             marker.remove()
 
     def accepts_config(self, device: devices.Device, config: object) -> bool:
@@ -237,39 +254,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return the configuration of a device without parameters."""
         return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
-    def _prepared(
-        self, grant: Grant, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record
-    ) -> drivers.Prepared:
-        """Return the prepared device with its device nodes, driver files, settings and MPS daemon."""
-        parts = [ready]
-        if self._resources.dev_root is not None:
-            host.ensure_device_nodes(ready.device_nodes, self._resources.dev_root)
-        if self._resources.files is not None:
-            parts.append(self._resources.files.of(self._hardware.versions().driver))
-        settings = gpu_settings.Settings.from_record(wanted.settings)
-        gpu_settings.apply(self._hardware, wanted.gpu, settings)
-        if settings.mps is not None:
-            self._resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
-            self._resources.daemons.check(wanted.holder)
-            parts.append(self._resources.daemons.access(wanted.holder))
-        return drivers.Prepared(edits=cdi.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
-
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
         if wanted.slot is None and "mps" not in wanted.settings:
             return
-        for notice in gpu_settings.warnings(self._intents(grant.claim.uid), grant.intent):
-            _log.warning(
-                "claim prepared against advice",
-                extra={
-                    "claim": str(grant.claim),
-                    "claim_uid": grant.claim.uid,
-                    "device": grant.device.name,
-                    "reason": notice.reason,
-                    "advice": notice.message,
-                },
-            )
+        for event in gpu_settings.warnings(self._intents(grant.claim.uid), grant.intent):
+            keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
+            _log.warning("claim prepared against advice", extra={**keys, "reason": event.reason, "advice": event.message})
             if self._context is not None:
-                self._context.record_event(grant.claim, notice)
+                self._context.record_event(grant.claim, event)
 
     def _grants_of(self, device: devices.Device, wanted: identity.Identity) -> Sequence[identity.Identity]:
         """Return the identities of all grants of a shared device in this boot; none of any other device."""
@@ -312,23 +304,22 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                 raise errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer: {error}") from error
             raise
 
-    def _check_free(self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity]) -> None:
+    def _check_free(self, device: str, wanted: identity.Identity, grants: Sequence[identity.Identity]) -> None:
         """Raise DeviceBusyError for an instance in the slot, or for any on a whole GPU. The hardware rejects a slot that overlaps another one."""
         if wanted.slot is None:
-            self._check_unblocked(device, wanted, known, instances.blocking(self._hardware, wanted))
+            self._check_unblocked(device, wanted, grants, instances.blocking(self._hardware, wanted))
         elif (instance := instances.find_instance(self._hardware, wanted.slot)) is not None:
-            self._check_unblocked(device, wanted, known, (instance,))
+            self._check_unblocked(device, wanted, grants, (instance,))
 
     def _check_unblocked(
-        self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity], blocking: Sequence[port.GpuInstance]
+        self, device: str, wanted: identity.Identity, grants: Sequence[identity.Identity], blocking: Sequence[port.GpuInstance]
     ) -> None:
         for instance in blocking:
             slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
-            if slot == wanted.slot and _is_held(wanted, known):
+            if slot == wanted.slot and _is_held(wanted, grants):
                 continue
-            whose = (
-                "belongs to another claim" if slot in identity.owned_slots(self._intents(), wanted.boot) else "was not made by this driver"
-            )
+            is_ours = slot in identity.owned_slots(self._intents(), wanted.boot)
+            whose = "belongs to another claim" if is_ours else "was not made by this driver"
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
@@ -347,13 +338,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            known = self._grants_of(grant.device, wanted)
-            marker = instances.NO_MARKER if _is_held(wanted, known) else self._resources.made.of(wanted)
+            grants = self._grants_of(grant.device, wanted)
+            marker = instances.NO_MARKER if _is_held(wanted, grants) else self._resources.made.of(wanted)
             try:
                 return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared)
             except errors.DeviceBusyError:
-                overlapping = [item for item in instances.blocking(self._hardware, wanted) if not slot.is_instance(item)]
-                self._check_unblocked(grant.device.name, wanted, known, overlapping)
+                overlapping = [instance for instance in instances.blocking(self._hardware, wanted) if not slot.is_instance(instance)]
+                self._check_unblocked(grant.device.name, wanted, grants, overlapping)
                 raise
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
@@ -366,12 +357,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return made
 
 
-def _is_held(wanted: identity.Identity, known: Sequence[identity.Identity]) -> bool:
+def _is_held(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> bool:
     """Return whether another grant holds the same shared device."""
-    same = (other for other in known if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot))
+    same = (other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot))
     return wanted.shared and any(other.holder != wanted.holder for other in same)
-
-
-def _holder(grant: Grant) -> str:
-    """Return the unique name of a grant: claim, device, and share or, for admin access, request."""
-    return "/".join((grant.claim.uid, grant.device.name, grant.share_id or (grant.request if grant.admin_access else "")))

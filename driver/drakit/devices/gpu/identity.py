@@ -6,12 +6,15 @@ gone. It includes the boot, because no GPU instance survives one.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Self, TypeVar
 
 from drakit.core import device as devices
+from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.devices.gpu import port
 from drakit.devices.gpu.inventory import attributes
+
+Config = TypeVar("Config")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,15 +50,21 @@ class Identity:
     settings: records.Record = dataclasses.field(default_factory=records.empty)
 
     @classmethod
-    def of(cls, device: devices.Device, *, boot: str, borrowed: bool, holder: str = "") -> Self:
-        """Return the identity of an offered device, from its attributes."""
-        values, shared = device.attributes, device.allow_multiple_allocations
-        if is_whole(device):
-            return cls(boot=boot, gpu=port.GpuUuid(_text(values, attributes.UUID)), borrowed=borrowed, holder=holder, shared=shared)
-        gpu = port.GpuUuid(_text(values, attributes.PARENT_UUID))
-        start, size = _integer(values, attributes.PLACEMENT_START), _integer(values, attributes.PLACEMENT_SIZE)
-        slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
-        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in values, holder=holder, shared=shared)
+    def of(cls, grant: drivers.Grant[Config], *, boot: str) -> Self:
+        """Return the identity of a grant, from the attributes of its device. It is held by claim, device, and share or, for admin access, request."""
+        values, slot = grant.device.attributes, None
+        gpu = port.GpuUuid(_text(values, attributes.UUID if is_whole(grant.device) else attributes.PARENT_UUID))
+        if not is_whole(grant.device):
+            placement = port.Placement(start=_integer(values, attributes.PLACEMENT_START), size=_integer(values, attributes.PLACEMENT_SIZE))
+            slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=placement)
+        return cls(
+            boot=boot,
+            gpu=gpu,
+            slot=slot,
+            borrowed=grant.admin_access or (slot is not None and attributes.UUID in values),
+            holder="/".join((grant.claim.uid, grant.device.name, grant.share_id or (grant.request if grant.admin_access else ""))),
+            shared=grant.device.allow_multiple_allocations,
+        )
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:
@@ -107,7 +116,7 @@ class MigDevice:
 
     def to_record(self) -> records.Record:
         """Return the MIG device as a record."""
-        return records.freeze_record({"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id})
+        return {"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id}
 
 
 def is_whole(device: devices.Device) -> bool:

@@ -36,37 +36,31 @@ class GpuCounts:
     monitored: bool | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HealthState:
-    """The health monitor's state: the taints of the driver named ``prefix``, and the UUIDs of GPUs that send no Xids. None without a monitor."""
-
-    put: faults.TaintsByDevice | None
-    prefix: str
-    unmonitored: Collection[str] | None = None
-
-    def applied_to(self, gpu: port.Gpu, count: GpuCounts) -> GpuCounts:
-        """Return the counts of a GPU with its health."""
-        healthy = None if self.put is None else _is_healthy(gpu.minor, self.put, self.prefix)
-        return dataclasses.replace(count, healthy=healthy, monitored=None if self.unmonitored is None else gpu.uuid not in self.unmonitored)
-
-
 def collect(
     hardware: port.GpuPort,
     views: Sequence[gpu_devices.GpuView],
     intents: ports.Intents,
     daemons: daemon_folder.Daemons,
-    seen: HealthState,
+    *,
+    health: faults.TaintsByDevice | None,
+    unmonitored: Collection[str] | None,
 ) -> tuple[advanced.Metric, ...]:
-    """Return the metrics of these GPUs. Raises CallError where the boot id cannot be read."""
+    """Return the metrics of these GPUs. Raises CallError where the boot id cannot be read.
+
+    ``health`` has the taints of the health monitor, ``unmonitored`` the UUIDs of GPUs that send no Xids. None without a monitor.
+    """
     boot = hardware.boot_id()
     before = identity.owned_slots(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
-    known = identity.from_intents(intents(), boot)
-    ours = before | {grant.slot for grant in known if grant.slot is not None and not grant.borrowed}
+    after = tuple(intents())
+    ours, grants = before | identity.owned_slots(after, boot), identity.from_intents(after, boot)
     metrics: list[advanced.Metric] = []
     for view in views:
-        count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
-        metrics += of_gpu(seen.applied_to(view.gpu, count))
+        count = _counted(view, present[view.gpu.uuid], ours, grants, daemons)
+        anchor = faults.gpu_anchor(view.gpu.minor)
+        healthy = None if health is None else not any(faults.affects(anchor, device) for device in health)
+        monitored = None if unmonitored is None else view.gpu.uuid not in unmonitored
+        metrics += of_gpu(dataclasses.replace(count, healthy=healthy, monitored=monitored))
     return tuple(metrics)
 
 
@@ -105,10 +99,10 @@ def _counted(
     view: gpu_devices.GpuView,
     present: Sequence[port.GpuInstance] | None,
     ours: frozenset[identity.Slot],
-    known: Sequence[identity.Identity],
+    grants: Sequence[identity.Identity],
     daemons: daemon_folder.Daemons,
 ) -> GpuCounts:
-    grants = [grant for grant in known if grant.gpu == view.gpu.uuid]
+    grants = [grant for grant in grants if grant.gpu == view.gpu.uuid]
     count = GpuCounts(
         gpu=gpu_devices.whole_name(view.gpu),
         shares=sum(grant.shared for grant in grants),
@@ -117,11 +111,6 @@ def _counted(
     )
     if present is None:
         return count
-    own = sum(any(slot.gpu == view.gpu.uuid and slot.is_instance(item) for slot in ours) for item in present)
-    used = sum(item.placement.size for item in present) if view.partitions else None
+    own = sum(any(slot.gpu == view.gpu.uuid and slot.is_instance(instance) for slot in ours) for instance in present)
+    used = sum(instance.placement.size for instance in present) if view.partitions else None
     return dataclasses.replace(count, owners={"ours": own, "others": len(present) - own}, used=used)
-
-
-def _is_healthy(minor: int, put: faults.TaintsByDevice, prefix: str) -> bool:
-    """Return whether neither a GPU nor a part of it has a health taint."""
-    return not any(faults.affects(faults.gpu_anchor(minor), device) for device in faults.health_taints(put, prefix))

@@ -227,8 +227,9 @@ def test_an_intent_that_cannot_be_read_is_an_error_and_owns_nothing(intent: dict
 def test_identities_survive_the_journal(node: gpu_node.GpuNode) -> None:
     for name in ("gpu-0", "gpu-1-mig-1g5gb-me-20-3"):
         for borrowed in (False, True):
-            known = identity.Identity.of(node.device(name), boot="b", borrowed=borrowed)
-            assert identity.Identity.from_record(known.to_record()) == known
+            planned = identity.Identity.of(node.grant(name, admin_access=borrowed), boot="b")
+            assert planned.borrowed is borrowed
+            assert identity.Identity.from_record(planned.to_record()) == planned
 
 
 def test_configurations_are_for_the_type_of_device_they_name(node: gpu_node.GpuNode) -> None:

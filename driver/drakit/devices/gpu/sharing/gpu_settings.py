@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from drakit.core import context, errors, quantity, records
+from drakit.core import context, errors, records
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config, identity, port
 from drakit.devices.gpu import settings as operator_settings
@@ -25,19 +25,15 @@ _MPS = (
 def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
     """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
     of_claim = list(intents)
-    for reason, message, applies in (("SeveralMigDevices", _MIG, _is_partition), ("SeveralMpsDaemons", _MPS, _has_mps)):
-        alike = [intent for intent in of_claim if applies(intent)]
+    for reason, message, key in (("SeveralMigDevices", _MIG, "profile"), ("SeveralMpsDaemons", _MPS, "mps")):
+        alike = [intent for intent in of_claim if _has(intent, key)]
         if len(alike) > 1 and max(alike, key=lambda intent: str(intent.get("holder", ""))) == mine:
             yield context.Event(reason=reason, message=message)
 
 
-def _is_partition(intent: records.Record) -> bool:
-    return "profile" in intent
-
-
-def _has_mps(intent: records.Record) -> bool:
+def _has(intent: records.Record, key: str) -> bool:
     settings = intent.get("settings")
-    return isinstance(settings, Mapping) and "mps" in settings
+    return key in intent or (isinstance(settings, Mapping) and key in settings)
 
 
 Grant = drivers.Grant[config.AnyConfig]
@@ -101,8 +97,8 @@ class Settings:
         return " and ".join(filter(None, parts)) or "nothing"
 
 
-def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, known: Iterable[identity.Identity]) -> Settings:
-    """Return the settings that the grant's parameters change; ``known`` are the identities of all grants of this boot.
+def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, grants: Iterable[identity.Identity]) -> Settings:
+    """Return the settings that the grant's parameters change; ``grants`` are the identities of all grants of this boot.
 
     Raises ConfigError for a field that only a class may set or that this GPU does not support, DeviceBusyError where other claims share the GPU with
     different settings.
@@ -111,19 +107,24 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
     if wanted.borrowed and grant.admin_access:
         return Settings()
     others = [
-        Settings.from_record(grant.settings) for grant in known if grant.gpu == wanted.gpu and grant.slot is None and not grant.borrowed
+        Settings.from_record(other.settings) for other in grants if (other.gpu, other.slot, other.borrowed) == (gpu.uuid, None, False)
     ]
-    if sharing is None:
-        chosen = Settings()
-    else:
+    chosen = Settings()
+    if sharing is not None:
         config.check_author(grant.config_source, sharing, shared=grant.share_id is not None)
         _check_gpu(gpu, sharing)
         if wanted.slot is None:
             _check_mode(gpu, sharing, hardware)
         chosen = _chosen(grant, sharing, wanted)
     if wanted.slot is None:
-        _check_agreement(chosen, others, grant.device.name)
-    return _with_previous_mode(chosen, others, gpu, hardware)
+        for other in others:
+            if other.gpu_wide != chosen.gpu_wide:
+                text = f"{grant.device.name} is shared with claims that set {other.description}, not {chosen.description}"
+                raise errors.DeviceBusyError(text)
+    if chosen.compute_mode is None:
+        return chosen
+    before = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
+    return dataclasses.replace(chosen, before=before)
 
 
 def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
@@ -197,8 +198,8 @@ def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) ->
 
 def _mps(grant: Grant, wanted: config.Mps) -> Mps:
     """Return the MPS limits. The memory limit is the share's memory, or the parameters' limit where that is lower."""
-    uuid = grant.device.attributes.get("uuid")
-    limits: list[quantity.Quantity] = [limit for limit in (wanted.limit(str(uuid)), _share(grant)) if limit]
+    share = grant.consumed_capacity.get(operator_settings.MEMORY) if grant.share_id is not None else None
+    limits = [limit for limit in (wanted.limit(str(grant.device.attributes.get("uuid"))), share) if limit]
     memory = min(limits).value if limits else None
     return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)
 
@@ -212,21 +213,3 @@ def _mps_from(record: records.Json) -> Mps:
         memory=memory if isinstance(memory, int) else None,
         multi_user=record.get("multi_user") is True,
     )
-
-
-def _share(grant: Grant) -> quantity.Quantity | None:
-    return grant.consumed_capacity.get(operator_settings.MEMORY) if grant.share_id is not None else None
-
-
-def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) -> None:
-    for other in others:
-        if other.gpu_wide != chosen.gpu_wide:
-            raise errors.DeviceBusyError(f"{device} is shared with claims that set {other.description}, not {chosen.description}")
-
-
-def _with_previous_mode(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:
-    """Return the settings with the compute mode to restore: the one that the first claim on the GPU found."""
-    if chosen.compute_mode is None:
-        return chosen
-    found = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
-    return dataclasses.replace(chosen, before=found)
