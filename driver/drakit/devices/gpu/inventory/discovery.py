@@ -97,26 +97,28 @@ def discover(
 
     Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
     """
-    known = memory or InventoryCache()
+    cache = memory or InventoryCache()
     boot = hardware.boot_id()
     before = identity.owned_slots(intents(), boot)
     census = hardware.census()
     failed = silent_gpus(census)
-    seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed, known.unoffered))]
+    read = [readout for gpu in census.gpus if (readout := _or_none(gpu, functools.partial(_read, hardware, gpu), failed, cache.unoffered))]
     ours = before | identity.owned_slots(intents(), boot)
     peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.GpuView] = []
-    for readout in seen:
-        view = _or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, known.unoffered)
+    for readout in read:
+        view = _or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, cache.unoffered)
         views += [] if view is None else [view]
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
     ]
-    _log_new(stuck, known.unoffered)
-    known.unoffered = (*failed, *stuck)
-    if not known.completed(views, is_kept) and failed:
+    for unavailable in stuck:
+        if unavailable not in cache.unoffered:
+            _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
+    cache.unoffered = (*failed, *stuck)
+    if not cache.completed(views, is_kept) and failed:
         raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {describe(failed)}")
-    return known.authored(hardware.versions())
+    return cache.authored(hardware.versions())
 
 
 def silent_gpus(census: port.Census) -> list[UnavailableGpu]:
@@ -140,16 +142,10 @@ def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Parti
     return mode is not None and mode.current and not partitions
 
 
-def _log_new(stuck: Iterable[UnavailableGpu], before: Collection[UnavailableGpu]) -> None:
-    for gpu in stuck:
-        if gpu not in before:
-            _log.warning("GPU not offered", extra={"gpu": gpu.gpu, "reason": gpu.reason})
-
-
-def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]) -> Result | None:
-    """Return the result of ``look``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
+def _or_none(gpu: port.Gpu, read: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]) -> Result | None:
+    """Return the result of ``read``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
     try:
-        return look()
+        return read()
     except port.CallError as error:
         missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
         if missing not in before:
@@ -158,7 +154,7 @@ def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unavailable
         return None
 
 
-def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _GpuReadout:
+def _read(hardware: port.GpuPort, gpu: port.Gpu) -> _GpuReadout:
     if gpu.is_vgpu:  # a vGPU's instances are its hypervisor's
         return _GpuReadout(gpu=gpu, mode=None, partitions=(), present=())
     mode = hardware.mig_mode(gpu.uuid)
@@ -177,8 +173,12 @@ def _view(
 ) -> gpu_devices.GpuView:
     gpu = seen.gpu
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
-    foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in own_slots))
-    static = {item: uuid for item in foreign if (uuid := _static_uuid(hardware, gpu.uuid, item)) is not None}
+    foreign = tuple(instance for instance in seen.present if not any(slot.is_instance(instance) for slot in own_slots))
+    static: dict[port.GpuInstance, str] = {}
+    for instance in foreign:
+        slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
+        if (device := instances.find_static(hardware, slot)) is not None:
+            static[instance] = device.uuid
     return gpu_devices.GpuView(
         gpu=gpu,
         partitions=seen.partitions,
@@ -193,26 +193,20 @@ def _view(
     )
 
 
-def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
-    """Return the UUID of an instance that is a complete MIG device; None for any other instance and for one that is gone."""
-    made = instances.find_static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
-    return None if made is None else made.uuid
-
-
 _MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
 
 
 def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
     """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
-    found: dict[str, tuple[port.Gpu, devices.Device]] = {}
+    claimed: dict[str, tuple[port.Gpu, devices.Device]] = {}
     for grant in context.grants():
         minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
         address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
         if grant.intent.get("boot") != boot or minor is None or not isinstance(uuid, str) or not isinstance(address, str):
             continue
         gpu = port.Gpu(uuid=port.GpuUuid(uuid), minor=int(minor[1]), product_name=str(product), pci_bus_id=address, memory=None)
-        found[grant.device.name] = gpu, dataclasses.replace(grant.device, consumes=(), taints=())
-    return found
+        claimed[grant.device.name] = gpu, dataclasses.replace(grant.device, consumes=(), taints=())
+    return claimed
 
 
 def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, port.Gpu]:

@@ -127,10 +127,15 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Ma
     that existed before is kept, because another claim may share it.
     """
     instance = find_instance(hardware, slot) if is_shared else None
-    is_new = instance is None
+    is_new = False
     if instance is None:
-        instance, is_new = _create_or_find(hardware, slot)
-    if not is_new and _is_foreign(hardware, slot, instance, marker):
+        try:
+            instance, is_new = _create(hardware, slot), True
+        except errors.DeviceBusyError:
+            if (instance := find_instance(hardware, slot)) is None:
+                raise
+    # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
+    if not is_new and not marker.matches(instance) and hardware.compute_instances(slot.gpu, instance.id):
         raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     try:
         marker.write(instance)
@@ -138,41 +143,34 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Ma
         compute = compute or hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
     except port.CallError as error:
         if is_new:
-            _remove_after_error(hardware, slot, error, pause)
+            try:
+                remove(hardware, slot, None, pause)
+            except errors.DrakitError as failure:
+                error.add_note(f"and what had been made could not be removed: {failure}")
         raise
     return _mig_device(instance, compute)
-
-
-def _create_or_find(hardware: port.GpuPort, slot: identity.Slot) -> tuple[port.GpuInstance, bool]:
-    """Return the GPU instance that fills the slot, and whether it was created now."""
-    try:
-        return _create(hardware, slot), True
-    except errors.DeviceBusyError:
-        if (existing := find_instance(hardware, slot)) is None:
-            raise
-        return existing, False
 
 
 def remove(
     hardware: port.GpuPort,
     slot: identity.Slot,
-    known: identity.MigDevice | None,
+    recorded: identity.MigDevice | None,
     pause: Pause,
     marker: Marker = NO_MARKER,
 ) -> None:
-    """Delete the instance that fills the slot, if it is the ``known`` one (None: its creation was interrupted, and only its marker is known).
+    """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted, and only its marker is known).
 
     An instance that is gone already is success, once a second listing agrees. Raises DeviceBusyError with the pids while processes still use it,
     HardwareError otherwise.
     """
     instance = _find_present(hardware, slot)
-    if instance is None or (known is not None and instance.id != known.instance_id):
+    if instance is None or (recorded is not None and instance.id != recorded.instance_id):
         return
     with port.ignoring(_GONE):
         computes = hardware.compute_instances(slot.gpu, instance.id)
-        if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
+        if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
             return
-        if known is None and computes and not marker.matches(instance):
+        if recorded is None and computes and not marker.matches(instance):
             _log.warning(
                 "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
             )
@@ -207,11 +205,6 @@ def describe(slot: identity.Slot) -> str:
     return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
 
 
-def _is_foreign(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
-    """Return whether an instance is foreign: it has compute instances, which drakit creates after the marker, and no marker."""
-    return not marker.matches(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
-
-
 def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
     """Return the instance that fills the slot; None once the GPU or its MIG mode is gone, which a second call has to confirm.
 
@@ -220,30 +213,24 @@ def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstan
     try:
         return find_instance(hardware, slot)
     except port.CallError as error:
-        if error.code in _LOST and not _has_mig(hardware, slot.gpu):
-            return None
-        raise
-
-
-def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
-    if hardware.gpu(gpu) is None:
-        return False
-    mode = hardware.mig_mode(gpu)
-    return mode is not None and mode.current
+        if error.code not in _LOST:
+            raise
+        gpu = hardware.gpu(slot.gpu)
+        if gpu is not None and has_mode(hardware, gpu, enabled=True):
+            raise
+        return None
 
 
 def _full_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
     """Return the profile that fills the GPU instance: the one with most slices, and of those the plain one (lowest enum)."""
     profiles = hardware.compute_instance_profiles(slot.gpu, instance)
-    return max(profiles, key=lambda item: (item.slices, -item.enum))
+    return max(profiles, key=lambda profile: (profile.slices, -profile.enum))
 
 
 def _find_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance | None:
-    found = hardware.compute_instances(slot.gpu, instance.id)
-    if not found:
-        return None
-    whole = _full_profile(hardware, slot, instance)
-    return next((item for item in found if item.profile_id == whole.id), None)
+    computes = hardware.compute_instances(slot.gpu, instance.id)
+    full = _full_profile(hardware, slot, instance) if computes else None
+    return next((compute for compute in computes if full is not None and compute.profile_id == full.id), None)
 
 
 def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
@@ -261,13 +248,6 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
     return created
 
 
-def _remove_after_error(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError, pause: Pause) -> None:
-    try:
-        remove(hardware, slot, None, pause)
-    except errors.DrakitError as error:
-        cause.add_note(f"and what had been made could not be removed: {error}")
-
-
 def _mig_device(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity.MigDevice:
     return identity.MigDevice(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
 
@@ -276,20 +256,19 @@ def _retry_while_in_use(
     hardware: port.GpuPort, gpu: port.GpuUuid, act: Callable[[], None], pause: Pause, instance: port.GpuInstance | None = None
 ) -> None:
     """Run ``act``; retry after each pause while the instance or GPU is in use."""
-    for seconds in PAUSES:
+    for seconds in (*PAUSES, None):
         try:
             return act()
         except port.CallError as error:
             if error.code is not port.Code.IN_USE:
                 raise
-        pause(seconds)
-    try:
-        return act()
-    except port.CallError as error:
-        if error.code is not port.Code.IN_USE:
-            raise
-        what = gpu if instance is None else describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
-        raise errors.DeviceBusyError(f"{what} is still in use by {_users(hardware, gpu, instance)}: {error}") from error
+            if seconds is None:
+                users, what = _users(hardware, gpu, instance), str(gpu)
+                if instance is not None:
+                    what = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
+                raise errors.DeviceBusyError(f"{what} is still in use by {users}: {error}") from error
+            pause(seconds)
+    return None
 
 
 def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
