@@ -161,7 +161,8 @@ class Driver(abc.ABC, Generic[Config]):
     attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is configured. With ``device_metadata`` programs
     in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that nothing the driver makes outlives the node's
     kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a switch keeps
-    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``. The names
+    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``, ``watch_retry`` the shortest and the
+    longest pause after an error of it. The names
     of the driver's own metrics begin with ``metrics_prefix``.
     """
 
@@ -170,6 +171,7 @@ class Driver(abc.ABC, Generic[Config]):
     device_metadata: ClassVar[bool] = False
     volatile: ClassVar[bool] = False
     watch_interval: ClassVar[float] = 10.0
+    watch_retry: ClassVar[tuple[float, float]] = (1.0, 300.0)
     metrics_prefix: ClassVar[str] = "drakit"
     _planned: Callable[[devices.Device], Sequence[records.Record]] | None = None
 
@@ -203,9 +205,9 @@ class Driver(abc.ABC, Generic[Config]):
         """Check the hardware once, and report by ``context`` what is wrong and what is right again. Default: nothing is watched.
 
         The framework calls it in a thread of its own, after ``start``, and again ``watch_interval`` seconds after each return. ``stop`` is
-        called once the thread has ended. An error is logged, and the pause before the next call doubles, up to five minutes, until a call
-        returns. A call may wait for events of the hardware instead, if it returns soon after ``context.stopping`` is set. Repeat reports freely: an
-        equal one costs nothing.
+        called once the thread has ended. An error is logged, and the pause before the next call doubles, from the first to the second number of
+        ``watch_retry``, until a call returns. A call may wait for events of the hardware instead, if it returns soon after ``context.stopping`` is
+        set. Repeat reports freely: an equal one costs nothing.
         """
 
     def start(self, context: "contexts.DriverContext") -> None:

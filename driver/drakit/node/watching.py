@@ -9,9 +9,6 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 300.0
-
 
 class WatchLoop:
     """Calls ``author.watch``; an error of the author's never ends it."""
@@ -23,7 +20,7 @@ class WatchLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Watch until ``stop`` is set."""
-        pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        pauses = backoff.Backoff(*self._author.watch_retry)
         while not stop.is_set():
             if self._watch(pauses.pause):
                 pauses.reset()

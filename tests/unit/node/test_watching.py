@@ -73,6 +73,14 @@ def test_pauses_after_errors_are_at_most_five_minutes(context: fake_context.Fake
     assert max(waits) == waits[-1] == 300.0
 
 
+def test_a_driver_chooses_the_range_of_the_pauses(context: fake_context.FakeContext) -> None:
+    class Impatient(Watched):
+        watch_retry = (0.5, 3.0)
+
+    waits = waits_of(Impatient(*[raising(errors.HardwareError("bus", "no answer"))] * 5), context, calls=5)
+    assert waits == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
 def test_a_driver_without_a_watch_of_its_own_has_none() -> None:
     class Plain(Watched):
         watch = drivers.Driver.watch

@@ -70,6 +70,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     device_metadata = True
     volatile = True
     watch_interval = 0.0
+    watch_retry = (0.5, 30.0)
 
     def __init__(
         self,
