@@ -2,24 +2,41 @@
 
 The floor is what no driver can do without: the steps of one GPU, one after the other. Beside the time of each claim it prints how many GPUs were at
 work at the same time, the NVML calls of a claim, and what drakit itself costs, with steps that take no time.
+
+Then one claim at a time on a MIG partition of its own, beside 0, 100 and 1000 held claims with partitions of theirs, on enough mock GPUs. Printed are
+the family's own part of a prepare (plan and prepare without the calls of the hardware port), what the mock hardware takes, and the whole prepare
+through engine, journal and CDI file.
 """
 
 import concurrent.futures
+import dataclasses
+import os
 import pathlib
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from bench import table
 from drakit.core import claim as claims
+from drakit.core import ports
 from drakit.devices.gpu import port
 from fakes import concurrent_gpu_claims, nvml_calls
 
 STEP_MS = 50
 _STEPS_TO_MAKE, _STEPS_TO_REMOVE = 2, 2
+HELD, ROUNDS = (0, 100, 1000), 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One prepare, in milliseconds: the family's own part, the hardware's calls, and all of it."""
+
+    own: float
+    hardware: float
+    whole: float
 
 
 class Busy:
@@ -90,8 +107,70 @@ def run(folder: pathlib.Path, milliseconds: int) -> None:
     sys.stdout.write(f"gpu: {busy.most} of {concurrent_gpu_claims.GPUS} GPUs at work at the same time\n")
 
 
+class Stopwatch(ports.Unmeasured):
+    """Adds up the seconds in the family's plan and prepare, and those of them in the hardware's calls."""
+
+    def __init__(self) -> None:
+        self.family = self.hardware = 0.0
+
+    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
+        del phase, ok
+        self.family += seconds
+
+    def around(self, hardware: port.GpuPort) -> port.GpuPort:
+        """The same hardware, timed."""
+        return cast("port.GpuPort", _Timed(hardware, self))
+
+    def sample(self, work: Callable[[], object]) -> Sample:
+        """Milliseconds of the family's own part, of the hardware, and of all."""
+        self.family = self.hardware = 0.0
+        whole = table.timed(work)
+        return Sample(own=(self.family - self.hardware) * 1000, hardware=self.hardware * 1000, whole=whole)
+
+
+class _Timed:
+    def __init__(self, hardware: port.GpuPort, watch: Stopwatch) -> None:
+        self._hardware, self._watch = hardware, watch
+
+    def __getattr__(self, call: str) -> object:
+        method = getattr(self._hardware, call)
+
+        def timed(*args: object, **named: object) -> object:
+            began = time.monotonic()
+            try:
+                return method(*args, **named)
+            finally:
+                self._watch.hardware += time.monotonic() - began
+
+        return timed
+
+
+def family(folder: pathlib.Path, held: Sequence[int] = HELD, rounds: int = ROUNDS) -> None:
+    """Print what a prepare of one partition takes beside claims that hold others."""
+    gpus = -(-(max(held) + 1) // concurrent_gpu_claims.PARTITIONS)
+    wanted = [concurrent_gpu_claims.partition_claim(number, gpus) for number in range(max(held) + 1)]
+    watch, first, prepared = Stopwatch(), 0.0, 0
+    with concurrent_gpu_claims.claimed_node(folder, milliseconds=0, around=watch.around, gpus=gpus, wanted=wanted, meter=watch) as node:
+        measured = node.claims[-1]
+        for number in held:
+            for claim in node.claims[prepared:number]:
+                node.prepare(claim)
+            prepared, samples = number, []
+            for _ in range(rounds):
+                samples.append(watch.sample(lambda: node.prepare(measured)))
+                node.unprepare(measured)
+            own, hardware, whole = ([getattr(sample, name) for sample in samples] for name in ("own", "hardware", "whole"))
+            first = first or table.at(own, 0.5)
+            sys.stdout.write(
+                f"gpu: prepare beside {number:4} claims, family's own  {table.spread(own)}  {table.at(own, 0.5) / first:5.2f}x"
+            )
+            sys.stdout.write(f"  mock hardware p50 {table.at(hardware, 0.5):6.2f} ms  whole call p50 {table.at(whole, 0.5):6.2f} ms\n")
+            sys.stdout.flush()
+
+
 def main(folder: pathlib.Path) -> None:
-    """Print the floor, then both runs."""
+    """Print the floor, then both runs, then one claim beside held ones."""
+    sys.stdout.write(f"gpu: machine {os.cpu_count()} cores, {table.load()}\n")
     floor = concurrent_gpu_claims.PARTITIONS * _STEPS_TO_MAKE * STEP_MS
     sys.stdout.write(f"gpu: {'floor: 14 steps of one GPU':34} {floor:20d} ms {'':27} 1.00\n")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -101,6 +180,9 @@ def main(folder: pathlib.Path) -> None:
     for milliseconds in (STEP_MS, 0):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             run(pathlib.Path(scratch), milliseconds)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        family(pathlib.Path(scratch))
+    sys.stdout.write(f"gpu: machine {table.load()}\n")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,26 @@
-"""Eight GPUs, a hundred claims at once, and an engine on a real journal, real locks and a real CDI directory.
+"""Many GPUs, many claims, and an engine on a real journal, real locks and a real CDI directory.
 
-Each claim has one of two shares of a 1g partition, so every GPU makes seven and serves twelve or thirteen claims.
+By default there are eight GPUs and a hundred claims. Each has one of two shares of a 1g partition, so every GPU makes seven and serves twelve or
+thirteen claims.
 """
 
 import contextlib
 import dataclasses
 import pathlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
 from drakit.core import driver as drivers
-from drakit.core import names, quantity
+from drakit.core import names, ports, quantity
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port, settings
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.journal import journal, locks
-from drakit.node import engine, inventory_cache
+from drakit.node import engine, inventory_cache, timing
 from fakes import claim_source, crash_node
 
 GPUS, CLAIMS, PARTITIONS = 8, 100, 7
@@ -27,7 +28,7 @@ STEPS = ("set_mig_mode", "create_gpu_instance", "create_compute_instance", "dest
 _BOARD = '{{model: h100-sxm5-80gb, pciBusID: "0000:{0:02x}:00.0", migMode: true}}'
 _FILE = """
 name: crowd
-description: eight GPUs whose steps take time
+description: GPUs whose steps take time
 gpus:
   evidence: guessed
   driverVersion: 580.95.05
@@ -65,15 +66,21 @@ class ClaimedNode:
 
 @contextlib.contextmanager
 def claimed_node(
-    folder: pathlib.Path, *, milliseconds: int, around: Callable[[port.GpuPort], port.GpuPort] = lambda gpus: gpus
+    folder: pathlib.Path,
+    *,
+    milliseconds: int,
+    around: Callable[[port.GpuPort], port.GpuPort] = lambda gpus: gpus,
+    gpus: int = GPUS,
+    wanted: Sequence[core_claims.Claim] | None = None,
+    meter: ports.Meter | None = None,
 ) -> Iterator[ClaimedNode]:
-    """A crowd whose hardware steps take so long; ``around`` may put something between driver and hardware."""
+    """A node whose hardware steps take so long; ``around`` may put something between driver and hardware, ``meter`` times plan and prepare."""
     file = folder / "crowd.yaml"
-    boards = ", ".join(_BOARD.format(number + 7) for number in range(GPUS))
+    boards = ", ".join(_BOARD.format(number + 7) for number in range(gpus))
     latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
     file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))
     hardware = mock_gpus.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=crash_node.POOL))
-    wanted = [_claim(number) for number in range(CLAIMS)]
+    wanted = [_share(number) for number in range(CLAIMS)] if wanted is None else wanted
     source = claim_source.FakeClaimSource(*wanted)
     with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
         driver = gpu_driver.GpuDriver(
@@ -84,7 +91,7 @@ def claimed_node(
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()
         served = engine.Engine(
-            driver,
+            timing.timed(driver, {"plan": "plan", "prepare": "prepare"}, meter),
             identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=hardware.boot_id()),
             offered=offered,
             claim_source=source,
@@ -94,19 +101,23 @@ def claimed_node(
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
         drivers.open_driver(driver, served.planner.planned)
-        yield ClaimedNode(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted), source=source, journal=memory)
+        yield ClaimedNode(engine=served, hardware=hardware, claims=tuple(claim.ref for claim in wanted), source=source, journal=memory)
 
 
-def _claim(number: int) -> core_claims.Claim:
-    uid = names.ClaimUid(str(uuid.UUID(int=number + 1)))
-    gpu, partition = number % GPUS, number // GPUS % PARTITIONS
-    one: Mapping[str, quantity.Quantity] = {"shares": quantity.ONE}
-    result = core_claims.AllocationResult(
-        request="gpu",
-        driver=gpu_driver.NAME,
-        pool=crash_node.POOL,
-        device=f"gpu-{gpu}-mig-1g10gb-19-{partition}-shared",
+def partition_claim(number: int, gpus: int) -> core_claims.Claim:
+    """A claim on a 1g partition; claims with numbers below seven times ``gpus`` are on different ones."""
+    device = f"gpu-{number % gpus}-mig-1g10gb-19-{number // gpus % PARTITIONS}"
+    result = core_claims.AllocationResult(request="gpu", driver=gpu_driver.NAME, pool=crash_node.POOL, device=device)
+    ref = core_claims.ClaimRef(uid=names.ClaimUid(str(uuid.UUID(int=number + 1))), namespace="default", name=f"claim-{number}")
+    return core_claims.Claim(ref=ref, results=(result,))
+
+
+def _share(number: int) -> core_claims.Claim:
+    whole = partition_claim(number, GPUS)
+    result = dataclasses.replace(
+        whole.results[0],
+        device=f"{whole.results[0].device}-shared",
         share_id=names.ShareId(str(uuid.UUID(int=number + 1001))),
-        consumed_capacity=one,
+        consumed_capacity={"shares": quantity.ONE},
     )
-    return core_claims.Claim(ref=core_claims.ClaimRef(uid=uid, namespace="default", name=f"claim-{number}"), results=(result,))
+    return dataclasses.replace(whole, results=(result,))

@@ -9,6 +9,8 @@ import tempfile
 
 import pytest
 
+from bench import bench_gpu
+
 REPOSITORY = pathlib.Path(__file__).parents[3]
 LINES = (
     "floor: empty call + GET + durable append",
@@ -57,3 +59,9 @@ def test_the_table_of_workloads_has_pods_that_are_listed_and_pods_that_are_not()
     assert listed is not None
     assert shared is not None
     assert (listed[1], shared[1]) == ("4", "2"), "its finalizer, then each pod; or its finalizer, then its allocation"
+
+
+def test_the_table_of_gpus_has_a_prepare_beside_held_claims(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench_gpu.family(tmp_path, held=(0, 2), rounds=2)
+    rows = re.findall(r"^gpu: prepare beside +(\d+) claims, family's own +p50 +[\d.]+ ms", capsys.readouterr().out, re.MULTILINE)
+    assert rows == ["0", "2"]
