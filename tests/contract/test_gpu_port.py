@@ -43,12 +43,14 @@ def gpu(hardware: port.GpuPort) -> port.GpuUuid:
 
 
 def smallest(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]:
-    profile = min(hardware.gpu_instance_profiles(gpu), key=lambda item: (item.slices, item.memory_mib, item.decoders, item.enum))
+    profile = min(
+        hardware.gpu_instance_profiles(gpu), key=lambda profile: (profile.slices, profile.memory_mib, profile.decoders, profile.enum)
+    )
     return profile, tuple(hardware.possible_placements(gpu, profile.id))
 
 
 def whole(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
-    return max(hardware.compute_instance_profiles(gpu, instance), key=lambda item: item.slices)
+    return max(hardware.compute_instance_profiles(gpu, instance), key=lambda profile: profile.slices)
 
 
 def make(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstance, port.ComputeInstance]:
@@ -64,22 +66,22 @@ def code_of(caught: pytest.ExceptionInfo[port.CallError]) -> port.Code:
 def test_gpus_are_told_apart_by_uuid_minor_and_pci_address(hardware: port.GpuPort) -> None:
     gpus = hardware.gpus()
     assert gpus
-    for values in ([item.uuid for item in gpus], [item.minor for item in gpus], [item.pci_bus_id for item in gpus]):
+    for values in ([gpu.uuid for gpu in gpus], [gpu.minor for gpu in gpus], [gpu.pci_bus_id for gpu in gpus]):
         assert len(set(values)) == len(gpus)
-    assert [item.minor for item in gpus] == sorted(item.minor for item in gpus)
+    assert [gpu.minor for gpu in gpus] == sorted(gpu.minor for gpu in gpus)
 
 
 def test_every_profile_can_be_asked_for_its_placements_by_hardware_id(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profiles = hardware.gpu_instance_profiles(gpu)
-    assert len({item.id for item in profiles}) == len(profiles)
+    assert len({profile.id for profile in profiles}) == len(profiles)
     for profile in profiles:
         placements = hardware.possible_placements(gpu, profile.id)
         assert len(placements) >= profile.instances
-        assert len({item.size for item in placements}) == 1
+        assert len({placement.size for placement in placements}) == 1
 
 
 def test_hardware_ids_are_not_nvml_enums(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
-    assert any(item.id != item.enum for item in hardware.gpu_instance_profiles(gpu))
+    assert any(profile.id != profile.enum for profile in hardware.gpu_instance_profiles(gpu))
 
 
 def test_an_unknown_profile_is_an_invalid_argument(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
@@ -94,10 +96,10 @@ def test_an_unknown_profile_is_an_invalid_argument(hardware: port.GpuPort, gpu: 
 def test_an_instance_lies_where_it_was_put_until_it_is_destroyed(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profile, placements = smallest(hardware, gpu)
     made = [hardware.create_gpu_instance(gpu, profile.id, placement) for placement in reversed(placements[:2])]
-    assert [item.placement for item in made] == list(reversed(placements[:2]))
-    assert list(hardware.gpu_instances(gpu)) == sorted(made, key=lambda item: item.placement)
-    for item in made:
-        hardware.destroy_gpu_instance(gpu, item.id)
+    assert [instance.placement for instance in made] == list(reversed(placements[:2]))
+    assert list(hardware.gpu_instances(gpu)) == sorted(made, key=lambda instance: instance.placement)
+    for instance in made:
+        hardware.destroy_gpu_instance(gpu, instance.id)
     assert not hardware.gpu_instances(gpu)
 
 
@@ -121,7 +123,7 @@ def test_an_occupied_placement_is_refused_and_nothing_changes(hardware: port.Gpu
 
 
 def test_no_more_instances_of_a_profile_than_it_says(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
-    media = next(item for item in hardware.gpu_instance_profiles(gpu) if item.name.endswith("+me"))
+    media = next(profile for profile in hardware.gpu_instance_profiles(gpu) if profile.name.endswith("+me"))
     first, second, *_ = hardware.possible_placements(gpu, media.id)
     hardware.create_gpu_instance(gpu, media.id, first)
     with pytest.raises(port.CallError) as caught:
@@ -174,7 +176,7 @@ def test_what_is_gone_is_not_found(hardware: port.GpuPort, gpu: port.GpuUuid) ->
         hardware.destroy_gpu_instance(gpu, instance.id)
     with pytest.raises(port.CallError) as listed:
         hardware.compute_instances(gpu, instance.id)
-    assert {code_of(item) for item in (second, capabilities, destroyed, listed)} == {port.Code.NOT_FOUND}
+    assert {code_of(call) for call in (second, capabilities, destroyed, listed)} == {port.Code.NOT_FOUND}
 
 
 def test_an_unknown_gpu_is_not_found(hardware: port.GpuPort) -> None:
@@ -200,10 +202,10 @@ def test_mig_mode_goes_off_and_on_while_nobody_uses_the_gpu(hardware: port.GpuPo
 
 def test_profiles_and_placements_are_told_while_mig_is_off_and_no_instances(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profiles = hardware.gpu_instance_profiles(gpu)
-    placements = [hardware.possible_placements(gpu, item.id) for item in profiles]
+    placements = [hardware.possible_placements(gpu, profile.id) for profile in profiles]
     hardware.set_mig_mode(gpu, enabled=False)
     assert hardware.gpu_instance_profiles(gpu) == profiles
-    assert [hardware.possible_placements(gpu, item.id) for item in profiles] == placements
+    assert [hardware.possible_placements(gpu, profile.id) for profile in profiles] == placements
     assert not hardware.gpu_instances(gpu)
     with pytest.raises(port.CallError) as caught:
         hardware.create_gpu_instance(gpu, profiles[0].id, placements[0][0])

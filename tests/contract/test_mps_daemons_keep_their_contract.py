@@ -83,7 +83,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 def test_a_daemon_gets_its_device_and_its_limits_and_serves(kind: Kind) -> None:
     kind.serve()
-    assert mps_daemon.told(kind.home) == ["-f", GPU, *LIMITS]
+    assert mps_daemon.commands_received(kind.home) == ["-f", GPU, *LIMITS]
     assert kind.daemons.is_alive(GRANT)
 
 
@@ -105,7 +105,7 @@ def test_another_process_of_the_driver_finds_the_daemon_and_leaves_it(kind: Kind
     assert len(first) == 2, "the daemon and its server"
     kind.serve()
     assert kind.living() == first
-    assert mps_daemon.told(kind.home)[2:] == LIMITS
+    assert mps_daemon.commands_received(kind.home)[2:] == LIMITS
 
 
 def test_a_daemon_that_died_comes_back_with_its_limits(kind: Kind) -> None:
@@ -125,7 +125,7 @@ def test_a_daemon_that_died_comes_back_with_its_limits(kind: Kind) -> None:
 
     assert eventually(serves)
     assert not set(first) & set(kind.living())
-    assert mps_daemon.told(kind.home) == ["-f", GPU, *LIMITS]
+    assert mps_daemon.commands_received(kind.home) == ["-f", GPU, *LIMITS]
 
 
 def test_each_grant_has_a_daemon_of_its_own(kind: Kind) -> None:
@@ -285,7 +285,7 @@ def test_a_pod_that_could_not_be_deleted_serves_its_claim_again(kubelet: mps_pod
 
     assert before
     assert eventually(serves)
-    assert mps_daemon.told(pods.home) == ["-f", GPU, *LIMITS]
+    assert mps_daemon.commands_received(pods.home) == ["-f", GPU, *LIMITS]
 
 
 def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:

@@ -27,7 +27,7 @@ GPUS, CLAIMS, PARTITIONS = 8, 100, 7
 STEPS = ("set_mig_mode", "create_gpu_instance", "create_compute_instance", "destroy_compute_instance", "destroy_gpu_instance")
 _BOARD = '{{model: h100-sxm5-80gb, pciBusID: "0000:{0:02x}:00.0", migMode: true}}'
 _FILE = """
-name: crowd
+name: node
 description: GPUs whose steps take time
 gpus:
   evidence: guessed
@@ -75,7 +75,7 @@ def claimed_node(
     meter: ports.Meter | None = None,
 ) -> Iterator[ClaimedNode]:
     """A node whose hardware steps take so long; ``around`` may put something between driver and hardware, ``meter`` times plan and prepare."""
-    file = folder / "crowd.yaml"
+    file = folder / "node.yaml"
     boards = ", ".join(_BOARD.format(number + 7) for number in range(gpus))
     latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
     file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))

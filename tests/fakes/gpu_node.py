@@ -95,7 +95,7 @@ def watching(started: gpu_driver.GpuDriver, context: fake_context.FakeContext) -
 
 
 @dataclasses.dataclass(kw_only=True)
-class Kept:
+class JournalEntry:
     """A journal entry of one grant."""
 
     grant: Grant
@@ -118,7 +118,7 @@ class GpuNode:
         self.health = health
         self.resources = resources
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
-        self.journal: dict[str, Kept] = {}
+        self.journal: dict[str, JournalEntry] = {}
         self.pauses: list[float] = []
         self.hardware = mock_gpus.MockGpus(self.choice)
         self.driver = self.restart()
@@ -139,18 +139,18 @@ class GpuNode:
 
     def intents(self, claim: names.ClaimUid | None = None) -> list[records.Record]:
         """The intents of all grants in the journal, or of one claim's."""
-        return [kept.grant.intent for kept in self.journal.values() if claim in {None, kept.grant.claim.uid}]
+        return [entry.grant.intent for entry in self.journal.values() if claim in {None, entry.grant.claim.uid}]
 
     def planned(self, wanted: device.Device) -> list[records.Record]:
         """The intents of a device's grants."""
-        return [kept.grant.intent for kept in self.journal.values() if kept.grant.device.name == wanted.name]
+        return [entry.grant.intent for entry in self.journal.values() if entry.grant.device.name == wanted.name]
 
     def device(self, name: str) -> device.Device:
         """A flat device that is offered now; raises ClaimError for one that is not, as the engine does."""
-        found = self.driver.discover().flat().by_name()
-        if name not in found:
+        devices = self.driver.discover().flat().by_name()
+        if name not in devices:
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"{name} is not offered")
-        return found[name]
+        return devices[name]
 
     def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]) -> Grant:
         """A grant of a device that is offered now, planned by nobody yet; ``fields`` are others of a grant, such as ``share_id``."""
@@ -170,30 +170,30 @@ class GpuNode:
     ) -> driver.Prepared:
         """Plan, remember, prepare, remember."""
         fresh = self.grant(name, uid=uid, request=request, admin_access=admin_access, **fields)
-        kept = Kept(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
-        self.journal[uid] = kept
-        prepared = self.driver.prepare(kept.grant)
-        kept.grant, kept.is_prepared = dataclasses.replace(kept.grant, record=prepared.record), True
+        entry = JournalEntry(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
+        self.journal[uid] = entry
+        prepared = self.driver.prepare(entry.grant)
+        entry.grant, entry.is_prepared = dataclasses.replace(entry.grant, record=prepared.record), True
         return prepared
 
     def unprepare(self, uid: str = "a") -> None:
         """Unprepare, forget."""
-        kept = self.journal[uid]
-        kept.is_prepared = False
-        self.driver.unprepare(kept.grant)
+        entry = self.journal[uid]
+        entry.is_prepared = False
+        self.driver.unprepare(entry.grant)
         del self.journal[uid]
 
     def recover(self) -> None:
         """Undo every grant that is not prepared, as a start does."""
-        for uid in [uid for uid, kept in self.journal.items() if not kept.is_prepared]:
+        for uid in [uid for uid, entry in self.journal.items() if not entry.is_prepared]:
             self.unprepare(uid)
 
     def instances(self) -> list[tuple[int, int, int]]:
         """What lies on all GPUs: minor number, profile id, start."""
         return [
-            (gpu.minor, item.profile_id, item.placement.start)
+            (gpu.minor, instance.profile_id, instance.placement.start)
             for gpu in self.hardware.gpus()
-            for item in self.hardware.gpu_instances(gpu.uuid)
+            for instance in self.hardware.gpu_instances(gpu.uuid)
         ]
 
     def mig_devices(self) -> list[str]:
@@ -201,6 +201,6 @@ class GpuNode:
         return [
             compute.mig_uuid
             for gpu in self.hardware.gpus()
-            for item in self.hardware.gpu_instances(gpu.uuid)
-            for compute in self.hardware.compute_instances(gpu.uuid, item.id)
+            for instance in self.hardware.gpu_instances(gpu.uuid)
+            for compute in self.hardware.compute_instances(gpu.uuid, instance.id)
         ]

@@ -67,7 +67,7 @@ def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) 
     return host.DriverRoot(path=directory)
 
 
-def told(folder: pathlib.Path) -> list[str]:
+def commands_received(folder: pathlib.Path) -> list[str]:
     """What the only daemon below ``folder`` was started with and told, its questions left out."""
     (file,) = folder.glob("*/pipe/told")
     return [line for line in file.read_text().splitlines() if not line.startswith("get_")]

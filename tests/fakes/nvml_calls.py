@@ -62,7 +62,7 @@ def _of_claim(node: gpu_node.GpuNode, library: nvml_library.NvmlLibrary, device:
     library.calls.clear()
     planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
     plan = _taken(library)
-    node.journal[uid] = gpu_node.Kept(grant=planned)
+    node.journal[uid] = gpu_node.JournalEntry(grant=planned)
     prepared = node.driver.prepare(planned)
     prepare = _taken(library)
     node.driver.unprepare(dataclasses.replace(planned, record=prepared.record))

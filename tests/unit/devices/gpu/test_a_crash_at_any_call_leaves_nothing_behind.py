@@ -107,25 +107,25 @@ def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.G
 def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
     node: gpu_node.GpuNode, code: port.Code, moment: fault_injection.Moment
 ) -> None:
-    desk = fault_injection.Faults(node.choice.directory)
+    injector = fault_injection.Faults(node.choice.directory)
     for call in port.CALLS:
         fault = fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code)
-        desk.arm(fault)
+        injector.arm(fault)
         try:
             node.prepare(PARTITION)
         except errors.DrakitError:
-            desk.disarm()
+            injector.disarm()
             node.recover()
             assert sorted(node.instances()) == sorted([ADMIN, OTHER]), call
             node.prepare(PARTITION)
-        desk.disarm()
-        desk.arm(fault)
+        injector.disarm()
+        injector.arm(fault)
         try:
             node.unprepare()
         except errors.DrakitError:
-            desk.disarm()
+            injector.disarm()
             node.recover()
-        desk.disarm()
+        injector.disarm()
         assert sorted(node.instances()) == sorted([ADMIN, OTHER]), call
     assert others(node)
 
@@ -137,20 +137,20 @@ def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_t
 ) -> None:
     (tmp_path / "lab.yaml").write_text(ONE_HOPPER)
     node = gpu_node.GpuNode(tmp_path / "machine", str(tmp_path / "lab.yaml"))
-    desk = fault_injection.Faults(node.choice.directory)
+    injector = fault_injection.Faults(node.choice.directory)
     gpu = node.hardware.gpus()[0].uuid
     for name in (HOPPER, "gpu-0"):
         for call in port.CALLS:
             node.hardware.set_mig_mode(gpu, enabled=name == "gpu-0")
-            desk.arm(fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code, times=6))
+            injector.arm(fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code, times=6))
             try:
                 node.prepare(name)
             except errors.DrakitError:
-                desk.disarm()
+                injector.disarm()
                 node.recover()
                 assert not node.instances(), call
                 node.prepare(name)
-            desk.disarm()
+            injector.disarm()
             mode = node.hardware.mig_mode(gpu)
             assert mode is not None
             assert mode.current == (name == HOPPER), call

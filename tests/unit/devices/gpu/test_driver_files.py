@@ -47,25 +47,25 @@ def install_toolkit(root: host.DriverRoot, printed: object) -> pathlib.Path:
     return log
 
 
-def mounted(found: edits.Edits) -> dict[str, str]:
-    return {mount.container_path: mount.host_path for mount in found.mounts}
+def mounted(container: edits.Edits) -> dict[str, str]:
+    return {mount.container_path: mount.host_path for mount in container.mounts}
 
 
 def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(root: host.DriverRoot) -> None:
-    found = mounted(cdi.DriverFiles(root).of(VERSION))
+    mounts = mounted(cdi.DriverFiles(root).of(VERSION))
     for name in machine.LIBRARIES:
         file = f"/usr/lib64/{name}.so.{VERSION}"
-        assert found[file] == found[f"/usr/lib64/{name}.so.1"] == f"/run/nvidia/driver{file}"
-    assert found["/usr/lib64/libcuda.so"].endswith(f"libcuda.so.{VERSION}")
-    assert found["/usr/bin/nvidia-smi"] == "/run/nvidia/driver/usr/bin/nvidia-smi"
-    assert found[f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"]
+        assert mounts[file] == mounts[f"/usr/lib64/{name}.so.1"] == f"/run/nvidia/driver{file}"
+    assert mounts["/usr/lib64/libcuda.so"].endswith(f"libcuda.so.{VERSION}")
+    assert mounts["/usr/bin/nvidia-smi"] == "/run/nvidia/driver/usr/bin/nvidia-smi"
+    assert mounts[f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"]
 
 
 def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root: host.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
-    found = cdi.DriverFiles(root).of(VERSION)
-    assert "/usr/lib64/libcuda.so.1" not in mounted(found)
-    links, cache = found.hooks
+    container = cdi.DriverFiles(root).of(VERSION)
+    assert "/usr/lib64/libcuda.so.1" not in mounted(container)
+    links, cache = container.hooks
     assert links.path == cache.path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
     assert links.args[:2] == ("nvidia-cdi-hook", "create-symlinks")
     assert f"libcuda.so.{VERSION}::/usr/lib64/libcuda.so.1" in links.args
@@ -99,7 +99,7 @@ def test_what_was_found_is_kept_until_a_folder_changes(root: host.DriverRoot) ->
         files.of("590.1")
 
 
-def told_by_the_toolkit(root: host.DriverRoot, **common: object) -> dict[str, object]:
+def toolkit_spec(root: host.DriverRoot, **common: object) -> dict[str, object]:
     mounts = [
         {"hostPath": f"{root.path}/usr/lib64/{name}.so.{VERSION}", "containerPath": f"/usr/lib64/{name}.so.{VERSION}", "options": ["ro"]}
         for name in ("libcuda", "libnvidia-ml")
@@ -112,19 +112,19 @@ def told_by_the_toolkit(root: host.DriverRoot, **common: object) -> dict[str, ob
 
 def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: host.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
-    log = install_toolkit(root, told_by_the_toolkit(root))
+    log = install_toolkit(root, toolkit_spec(root))
     files = cdi.DriverFiles(root)
-    found = files.of(VERSION)
-    assert files.of(VERSION) is found
+    container = files.of(VERSION)
+    assert files.of(VERSION) is container
     assert log.read_text().splitlines() == [f"cdi generate --format=json --mode=nvml --driver-root={root.path}"]
-    assert found.env == {"NVIDIA_CTK_LIBCUDA_DIR": "/usr/lib64"}
-    assert not found.device_nodes, "those are drakit's own"
-    assert set(mounted(found).values()) == {f"/run/nvidia/driver/usr/lib64/{name}.so.{VERSION}" for name in ("libcuda", "libnvidia-ml")}
-    assert found.hooks[0].path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
+    assert container.env == {"NVIDIA_CTK_LIBCUDA_DIR": "/usr/lib64"}
+    assert not container.device_nodes, "those are drakit's own"
+    assert set(mounted(container).values()) == {f"/run/nvidia/driver/usr/lib64/{name}.so.{VERSION}" for name in ("libcuda", "libnvidia-ml")}
+    assert container.hooks[0].path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
 
 
 def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: host.DriverRoot) -> None:
-    result = told_by_the_toolkit(root)
+    result = toolkit_spec(root)
     common = result["containerEdits"]
     assert isinstance(common, dict)
     sockets = [
@@ -133,9 +133,9 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: host
     common["mounts"] += sockets
     install(root, "nvidia-cdi-hook")
     install_toolkit(root, result)
-    found = mounted(cdi.DriverFiles(root).of(VERSION))
-    assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
-    assert daemon_folder.PIPE_IN_CONTAINER not in found
+    mounts = mounted(cdi.DriverFiles(root).of(VERSION))
+    assert mounts["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
+    assert daemon_folder.PIPE_IN_CONTAINER not in mounts
 
 
 def test_the_toolkit_can_be_left_alone(root: host.DriverRoot) -> None:
@@ -160,7 +160,7 @@ def test_the_toolkit_can_be_left_alone(root: host.DriverRoot) -> None:
 )
 def test_what_the_toolkit_prints_is_not_believed(root: host.DriverRoot, common: dict[str, object], message: str) -> None:
     install(root, "nvidia-cdi-hook")
-    install_toolkit(root, told_by_the_toolkit(root, **common))
+    install_toolkit(root, toolkit_spec(root, **common))
     with pytest.raises((errors.HardwareError, errors.RetryError), match=message):
         cdi.DriverFiles(root).of(VERSION)
 
@@ -185,8 +185,8 @@ def test_the_edits_make_a_valid_cdi_file(root: host.DriverRoot) -> None:
     draft = referencing.jsonschema.DRAFT7
     resources = [(name, referencing.Resource.from_contents(content, default_specification=draft)) for name, content in load.items()]
     validator = jsonschema.Draft7Validator(load["schema.json"], registry=referencing.Registry().with_resources(resources))
-    for found in (
+    for container in (
         cdi.DriverFiles(root).of(VERSION),
         cdi.DriverFiles(machine.create_driver_root(root.path.parent / "b", VERSION)).of(VERSION),
     ):
-        validator.validate(json.loads(spec.encode(name, found)))
+        validator.validate(json.loads(spec.encode(name, container)))

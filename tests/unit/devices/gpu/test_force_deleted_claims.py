@@ -24,11 +24,11 @@ def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_pat
         )
 
         def look_until_sure() -> int:
-            found = 0
+            collected = 0
             for _ in range(5):
-                found += looks.look(threading.Event())
+                collected += looks.look(threading.Event())
                 clock.moment += orphans.LOOK_AGAIN
-            return found
+            return collected
 
         for claim in (alone, first):
             claimed.source.remove(claim)

@@ -19,10 +19,10 @@ MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strate
 
 def numbers(driver: gpu_driver.GpuDriver, gpu: str) -> Numbers:
     """The readings of one GPU, by name, and by owner where there is one."""
-    found = [one for one in driver.metrics() if one.labels["gpu"] == gpu]
+    metrics = [metric for metric in driver.metrics() if metric.labels["gpu"] == gpu]
     return {
-        ".".join([one.name.removeprefix("gpu_"), *(value for name, value in one.labels.items() if name != "gpu")]): one.value
-        for one in found
+        ".".join([metric.name.removeprefix("gpu_"), *(value for name, value in metric.labels.items() if name != "gpu")]): metric.value
+        for metric in metrics
     }
 
 

@@ -47,7 +47,7 @@ def test_a_whole_gpu_is_given_as_it_is(node: gpu_node.GpuNode) -> None:
     uuid = node.device("gpu-0").attributes["uuid"]
     assert prepared.record == {"uuid": uuid}
     assert prepared.edits.env["GPU_DEVICE_GPU_GPU_0"] == uuid
-    assert all("caps" not in item.path for item in prepared.edits.device_nodes)
+    assert all("caps" not in device_node.path for device_node in prepared.edits.device_nodes)
     node.unprepare()
     assert not node.instances()
 
@@ -105,8 +105,8 @@ def test_a_partition_another_claim_still_holds_is_refused(node: gpu_node.GpuNode
 
 
 def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: gpu_node.GpuNode) -> None:
-    desk = fault_injection.Faults(node.choice.directory)
-    desk.arm(
+    injector = fault_injection.Faults(node.choice.directory)
+    injector.arm(
         fault_injection.Fault(
             call="create_compute_instance",
             moment=fault_injection.Moment.BEFORE,
@@ -120,9 +120,9 @@ def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: 
 
 
 def test_what_cannot_be_undone_at_once_is_said_and_undone_later(node: gpu_node.GpuNode) -> None:
-    desk = fault_injection.Faults(node.choice.directory)
+    injector = fault_injection.Faults(node.choice.directory)
     for call in ("create_compute_instance", "destroy_gpu_instance"):
-        desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
+        injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
     with pytest.raises(port.CallError) as caught:
         node.prepare("gpu-0-mig-1g5gb-19-6")
     assert "could not be removed" in caught.value.__notes__[0]

@@ -79,7 +79,7 @@ class GpuWorld:
     def instances(self) -> list[int]:
         """The profiles of all GPU instances."""
         hardware = mock_gpus.MockGpus(self.choice)
-        return [item.profile_id for gpu in hardware.gpus() for item in hardware.gpu_instances(gpu.uuid)]
+        return [instance.profile_id for gpu in hardware.gpus() for instance in hardware.gpu_instances(gpu.uuid)]
 
     @property
     def is_clean(self) -> bool:
@@ -95,7 +95,7 @@ def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
     served = gpus.boot()
     answer = gpus.prepare(served)
     assert not answer.error
-    assert [item.device for item in answer.devices] == list(DEVICES)
+    assert [device.device for device in answer.devices] == list(DEVICES)
     assert gpus.instances() == [19, 9]
     assert len(gpus.cdi.files) == 2
     assert gpus.prepare(served) == gpus.prepare(gpus.boot()) == answer
@@ -183,7 +183,7 @@ def with_files(gpus: GpuWorld, folder: pathlib.Path) -> cdi.DriverFiles:
     return files
 
 
-def told(gpus: GpuWorld) -> str:
+def prepared_edits(gpus: GpuWorld) -> str:
     """Everything in the CDI files."""
     return b"".join(gpus.cdi.files.values()).decode()
 
@@ -191,12 +191,12 @@ def told(gpus: GpuWorld) -> str:
 def test_a_library_added_later_reaches_new_containers_and_no_instance_changes(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
-    made = told(gpus)
+    made = prepared_edits(gpus)
     (tmp_path / "root/driver-root/usr/lib64/libnvidia-late.so.580.95.05").write_bytes(b"")
     served = gpus.boot()
     names = gpus.steps.names
     assert gpus.prepare(served) == answer
-    assert "libnvidia-late" in told(gpus)
+    assert "libnvidia-late" in prepared_edits(gpus)
     assert "libnvidia-late" not in made
     assert not {step.split()[-1] for step in names} & CHANGES
     assert gpus.instances() == [19, 9]
@@ -213,9 +213,9 @@ def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_els
     served = gpus.boot()
     names = gpus.steps.names
     assert gpus.prepare(served) == answer
-    assert f"libcuda.so.{NEWER}" in told(gpus)
-    assert "580.95.05" not in told(gpus)
-    assert '"major":499' in told(gpus).replace(" ", "")
+    assert f"libcuda.so.{NEWER}" in prepared_edits(gpus)
+    assert "580.95.05" not in prepared_edits(gpus)
+    assert '"major":499' in prepared_edits(gpus).replace(" ", "")
     assert not {step.split()[-1] for step in names} & CHANGES
 
 
@@ -228,8 +228,8 @@ def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, tmp_p
     assert not gpus.instances()
     assert gpus.prepare(gpus.boot()) == answer
     assert gpus.instances() == [19, 9]
-    assert f"libcuda.so.{NEWER}" in told(gpus)
-    assert '"major":498' in told(gpus).replace(" ", "")
+    assert f"libcuda.so.{NEWER}" in prepared_edits(gpus)
+    assert '"major":498' in prepared_edits(gpus).replace(" ", "")
 
 
 def test_new_capability_numbers_after_a_reboot_reach_the_cdi_files(gpus: GpuWorld) -> None:
@@ -237,8 +237,8 @@ def test_new_capability_numbers_after_a_reboot_reach_the_cdi_files(gpus: GpuWorl
     machines.reboot(gpus.choice.directory)
     gpus.hardware = Upgraded
     gpus.prepare(gpus.boot())
-    assert '"major":498' in told(gpus).replace(" ", "")
-    assert '"major":510' not in told(gpus).replace(" ", "")
+    assert '"major":498' in prepared_edits(gpus).replace(" ", "")
+    assert '"major":510' not in prepared_edits(gpus).replace(" ", "")
 
 
 def test_nothing_of_the_family_outlives_the_kernel_so_no_claim_waits_for_the_disk() -> None:

@@ -30,7 +30,7 @@ def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_L
 def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
     fail(node, call, code)
     with caplog.at_level(logging.WARNING):
-        names = {item.name for item in node.driver.discover().devices}
+        names = {device.name for device in node.driver.discover().devices}
     assert len(names) == 26
     assert all(name.startswith("gpu-1") for name in names)
     result = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}

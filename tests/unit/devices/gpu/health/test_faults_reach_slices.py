@@ -59,8 +59,8 @@ class Running:
 
     def effects(self, device: str) -> Effects | None:
         """The taints with which a device is in the slices; None where it is in none."""
-        found = [item for one in self.store.list() for item in one.spec.page.devices if item.name == device]
-        return {(taint.key, taint.effect) for taint in found[0].taints} if found else None
+        listings = [listed for resource_slice in self.store.list() for listed in resource_slice.spec.page.devices if listed.name == device]
+        return {(taint.key, taint.effect) for taint in listings[0].taints} if listings else None
 
 
 @pytest.fixture

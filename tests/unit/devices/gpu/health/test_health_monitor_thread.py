@@ -43,23 +43,23 @@ def seen(request: pytest.FixtureRequest, hardware: mock_gpus.MockGpus, tmp_path:
 
 
 @pytest.fixture
-def kept(tmp_path: pathlib.Path) -> fake_context.FakeContext:
+def context(tmp_path: pathlib.Path) -> fake_context.FakeContext:
     return fake_context.FakeContext(tmp_path / "home")
 
 
 @pytest.fixture
-def serving(seen: port.GpuPort, kept: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
-    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), kept) as driver:
+def serving(seen: port.GpuPort, context: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
+    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context) as driver:
         yield driver
 
 
-def until(kept: fake_context.FakeContext, holds: Callable[[], bool]) -> None:
-    with kept.updated:
-        assert kept.updated.wait_for(holds, PATIENCE)
+def until(context: fake_context.FakeContext, holds: Callable[[], bool]) -> None:
+    with context.updated:
+        assert context.updated.wait_for(holds, PATIENCE)
 
 
-def tainted(kept: fake_context.FakeContext) -> set[str]:
-    return {device for device, found in kept.taints().items() if found}
+def tainted(context: fake_context.FakeContext) -> set[str]:
+    return {device for device, taints in context.taints().items() if taints}
 
 
 def watch_threads() -> set[threading.Thread]:
@@ -67,53 +67,53 @@ def watch_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "watch"}
 
 
-def listening(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext) -> None:
+def listening(hardware: mock_gpus.MockGpus, context: fake_context.FakeContext) -> None:
     """Strike until the watch hears it: events from before it began are not for it."""
     uuid = hardware.gpus()[0].uuid
     deadline = time.monotonic() + PATIENCE
-    while "gpu-0" not in tainted(kept) and time.monotonic() < deadline:
+    while "gpu-0" not in tainted(context) and time.monotonic() < deadline:
         hardware.report_xid(uuid, 79, asks=signals.RecoveryAction.RESET)
-        with kept.updated:
-            kept.updated.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
+        with context.updated:
+            context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
 
 
 def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
-    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
-    listening(hardware, kept)
-    assert tainted(kept) == {"gpu-0"}
-    assert all(item.taints for item in serving.discover().devices if faults.affects("gpu-0", item.name))
+    listening(hardware, context)
+    assert tainted(context) == {"gpu-0"}
+    assert all(device.taints for device in serving.discover().devices if faults.affects("gpu-0", device.name))
     hardware.reset(hardware.gpus()[0].uuid)
-    until(kept, lambda: not tainted(kept))
+    until(context, lambda: not tainted(context))
 
 
 def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
-    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
-    listening(hardware, kept)
+    listening(hardware, context)
     second = hardware.gpus()[1].uuid
     hardware.lose(second)
-    until(kept, lambda: any(taint.key.endswith("gpu-lost") for taint in kept.taints().get("gpu-1", ())))
+    until(context, lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get("gpu-1", ())))
     hardware.reset(second)
-    until(kept, lambda: "gpu-1" not in tainted(kept))
+    until(context, lambda: "gpu-1" not in tainted(context))
 
 
 @pytest.mark.parametrize("call", ["events", "population", "gpus", "mig_mode", "recovery_action"])
 def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
-    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, call: str
+    choice: machines.Choice, hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, call: str
 ) -> None:
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
-    with gpu_node.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), kept):
+    with gpu_node.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), context):
         assert counted.called.wait(PATIENCE)
         before, began = counted.calls, time.monotonic()
         counted.stop.wait(1.0)
         rate = (counted.calls - before) / (time.monotonic() - began)
         assert rate < 50, "a beat is the least between two attempts"
-        desk.disarm()
-        listening(hardware, kept)
-        assert "gpu-0" in tainted(kept)
+        injector.disarm()
+        listening(hardware, context)
+        assert "gpu-0" in tainted(context)
     assert watch_threads() <= earlier
 
 
@@ -127,7 +127,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
-def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, log: io.StringIO, call: str) -> None:
+def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, log: io.StringIO, call: str) -> None:
     left, met = [2], threading.Event()
 
     def step(name: str) -> None:
@@ -137,11 +137,11 @@ def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, kept: fake_c
                 met.set()
             raise ValueError("a bug")
 
-    with gpu_node.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), kept):
+    with gpu_node.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), context):
         # After the first bug the GPUs are polled, so a fault may be seen before the second bug.
         assert met.wait(PATIENCE)
-        listening(hardware, kept)
-        assert "gpu-0" in tainted(kept)
+        listening(hardware, context)
+        assert "gpu-0" in tainted(context)
     assert "watch raised an unexpected error" in log.getvalue()
     assert log.getvalue().count("ValueError: a bug") == 2
 
@@ -167,20 +167,20 @@ class Counting:
 
 
 def test_the_watch_ends_even_while_a_call_hangs(
-    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext
+    choice: machines.Choice, hardware: mock_gpus.MockGpus, context: fake_context.FakeContext
 ) -> None:
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
-    with gpu_node.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), kept):
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
+    with gpu_node.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), context):
         deadline = time.monotonic() + PATIENCE
-        while not desk.stalled() and time.monotonic() < deadline:
+        while not injector.stalled() and time.monotonic() < deadline:
             threading.Event().wait(0.01)
-    assert desk.stalled(), "the call hangs still"
-    desk.disarm()
+    assert injector.stalled(), "the call hangs still"
+    injector.disarm()
 
 
-def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: fake_context.FakeContext) -> None:
+def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
     earlier = watch_threads()
-    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), kept):
+    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context):
         assert watch_threads() - earlier
     assert watch_threads() <= earlier

@@ -48,7 +48,7 @@ class Watched:
 
     def offered(self) -> dict[str, set[tuple[str, devices.TaintEffect]]]:
         """The taints of the devices that are offered."""
-        return {item.name: {(taint.key, taint.effect) for taint in item.taints} for item in self.driver.discover().devices}
+        return {device.name: {(taint.key, taint.effect) for taint in device.taints} for device in self.driver.discover().devices}
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_a_gpu_that_tells_only_what_needs_no_hardware_is_lost(watched: Watched, 
     watched.library.returns["nvmlDeviceGetMemoryInfo"] = code
     watched.after(1)
     watched.after(5)
-    found = watched.offered()
-    assert len(found) == 50
-    assert all(taints == LOST for taints in found.values())
+    offered = watched.offered()
+    assert len(offered) == 50
+    assert all(taints == LOST for taints in offered.values())
     del watched.library.returns["nvmlDeviceGetMemoryInfo"]
     watched.after(1)
     watched.after(5)
@@ -171,13 +171,13 @@ def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(
 @pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
 def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = fake_context.FakeContext(tmp_path / "home")
-    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
+    context = fake_context.FakeContext(tmp_path / "home")
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS)
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call="ping", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=2)
     )
     watch.poll()
-    assert not kept.taints()
+    assert not context.taints()
 
 
 def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
@@ -193,25 +193,25 @@ def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
 
 def test_kubelet_and_pods_get_the_reason_and_the_recovery(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = fake_context.FakeContext(tmp_path / "home")
+    context = fake_context.FakeContext(tmp_path / "home")
     now = [1000.0]
-    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     watch.poll()
     name = "gpu-0-mig-2g10gb-14-4"
     node.prepare(name)
-    kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    context.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(node.hardware.gpus()[0].uuid)
     watch.poll()
-    result = kept.health_of(name)
+    result = context.health_of(name)
     assert result is not None
     assert result.health is contexts.Health.UNHEALTHY
     assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in result.message
-    assert ["GPU_IS_LOST" in notice.message for _, notice in kept.events] == [True]
+    assert ["GPU_IS_LOST" in notice.message for _, notice in context.events] == [True]
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):
         now[0] += 5
         watch.poll()
-    assert kept.health_of(name) == contexts.HealthReport(device=name, health=contexts.Health.HEALTHY)
+    assert context.health_of(name) == contexts.HealthReport(device=name, health=contexts.Health.HEALTHY)
 
 
 def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_is(watched: Watched) -> None:
@@ -237,9 +237,11 @@ def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, ca
     watched.hardware.lose(first.uuid)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            found = watched.port.census()
-    assert [gpu.uuid for gpu in found.gpus] == [second.uuid]
-    assert [(one.index, one.error) for one in found.silent] == [(0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST (GPU is lost)")]
+            census = watched.port.census()
+    assert [gpu.uuid for gpu in census.gpus] == [second.uuid]
+    assert [(silent_gpu.index, silent_gpu.error) for silent_gpu in census.silent] == [
+        (0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST (GPU is lost)")
+    ]
     assert len([record for record in caplog.records if "GPU does not answer" in record.message]) == 1, "said once, not at every look"
 
 
@@ -247,7 +249,7 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
     node = gpu_node.GpuNode(tmp_path / "machine")
     first, second = node.hardware.gpus()
     node.hardware.lose(first.uuid)
-    assert {item.name.partition("-mig")[0] for item in node.driver.discover().devices} == {"gpu-1"}
+    assert {device.name.partition("-mig")[0] for device in node.driver.discover().devices} == {"gpu-1"}
     assert node.driver.unoffered == (discovery.UnavailableGpu(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
     node.hardware.lose(second.uuid)
     with pytest.raises(errors.HardwareError, match=r"no GPU answers, of 2: index 0, index 1: .*GPU_IS_LOST"):
@@ -256,16 +258,16 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
 
 def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = fake_context.FakeContext(tmp_path / "home")
+    context = fake_context.FakeContext(tmp_path / "home")
     uuid = node.hardware.gpus()[1].uuid
     node.hardware.lose(uuid)
-    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS)
     watch.poll()
-    before = kept.rediscoveries
+    before = context.rediscoveries
     node.hardware.reset(uuid)
     for _ in range(monitor._POLLS_BETWEEN_REFRESHES):
         watch.poll()
-    assert kept.rediscoveries > before
+    assert context.rediscoveries > before
 
 
 def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(watched: Watched) -> None:
@@ -281,24 +283,26 @@ def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(
 
 def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine", health=gpu_driver.HealthOptions(policy=TERMS))
-    kept = fake_context.FakeContext(tmp_path / "home")
+    context = fake_context.FakeContext(tmp_path / "home")
     lost = node.hardware.gpus()[1].uuid
     name = "gpu-1-mig-2g10gb-14-4"
     node.prepare(name)
-    kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    context.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(lost)
     now = 1000.0
-    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now)
-    node.restart()._context = kept
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now)
+    node.restart()._context = context
     for _ in range(2):
         watch.poll()
         now += 5
-    found = {item.name: {taint.effect for taint in item.taints} for item in node.driver.discover().devices if "gpu-1" in item.name}
-    assert found == {name: {NO_SCHEDULE, NO_EXECUTE}}
+    effects = {
+        device.name: {taint.effect for taint in device.taints} for device in node.driver.discover().devices if "gpu-1" in device.name
+    }
+    assert effects == {name: {NO_SCHEDULE, NO_EXECUTE}}
     node.hardware.unplug(lost)
     watch.poll()
-    assert not [item for item in node.driver.discover().devices if "gpu-1" in item.name]
-    assert not any(kept.taints().values())
+    assert not [device for device in node.driver.discover().devices if "gpu-1" in device.name]
+    assert not any(context.taints().values())
 
 
 def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ def seen(library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, tmp_pa
 
 
 @pytest.fixture
-def kept(tmp_path: pathlib.Path) -> fake_context.FakeContext:
+def context(tmp_path: pathlib.Path) -> fake_context.FakeContext:
     return fake_context.FakeContext(tmp_path / "home")
 
 
@@ -47,18 +47,18 @@ def second(hardware: mock_gpus.MockGpus) -> port.GpuUuid:
 
 @pytest.fixture
 def serving(
-    library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, seen: nvml.NvmlGpus, kept: fake_context.FakeContext
+    library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, seen: nvml.NvmlGpus, context: fake_context.FakeContext
 ) -> Iterator[gpu_driver.GpuDriver]:
     """A driver that watches two GPUs, the second of which cannot be registered for events."""
     library.event_kinds[second(hardware)] = None
     driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.discover()
-    with gpu_node.watching(driver, kept):
+    with gpu_node.watching(driver, context):
         yield driver
 
 
 def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
-    return {one.labels["gpu"]: one.value for one in driver.metrics() if one.name == "gpu_monitored"}
+    return {metric.labels["gpu"]: metric.value for metric in driver.metrics() if metric.name == "gpu_monitored"}
 
 
 def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
@@ -88,18 +88,18 @@ def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriv
 
 
 def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
-    serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext
+    serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, context: fake_context.FakeContext
 ) -> None:
     assert eventually_monitored(serving)
-    assert not kept.taints()
+    assert not context.taints()
     hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
-    with kept.updated:
-        assert kept.updated.wait_for(lambda: kept.taints().get("gpu-1"), 60)
-    assert [taint.key for taint in kept.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
+    with context.updated:
+        assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), 60)
+    assert [taint.key for taint in context.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
 
 
-def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, kept: fake_context.FakeContext) -> None:
+def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, context: fake_context.FakeContext) -> None:
     driver = gpu_driver.GpuDriver(seen)
     driver.discover()
-    driver.start(kept)
+    driver.start(context)
     assert monitored(driver) == {}

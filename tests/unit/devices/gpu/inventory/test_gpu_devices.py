@@ -33,29 +33,31 @@ def dump(offered: inventory.Inventory) -> str:
     document: dict[str, list[dict[str, object]]] = {
         "devices": [
             {
-                "name": item.name,
-                "includes": list(item.includes),
-                "attributes": {name: str(value) for name, value in item.attributes.items()},
-                "capacity": {name: str(value.value) for name, value in item.capacity.items()},
+                "name": device.name,
+                "includes": list(device.includes),
+                "attributes": {name: str(value) for name, value in device.attributes.items()},
+                "capacity": {name: str(value.value) for name, value in device.capacity.items()},
                 "consumes": [
-                    {"set": part.counter_set, "includes": list(part.includes), "counters": amounts(part.counters)} for part in item.consumes
+                    {"set": part.counter_set, "includes": list(part.includes), "counters": amounts(part.counters)}
+                    for part in device.consumes
                 ],
             }
-            for item in offered.devices
+            for device in offered.devices
         ],
         "counterSets": [
-            {"name": item.name, "includes": list(item.includes), "counters": amounts(item.counters)} for item in offered.counter_sets
+            {"name": counter_set.name, "includes": list(counter_set.includes), "counters": amounts(counter_set.counters)}
+            for counter_set in offered.counter_sets
         ],
         "deviceMixins": [
             {
-                "name": item.name,
-                "attributes": {name: str(value) for name, value in item.attributes.items()},
-                "capacity": {name: str(value.value) for name, value in item.capacity.items()},
+                "name": mixin.name,
+                "attributes": {name: str(value) for name, value in mixin.attributes.items()},
+                "capacity": {name: str(value.value) for name, value in mixin.capacity.items()},
             }
-            for item in offered.mixins.device
+            for mixin in offered.mixins.device
         ],
-        "counterSetMixins": [{"name": item.name, "counters": amounts(item.counters)} for item in offered.mixins.counter_set],
-        "consumptionMixins": [{"name": item.name, "counters": amounts(item.counters)} for item in offered.mixins.consumption],
+        "counterSetMixins": [{"name": mixin.name, "counters": amounts(mixin.counters)} for mixin in offered.mixins.counter_set],
+        "consumptionMixins": [{"name": mixin.name, "counters": amounts(mixin.counters)} for mixin in offered.mixins.consumption],
     }
     parts = [f'"{key}": [\n' + ",\n".join(json.dumps(prune(row)) for row in part) + "\n]" for key, part in document.items() if part]
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -67,8 +69,8 @@ def amounts(held: partitioning.Counters) -> dict[str, str]:
 
 def prune(value: object) -> object:
     if isinstance(value, dict):
-        return {key: prune(item) for key, item in value.items() if item not in ([], {})}
-    return [prune(item) for item in value] if isinstance(value, list) else value
+        return {key: prune(member) for key, member in value.items() if member not in ([], {})}
+    return [prune(member) for member in value] if isinstance(value, list) else value
 
 
 def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
@@ -77,7 +79,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
     system: dict[str, device.AttributeValue] = {
         "driverVersion": version(versions.driver),
         "cudaDriverVersion": version(versions.cuda),
-        **known(ccMode=versions.cc_mode),
+        **without_unknown(ccMode=versions.cc_mode),
     }
     devices: list[device.Device] = []
     sets: list[device.CounterSet] = []
@@ -92,26 +94,26 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
             "resource.kubernetes.io/pciBusID": gpu.pci_bus_id,
             "resource.kubernetes.io/pcieRoot": str(gpu.pcie_root),
             "resource.kubernetes.io/numaNode": int(gpu.numa_node or 0),
-            **known(serial=gpu.serial, gpuModuleID=gpu.module_id, eccEnabled=gpu.ecc, addressingMode=gpu.addressing_mode),
+            **without_unknown(serial=gpu.serial, gpuModuleID=gpu.module_id, eccEnabled=gpu.ecc, addressingMode=gpu.addressing_mode),
         }
-        found = partitioning.partitions(
-            (item, hardware.possible_placements(gpu.uuid, item.id)) for item in hardware.gpu_instance_profiles(gpu.uuid)
+        partitions = partitioning.partitions(
+            (profile, hardware.possible_placements(gpu.uuid, profile.id)) for profile in hardware.gpu_instance_profiles(gpu.uuid)
         )
         name = f"gpu-{gpu.minor}-counter-set"
-        whole = next(item.profile for item in found if item.placement.size == 8)
+        whole = next(partition.profile for partition in partitions if partition.placement.size == 8)
         has = {**engines(whole), **{f"memory-slice-{index}": quantity.ONE for index in range(8)}}
         sets.append(device.CounterSet(name=name, counters=has))
-        for item in found:
-            start, profile = item.placement.start, item.profile
+        for partition in partitions:
+            start, profile = partition.placement.start, partition.profile
             label = profile.name.replace(".", "").replace("+", "-")
             own: dict[str, device.AttributeValue] = {"type": "mig", "parentUUID": gpu.uuid, "profile": profile.name}
-            own |= {"profileID": profile.id, "placementStart": start, "placementSize": item.placement.size}
-            taken = {**engines(profile), **{f"memory-slice-{start + index}": quantity.ONE for index in range(item.placement.size)}}
+            own |= {"profileID": profile.id, "placementStart": start, "placementSize": partition.placement.size}
+            taken = {**engines(profile), **{f"memory-slice-{start + index}": quantity.ONE for index in range(partition.placement.size)}}
             devices.append(flat_device(f"gpu-{gpu.minor}-mig-{label}-{profile.id}-{start}", {**common, **own}, profile, name, taken))
         joined = [other for other in hardware.gpus() if other is not gpu and (gpu.nvlinks.switched or other.pci_bus_id in gpu.nvlinks.gpus)]
-        linked = known(
+        linked = without_unknown(
             nvlinkPeers=",".join(str(other.minor) for other in joined) or None,
-            nvlinkClique=min([gpu, *joined], key=lambda item: item.minor).uuid if joined else None,
+            nvlinkClique=min([gpu, *joined], key=lambda partition: partition.minor).uuid if joined else None,
             fabricState="completed" if gpu.fabric else None,
             migMode="on-demand" if gpu.compute_capability >= (9, 0) else "on",
         )
@@ -147,14 +149,14 @@ def engines(size: port.GpuInstanceProfile) -> dict[str, quantity.Quantity]:
     }
 
 
-def known(**values: device.AttributeValue | None) -> dict[str, device.AttributeValue]:
+def without_unknown(**values: device.AttributeValue | None) -> dict[str, device.AttributeValue]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 def version(text: str) -> device.Version:
-    found = device.Version.lenient(text)
-    assert found is not None
-    return found
+    parsed = device.Version.lenient(text)
+    assert parsed is not None
+    return parsed
 
 
 @pytest.mark.parametrize("machine", FULL)
@@ -170,7 +172,7 @@ def test_the_mixin_form_is_less_than_half_the_size(tmp_path: pathlib.Path, machi
 
 
 def test_an_a100_is_offered_as_25_partitions_and_whole_last(tmp_path: pathlib.Path) -> None:
-    names = [item.name for item in discover(tmp_path, "dgx-a100-40gb-2gpu").devices]
+    names = [device.name for device in discover(tmp_path, "dgx-a100-40gb-2gpu").devices]
     assert len(names) == 52
     assert names[25] == "gpu-0"
     assert names[51] == "gpu-1"
@@ -185,7 +187,7 @@ def test_memory_is_written_as_nvidia_and_the_kep_write_it(tmp_path: pathlib.Path
 
 def test_partitions_of_one_gpu_share_its_lock(tmp_path: pathlib.Path) -> None:
     devices = discover(tmp_path, "dgx-a100-40gb-2gpu").flat().devices
-    assert {item.lock_names for item in devices if item.name.startswith("gpu-1")} == {("gpu-1-counter-set",)}
+    assert {device.lock_names for device in devices if device.name.startswith("gpu-1")} == {("gpu-1-counter-set",)}
 
 
 def test_a_gpu_with_mig_off_is_offered_whole_and_without_counters(tmp_path: pathlib.Path) -> None:
@@ -193,10 +195,10 @@ def test_a_gpu_with_mig_off_is_offered_whole_and_without_counters(tmp_path: path
     hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
     offered = author_of(hardware).discover().flat()
     devices = offered.by_name()
-    assert [item.name for item in offered.counter_sets] == ["gpu-1-counter-set"]
+    assert [counter_set.name for counter_set in offered.counter_sets] == ["gpu-1-counter-set"]
     assert [name for name in devices if name.startswith("gpu-0")] == ["gpu-0"]
     assert not devices["gpu-0"].consumes
-    assert {name: str(item.value) for name, item in devices["gpu-0"].capacity.items()} == {"memory": "40Gi"}
+    assert {name: str(amount.value) for name, amount in devices["gpu-0"].capacity.items()} == {"memory": "40Gi"}
 
 
 def test_two_products_of_one_name_get_mixins_of_their_own() -> None:
@@ -214,9 +216,9 @@ def test_two_products_of_one_name_get_mixins_of_their_own() -> None:
     offered = gpu_devices.build_inventory(
         port.Versions(driver="unknown", cuda="13.0"), [gpu_devices.GpuView(gpu=gpu) for gpu in gpus]
     ).flat()
-    assert [str(item.capacity["memory"].value) for item in offered.devices] == ["1Mi", "2Mi", "1Mi"]
-    assert all(len(str(item.attributes["productName"])) == 64 for item in offered.devices)
-    assert all("driverVersion" not in item.attributes for item in offered.devices)
+    assert [str(device.capacity["memory"].value) for device in offered.devices] == ["1Mi", "2Mi", "1Mi"]
+    assert all(len(str(device.attributes["productName"])) == 64 for device in offered.devices)
+    assert all("driverVersion" not in device.attributes for device in offered.devices)
 
 
 def test_a_machine_without_gpus_offers_nothing() -> None:

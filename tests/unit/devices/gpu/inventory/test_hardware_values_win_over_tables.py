@@ -29,8 +29,8 @@ def test_a_reported_size_that_differs_from_the_table_is_used_everywhere(tmp_path
     hardware = OtherFigures(machines.Choice(name="hgx-b200", directory=tmp_path / "machine", owner="node-a"))
     (table,) = [profile for profile, _ in machine.load_model("b200-sxm6-180gb").profiles.values() if profile.name == "1g.23gb"]
     assert table.memory_mib != TOLD_MIB
-    found = driver.GpuDriver(hardware).discover().flat().by_name()
-    device = found["gpu-0-mig-1g23gb-19-6"]
+    devices = driver.GpuDriver(hardware).discover().flat().by_name()
+    device = devices["gpu-0-mig-1g23gb-19-6"]
     result = quantity.Quantity.binary(TOLD_MIB << 20)
     assert device.capacity["memory"].value == result
     (consumed,) = device.consumes

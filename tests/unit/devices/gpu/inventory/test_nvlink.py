@@ -19,13 +19,13 @@ def address(minor: int) -> str:
     return f"0000:0{minor}:00.0"
 
 
-def told(gpus: list[port.Gpu]) -> list[dict[str, object]]:
+def links_of(gpus: list[port.Gpu]) -> list[dict[str, object]]:
     peers = attributes.nvlink_peers(gpus)
-    return [dict(attributes.links(item, peers[item.uuid], attributes.nvlink_clique(item, peers))) for item in gpus]
+    return [dict(attributes.links(gpu, peers[gpu.uuid], attributes.nvlink_clique(gpu, peers))) for gpu in gpus]
 
 
 def test_bridged_pairs_are_cliques_of_two() -> None:
-    assert told([gpu(0, 1), gpu(1, 0), gpu(2, 3), gpu(3)]) == [
+    assert links_of([gpu(0, 1), gpu(1, 0), gpu(2, 3), gpu(3)]) == [
         {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
         {"nvlinkPeers": "0", "nvlinkClique": "GPU-0"},
         {"nvlinkPeers": "3", "nvlinkClique": "GPU-2"},
@@ -34,7 +34,7 @@ def test_bridged_pairs_are_cliques_of_two() -> None:
 
 
 def test_a_chain_is_one_clique_whose_ends_are_no_peers() -> None:
-    assert told([gpu(0, 1), gpu(1, 0, 2), gpu(2, 1)]) == [
+    assert links_of([gpu(0, 1), gpu(1, 0, 2), gpu(2, 1)]) == [
         {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
         {"nvlinkPeers": "0,2", "nvlinkClique": "GPU-0"},
         {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
@@ -42,7 +42,7 @@ def test_a_chain_is_one_clique_whose_ends_are_no_peers() -> None:
 
 
 def test_gpus_on_switches_reach_each_other() -> None:
-    assert told([gpu(0, switched=True), gpu(1), gpu(2, switched=True)]) == [
+    assert links_of([gpu(0, switched=True), gpu(1), gpu(2, switched=True)]) == [
         {"nvlinkPeers": "2", "nvlinkClique": "GPU-0"},
         {},
         {"nvlinkPeers": "0", "nvlinkClique": "GPU-0"},
@@ -51,9 +51,9 @@ def test_gpus_on_switches_reach_each_other() -> None:
 
 def test_the_fabrics_own_name_of_a_clique_is_used_where_it_spans_nodes() -> None:
     one_node = dataclasses.replace(FABRIC, cluster="00000000-0000-0000-0000-000000000000")
-    assert told([gpu(0, switched=True, fabric=FABRIC)]) == [{"nvlinkClique": f"{FABRIC.cluster}.7", "fabricState": "completed"}]
-    assert told([gpu(0, switched=True, fabric=one_node)]) == [{"fabricState": "completed"}]
+    assert links_of([gpu(0, switched=True, fabric=FABRIC)]) == [{"nvlinkClique": f"{FABRIC.cluster}.7", "fabricState": "completed"}]
+    assert links_of([gpu(0, switched=True, fabric=one_node)]) == [{"fabricState": "completed"}]
 
 
 def test_a_gpu_in_the_middle_of_registering_is_in_no_clique_yet() -> None:
-    assert told([gpu(0, fabric=port.Fabric(state="in-progress"))]) == [{"fabricState": "in-progress"}]
+    assert links_of([gpu(0, fabric=port.Fabric(state="in-progress"))]) == [{"fabricState": "in-progress"}]

@@ -23,7 +23,7 @@ def admin_makes(node: gpu_node.GpuNode, profile: int, start: int, size: int) -> 
 
 
 def offered(node: gpu_node.GpuNode) -> set[str]:
-    return {item.name for item in node.driver.discover().devices}
+    return {device.name for device in node.driver.discover().devices}
 
 
 def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node: gpu_node.GpuNode) -> None:
@@ -43,7 +43,7 @@ def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node:
 
 def test_what_an_admins_instance_takes_is_off_the_counters(node: gpu_node.GpuNode) -> None:
     admin_makes(node, PROFILE_ME, 6, 1)
-    counters = {item.name: item.counters for item in node.driver.discover().flat().counter_sets}["gpu-0-counter-set"]
+    counters = {counter_set.name: counter_set.counters for counter_set in node.driver.discover().flat().counter_sets}["gpu-0-counter-set"]
     result = {name: str(counters[name]) for name in ("multiprocessors", "jpeg-engines", "memory", "memory-slice-6", "memory-slice-0")}
     assert result == {"multiprocessors": "84", "jpeg-engines": "0", "memory": "35328Mi", "memory-slice-6": "0", "memory-slice-0": "1"}
     assert not any("-me-" in name for name in offered(node) if name.startswith("gpu-0"))
@@ -121,7 +121,7 @@ def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu
 def admin_makes_a_mig_device(node: gpu_node.GpuNode, profile: int, start: int, size: int) -> tuple[port.GpuInstance, port.ComputeInstance]:
     gpu = node.hardware.gpus()[0].uuid
     made = admin_makes(node, profile, start, size)
-    whole = max(node.hardware.compute_instance_profiles(gpu, made), key=lambda item: item.slices)
+    whole = max(node.hardware.compute_instance_profiles(gpu, made), key=lambda profile: profile.slices)
     return made, node.hardware.create_compute_instance(gpu, made.id, whole.id)
 
 
@@ -129,9 +129,9 @@ STATIC = "gpu-0-mig-3g20gb-9-4"
 
 
 def test_a_mig_device_an_admin_made_is_offered_as_it_is_and_what_overlaps_it_is_not(node: gpu_node.GpuNode) -> None:
-    before = {item.name: item for item in node.driver.discover().flat().devices}
+    before = {device.name: device for device in node.driver.discover().flat().devices}
     _, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
-    after = {item.name: item for item in node.driver.discover().flat().devices}
+    after = {device.name: device for device in node.driver.discover().flat().devices}
     assert before.keys() - after.keys() >= {"gpu-0", "gpu-0-mig-1g5gb-19-6", "gpu-0-mig-7g40gb-0-0"}
     static = after[STATIC]
     assert static.attributes == {**before[STATIC].attributes, "uuid": compute.mig_uuid}
@@ -173,7 +173,7 @@ def test_an_admins_mig_device_that_is_gone_is_not_made_in_its_place(node: gpu_no
 def test_an_instance_shared_by_several_compute_instances_is_withheld(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[0].uuid
     made = admin_makes(node, PROFILE_3G, 4, 4)
-    smallest = min(node.hardware.compute_instance_profiles(gpu, made), key=lambda item: item.slices)
+    smallest = min(node.hardware.compute_instance_profiles(gpu, made), key=lambda profile: profile.slices)
     for _ in range(3):
         node.hardware.create_compute_instance(gpu, made.id, smallest.id)
     assert STATIC not in offered(node)

@@ -30,13 +30,13 @@ def partitions_of(model: str) -> tuple[partitioning.Partition, ...]:
 
 
 def disjoint_sets(
-    found: tuple[partitioning.Partition, ...], chosen: tuple[partitioning.Partition, ...] = ()
+    partitions: tuple[partitioning.Partition, ...], chosen: tuple[partitioning.Partition, ...] = ()
 ) -> Iterator[tuple[partitioning.Partition, ...]]:
     """Every set of partitions of which no two overlap, the empty one included."""
     yield chosen
-    for index, partition in enumerate(found):
+    for index, partition in enumerate(partitions):
         if not any(partition.placement.overlaps(other.placement) for other in chosen):
-            yield from disjoint_sets(found[index + 1 :], (*chosen, partition))
+            yield from disjoint_sets(partitions[index + 1 :], (*chosen, partition))
 
 
 def is_within_instance_counts(chosen: tuple[partitioning.Partition, ...]) -> bool:
@@ -53,11 +53,11 @@ def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: part
 
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_accept_a_disjoint_set_exactly_when_nvml_does(model: str) -> None:
-    found = partitions_of(model)
-    counted = partitioning.counters_of(found)
+    partitions = partitions_of(model)
+    counted = partitioning.counters_of(partitions)
     disjoint = accepted = 0
-    for chosen in disjoint_sets(found):
-        assert is_within_counters(chosen, counted) == is_within_instance_counts(chosen), [item.profile.name for item in chosen]
+    for chosen in disjoint_sets(partitions):
+        assert is_within_counters(chosen, counted) == is_within_instance_counts(chosen), [partition.profile.name for partition in chosen]
         disjoint += 1
         accepted += is_within_instance_counts(chosen)
     assert (disjoint - 1, accepted - 1, "multiprocessors" in counted.pool) == PROVEN[model], "the empty set is not counted"
@@ -69,28 +69,30 @@ def test_every_table_is_proven() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_refuse_any_two_partitions_that_overlap(model: str) -> None:
-    found = partitions_of(model)
-    overlapping = [(a, b) for a in found for b in found if a.placement.overlaps(b.placement)]
+    partitions = partitions_of(model)
+    overlapping = [(a, b) for a in partitions for b in partitions if a.placement.overlaps(b.placement)]
     assert overlapping
-    assert not any(is_within_counters(pair, partitioning.counters_of(found)) for pair in overlapping)
+    assert not any(is_within_counters(pair, partitioning.counters_of(partitions)) for pair in overlapping)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
-    found = partitions_of(model)
-    counted = partitioning.counters_of(found)
-    for taken in (item for item in disjoint_sets(found) if len(item) == 2 and is_within_instance_counts(item)):
+    partitions = partitions_of(model)
+    counted = partitioning.counters_of(partitions)
+    for taken in (item for item in disjoint_sets(partitions) if len(item) == 2 and is_within_instance_counts(item)):
         left = counted.remaining(port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken)
-        for partition in found:
+        for partition in partitions:
             disjoint = not any(partition.placement.overlaps(item.placement) for item in taken)
             assert partitioning.fits(counted.draw(partition), left) == (disjoint and is_within_instance_counts((*taken, partition)))
 
 
-def changed(found: tuple[partitioning.Partition, ...], profile_id: int, **figures: Any) -> tuple[partitioning.Partition, ...]:
+def changed(partitions: tuple[partitioning.Partition, ...], profile_id: int, **figures: Any) -> tuple[partitioning.Partition, ...]:
     """The partitions of a GPU whose table differs in some figures of one profile."""
     return tuple(
-        dataclasses.replace(item, profile=dataclasses.replace(item.profile, **figures)) if item.profile.id == profile_id else item
-        for item in found
+        dataclasses.replace(partition, profile=dataclasses.replace(partition.profile, **figures))
+        if partition.profile.id == profile_id
+        else partition
+        for partition in partitions
     )
 
 
@@ -103,20 +105,20 @@ def changed(found: tuple[partitioning.Partition, ...], profile_id: int, **figure
     ],
 )
 def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
-    found = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
-    counted = partitioning.counters_of(found)
+    partitions = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
+    counted = partitioning.counters_of(partitions)
     assert set(counted.pool) == {
-        *(partitioning.counter_name(item.profile) for item in found),
+        *(partitioning.counter_name(partition.profile) for partition in partitions),
         *(f"memory-slice-{index}" for index in range(8)),
     }
-    assert all(is_within_counters(chosen, counted) == is_within_instance_counts(chosen) for chosen in disjoint_sets(found))
+    assert all(is_within_counters(chosen, counted) == is_within_instance_counts(chosen) for chosen in disjoint_sets(partitions))
 
 
 def test_a_gpu_with_too_many_sets_to_count_is_counted_by_profiles() -> None:
-    found = partitions_of("a100-sxm4-40gb")
-    engines = {item.profile.id: partitioning.profile_counters(item.profile) for item in found}
-    assert partitioning.is_exact(found, engines, sets_max=5535)
-    assert not partitioning.is_exact(found, engines, sets_max=5534)
+    partitions = partitions_of("a100-sxm4-40gb")
+    engines = {partition.profile.id: partitioning.profile_counters(partition.profile) for partition in partitions}
+    assert partitioning.is_exact(partitions, engines, sets_max=5535)
+    assert not partitioning.is_exact(partitions, engines, sets_max=5534)
 
 
 def test_a_gpu_without_partitions_has_no_counters() -> None:

@@ -24,7 +24,7 @@ def hopper(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
 def offered(directory: pathlib.Path, machine: str) -> dict[int, tuple[int, bool]]:
     """By minor number: how many partitions are offered, and whether the whole GPU is."""
     hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=directory))
-    names = {item.name for item in gpu_driver.GpuDriver(hardware).discover().devices}
+    names = {device.name for device in gpu_driver.GpuDriver(hardware).discover().devices}
     minors = [gpu.minor for gpu in hardware.gpus()]
     return {minor: (sum(name.startswith(f"gpu-{minor}-mig-") for name in names), f"gpu-{minor}" in names) for minor in minors}
 
@@ -99,11 +99,11 @@ def test_a_mode_that_clients_hold_is_busy_with_their_pids(hopper: gpu_node.GpuNo
 
 
 def test_a_mode_that_would_take_a_reset_is_an_error_and_makes_nothing(hopper: gpu_node.GpuNode) -> None:
-    desk = fault_injection.Faults(hopper.choice.directory)
+    injector = fault_injection.Faults(hopper.choice.directory)
     fault = fault_injection.Fault(
         call="set_mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
     )
-    desk.arm(fault)
+    injector.arm(fault)
     with pytest.raises(errors.HardwareError, match="RESET_REQUIRED"):
         hopper.prepare(PARTITION, uid="a")
     hopper.recover()

@@ -7,7 +7,7 @@ FOUND = partitioning.partitions(machine.load_model("a100-sxm4-40gb").profiles.va
 
 
 def starts(profile: str) -> list[int]:
-    return [item.placement.start for item in FOUND if item.profile.name == profile]
+    return [partition.placement.start for partition in FOUND if partition.profile.name == profile]
 
 
 def possible_beside(partition: partitioning.Partition) -> int:
@@ -15,7 +15,7 @@ def possible_beside(partition: partitioning.Partition) -> int:
 
 
 def test_small_partitions_come_before_large_ones_and_media_engines_last_among_equals() -> None:
-    names = list(dict.fromkeys(item.profile.name for item in FOUND))
+    names = list(dict.fromkeys(partition.profile.name for partition in FOUND))
     assert names == ["1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
 
 
@@ -27,13 +27,13 @@ def test_small_partitions_fill_the_gpu_from_its_rear() -> None:
 
 
 def test_the_first_placement_of_a_profile_leaves_no_fewer_others_than_any_later_one() -> None:
-    for profile in {item.profile for item in FOUND}:
-        left = [possible_beside(item) for item in FOUND if item.profile is profile]
+    for profile in {partition.profile for partition in FOUND}:
+        left = [possible_beside(partition) for partition in FOUND if partition.profile is profile]
         assert left == sorted(left, reverse=True)
 
 
 def test_the_first_small_partition_leaves_room_for_twenty_others_not_eighteen() -> None:
-    beside = {item.placement.start: possible_beside(item) for item in FOUND if item.profile.name == "1g.5gb"}
+    beside = {partition.placement.start: possible_beside(partition) for partition in FOUND if partition.profile.name == "1g.5gb"}
     assert (beside[6], beside[5], beside[0]) == (20, 19, 18)
 
 

@@ -29,7 +29,7 @@ def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
     gpu = node.hardware.gpus()[0].uuid
     instance = node.hardware.create_gpu_instance(gpu, PROFILE, PLACE)
     if whole:
-        profile = max(node.hardware.compute_instance_profiles(gpu, instance), key=lambda item: item.slices)
+        profile = max(node.hardware.compute_instance_profiles(gpu, instance), key=lambda profile: profile.slices)
         node.hardware.create_compute_instance(gpu, instance.id, profile.id)
 
 
@@ -37,7 +37,7 @@ def planned(node: gpu_node.GpuNode, step: str) -> None:
     """A claim whose process died right at a step of its prepare."""
     node.restart()
     kept = node.grant(NAME)
-    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
     for crash_at in range(100):
         node.restart(crash_at=crash_at)
         with pytest.raises(gpu_node.CrashError) as died:
@@ -60,7 +60,7 @@ def test_what_an_admin_made_after_the_crash_is_left_alone_and_offered(node: gpu_
 
 def test_what_an_admin_made_between_plan_and_prepare_is_not_adopted(node: gpu_node.GpuNode) -> None:
     kept = node.grant(NAME)
-    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
     admin_makes(node)
     before = node.mig_devices()
     with pytest.raises(errors.DeviceBusyError, match="was not made by this driver"):

@@ -41,12 +41,12 @@ def section(name: str) -> Iterator[str]:
     major, minor = model.compute_capability
     memory = model.memory >> 20
     result = f"`{name}`, {model.evidence.value}. {model.architecture}, compute capability {major}.{minor}, {memory} MiB."
-    found = partitioning.partitions(model.profiles.values())
-    if not found:
+    partitions = partitioning.partitions(model.profiles.values())
+    if not partitions:
         yield f"{result} No MIG.\n"
         return
-    by = "engines" if "multiprocessors" in partitioning.counters_of(found).pool else "profiles"
-    yield f"{result} {len(found)} partitions, counted by {by}.\n"
+    by = "engines" if "multiprocessors" in partitioning.counters_of(partitions).pool else "profiles"
+    yield f"{result} {len(partitions)} partitions, counted by {by}.\n"
     yield "| profile | enum | id | instances | SM | CE | DEC | ENC | JPEG | OFA | memory | placements | evidence |"
     yield f"|{' --- |' * 13}"
     for profile, places in model.profiles.values():
@@ -62,7 +62,7 @@ def section(name: str) -> Iterator[str]:
             profile.jpeg_engines,
             profile.ofa_engines,
             profile.memory_mib,
-            starts(tuple(item.start for item in places), places[0].size),
+            starts(tuple(placement.start for placement in places), places[0].size),
             model.evidence_of(profile.id).value,
         ]
         yield f"| {' | '.join(map(str, cells))} |"

@@ -128,7 +128,7 @@ def test_a_family_is_built_by_name_and_an_unknown_one_refused(tmp_path: pathlib.
 def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.Path) -> None:
     assert machines.boot_id(tmp_path / "m") == machines.boot_id(tmp_path / "m")
     assert machines.reboot(tmp_path / "m") == machines.boot_id(tmp_path / "m")
-    assert [item.name for item in (tmp_path / "m").iterdir()] == ["boot_id"]
+    assert [file.name for file in (tmp_path / "m").iterdir()] == ["boot_id"]
 
 
 def test_a_machine_says_how_long_calls_take_by_the_methods_of_the_port() -> None:

@@ -52,11 +52,11 @@ def process(choice: machines.Choice, *starts: int) -> Iterator["subprocess.Popen
                 running.kill()
 
 
-def until_stalled(desk: fault_injection.Faults) -> fault_injection.Stall:
+def until_stalled(injector: fault_injection.Faults) -> fault_injection.Stall:
     """The stall of the other process: the one thing here that has to be waited for, because a process cannot be asked."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        for stall in desk.stalled():
+        for stall in injector.stalled():
             return stall
         time.sleep(0.01)
     raise AssertionError("nobody stalled")
@@ -64,41 +64,41 @@ def until_stalled(desk: fault_injection.Faults) -> fault_injection.Stall:
 
 def starts(choice: machines.Choice) -> list[int]:
     hardware = mock_gpus.MockGpus(choice)
-    return [item.placement.start for gpu in hardware.gpus() for item in hardware.gpu_instances(gpu.uuid)]
+    return [instance.placement.start for gpu in hardware.gpus() for instance in hardware.gpu_instances(gpu.uuid)]
 
 
 @pytest.mark.parametrize("moment,left", [(fault_injection.Moment.BEFORE, []), (fault_injection.Moment.AFTER, [6])])
 def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(
     choice: machines.Choice, moment: fault_injection.Moment, left: list[int]
 ) -> None:
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(fault_injection.Fault(call="create_gpu_instance", moment=moment, action=fault_injection.Action.HANG))
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=moment, action=fault_injection.Action.HANG))
     with process(choice, 6) as victim:
-        stall = until_stalled(desk)
+        stall = until_stalled(injector)
         assert (stall.pid, stall.call, stall.moment) == (victim.pid, "create_gpu_instance", moment)
         os.kill(victim.pid, signal.SIGKILL)
         assert victim.wait() == -signal.SIGKILL
     assert starts(choice) == left
-    assert not desk.stalled()
+    assert not injector.stalled()
     mock_gpus.MockGpus(choice).create_gpu_instance(mock_gpus.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
 
 
 def test_a_hanging_call_goes_on_when_released_and_others_are_not_held_up(choice: machines.Choice) -> None:
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
     with process(choice, 6) as slow:
-        until_stalled(desk)
+        until_stalled(injector)
         with process(choice, 5) as quick:
             assert quick.wait() == 0
         assert slow.poll() is None
-        desk.release()
+        injector.release()
         assert slow.wait() == 0
     assert starts(choice) == [5, 6]
 
 
 def test_a_machine_can_kill_the_process_that_calls_it_between_effect_and_answer(choice: machines.Choice) -> None:
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(
         fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE, skip=1)
     )
     with process(choice, 6, 5, 4) as victim:
@@ -150,8 +150,8 @@ def test_a_reboot_forgets_instances_keeps_mig_mode_and_changes_the_boot_id(choic
 
 def test_an_injected_error_comes_at_its_call_as_often_as_asked(choice: machines.Choice) -> None:
     hardware = mock_gpus.MockGpus(choice)
-    desk = fault_injection.Faults(choice.directory)
-    desk.arm(
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(
         fault_injection.Fault(
             call="gpus",
             moment=fault_injection.Moment.BEFORE,
@@ -235,7 +235,7 @@ def test_a_driver_killed_while_it_prepares_is_recovered_by_the_next(tmp_path: pa
     node.prepare("gpu-0-mig-1g5gb-19-6")
     grant = node.journal["a"].grant
     node.driver.unprepare(grant)
-    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(grant, record={}))
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(grant, record={}))
     fault_injection.Faults(tmp_path).arm(
         fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE)
     )

@@ -60,7 +60,7 @@ def test_majors_come_from_the_configured_folder_and_the_boot_id_from_the_machine
 def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = hardware.gpus()[0].uuid
     assert gpus.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
-    assert {item.enum: item.id for item in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
+    assert {profile.enum: profile.id for profile in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
 
 
 @pytest.mark.parametrize("name", ["dgx-h100", "mixed-16gpu"])
@@ -83,7 +83,7 @@ def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathli
     assert [prepared.record["uuid"]] == node.mig_devices()
     assert node.instances() == [(2, 14, 4)]
     assert prepared.edits.device_nodes[0].path == "/dev/nvidia2"
-    assert sum("nvidia-cap" in item.path for item in prepared.edits.device_nodes) == 2
+    assert sum("nvidia-cap" in device_node.path for device_node in prepared.edits.device_nodes) == 2
     node.unprepare()
     assert not node.instances()
 
@@ -128,9 +128,9 @@ def test_what_a_gpu_does_not_support_is_none(
     gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, symbol: str, field: str, code: int
 ) -> None:
     library.returns[symbol] = code
-    found = gpus.gpus()
-    assert [getattr(gpu, field) for gpu in found] == [None, None]
-    assert all(gpu.product_name and not gpu.is_vgpu for gpu in found)
+    read = gpus.gpus()
+    assert [getattr(gpu, field) for gpu in read] == [None, None]
+    assert all(gpu.product_name and not gpu.is_vgpu for gpu in read)
 
 
 DETAILS = (
@@ -149,17 +149,17 @@ def test_no_gpu_is_withdrawn_because_it_fails_to_tell_a_detail(
     library.returns[symbol] = code.value
     assert [gpu.uuid for gpu in gpus.gpus()] == [gpu.uuid for gpu in hardware.gpus()]
     assert gpus.versions().driver == hardware.versions().driver
-    told = [item.attributes for item in gpu_driver.GpuDriver(gpus).discover().flat().devices]
-    assert told
-    assert all({"brand", "architecture"} <= one.keys() for one in told), "a selector that names them stays answerable"
+    published = [device.attributes for device in gpu_driver.GpuDriver(gpus).discover().flat().devices]
+    assert published
+    assert all({"brand", "architecture"} <= attributes.keys() for attributes in published), "a selector that names them stays answerable"
 
 
 def test_a_gpu_of_a_brand_and_generation_that_nobody_knew_is_offered_as_such(
     gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary
 ) -> None:
     library.returns |= dict.fromkeys(("nvmlDeviceGetBrand", "nvmlDeviceGetArchitecture"), NOT_SUPPORTED)
-    told = [item.attributes for item in gpu_driver.GpuDriver(gpus).discover().flat().devices]
-    assert {(one["brand"], one["architecture"]) for one in told} == {("Unknown", "Unknown")}
+    published = [device.attributes for device in gpu_driver.GpuDriver(gpus).discover().flat().devices]
+    assert {(attributes["brand"], attributes["architecture"]) for attributes in published} == {("Unknown", "Unknown")}
 
 
 @pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED])
@@ -250,11 +250,11 @@ def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus
 
 def test_processes_are_listed_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
-    one, two = (gpus.create_gpu_instance(uuid, 19, port.Placement(start=start, size=1)).id for start in (6, 5))
-    for pid, instance in ((30, one), (10, one), (20, two)):
+    first, second = (gpus.create_gpu_instance(uuid, 19, port.Placement(start=start, size=1)).id for start in (6, 5))
+    for pid, instance in ((30, first), (10, first), (20, second)):
         hardware.attach(uuid, pid, instance)
     assert gpus.running_processes(uuid) == (10, 20, 30)
-    assert gpus.running_processes(uuid, one) == (10, 30)
+    assert gpus.running_processes(uuid, first) == (10, 30)
 
 
 @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize(
-    "told,written", [("00000000:07:00.0", "0000:07:00.0"), ("0001AB00:C1:00.0", "0001ab00:c1:00.0"), ("0000:0F:00.0", "0000:0f:00.0")]
+    "of_nvml,written", [("00000000:07:00.0", "0000:07:00.0"), ("0001AB00:C1:00.0", "0001ab00:c1:00.0"), ("0000:0F:00.0", "0000:0f:00.0")]
 )
-def test_pci_addresses_are_written_as_sysfs_does(told: str, written: str) -> None:
-    assert properties.pci_bus_id(told) == written
+def test_pci_addresses_are_written_as_sysfs_does(of_nvml: str, written: str) -> None:
+    assert properties.pci_bus_id(of_nvml) == written
 
 
 def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
@@ -347,13 +347,13 @@ def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, lib
 
 
 @pytest.mark.parametrize(
-    "state,status,told",
+    "state,status,word",
     [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (2, 999, "in-progress"), (3, 0, "completed"), (3, 1, "failed")],
 )
-def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, told: str | None) -> None:
-    found = properties.fabric_state(state, status, bytes(range(16)), 7)
-    assert (found and found.state) == told
-    assert (found is not None and found.clique == 7) == (told == "completed")
+def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, word: str | None) -> None:
+    fabric = properties.fabric_state(state, status, bytes(range(16)), 7)
+    assert (fabric and fabric.state) == word
+    assert (fabric is not None and fabric.clique == 7) == (word == "completed")
 
 
 def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.Path) -> None:
@@ -396,7 +396,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
     ],
 )
 def test_a_fabric_that_cannot_be_used_is_not_completed(health: int, fault: str) -> None:
-    found = properties.fabric_state(3, 0, bytes(range(16)), 7, health)
-    assert found is not None
-    assert (found.fault, found.state) == (fault, "failed" if fault else "completed")
+    fabric = properties.fabric_state(3, 0, bytes(range(16)), 7, health)
+    assert fabric is not None
+    assert (fabric.fault, fabric.state) == (fault, "failed" if fault else "completed")
     assert properties.fabric_state(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")

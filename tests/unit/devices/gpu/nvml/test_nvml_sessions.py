@@ -150,20 +150,20 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
-    kept = fake_context.FakeContext(tmp_path / "home")
+    context = fake_context.FakeContext(tmp_path / "home")
     health = gpu_driver.HealthOptions(
         policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
     )
-    with gpu_node.watching(gpu_driver.GpuDriver(gpus, health=health), kept):
+    with gpu_node.watching(gpu_driver.GpuDriver(gpus, health=health), context):
         assert library.is_waiting.wait(PATIENCE)
         for _ in range(5):
             gpus.renew()
         deadline = time.monotonic() + PATIENCE
-        while "gpu-0" not in kept.taints() and time.monotonic() < deadline:
+        while "gpu-0" not in context.taints() and time.monotonic() < deadline:
             library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
-            with kept.updated:
-                kept.updated.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
-    assert "gpu-0" in kept.taints()
+            with context.updated:
+                context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
+    assert "gpu-0" in context.taints()
     assert not library.crashes
 
 
@@ -190,8 +190,8 @@ def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nv
 
 def test_an_event_with_instance_0_of_a_gpu_without_mig_is_about_the_gpu(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
-    kept = fake_context.FakeContext(tmp_path / "home")
-    watch = monitor.HealthMonitor(hardware, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy())
+    context = fake_context.FakeContext(tmp_path / "home")
+    watch = monitor.HealthMonitor(hardware, context, prefix=gpu_driver.NAME, policy=faults.HealthPolicy())
     watch.poll()
     watch.handle_event(signals.Event(gpu=hardware.gpus()[0].uuid, kind=signals.EventKind.XID, xid=48, instance_id=0))
-    assert [taint.value for taint in kept.taints()["gpu-0"]] == ["48"]
+    assert [taint.value for taint in context.taints()["gpu-0"]] == ["48"]

@@ -44,14 +44,16 @@ def living(daemons: child_daemons.ChildDaemons) -> list[int]:
     """Pids of everything that has a folder below the home in its environment."""
     assert daemons.home is not None
     return [
-        one.pid for folder in daemons.home.glob("*") for one in processes.with_environment(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")
+        process.pid
+        for folder in daemons.home.glob("*")
+        for process in processes.with_environment(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")
     ]
 
 
 def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, gpu_settings.Mps(multi_user=True))
     assert daemons.home is not None
-    assert mps_daemon.told(daemons.home)[0] == "-f -multiuser-server"
+    assert mps_daemon.commands_received(daemons.home)[0] == "-f -multiuser-server"
 
 
 def test_a_driver_without_a_folder_has_no_daemons() -> None:
@@ -63,11 +65,11 @@ def test_a_pid_that_another_process_has_now_is_left_alone(daemons: child_daemons
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.stop(GRANT)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
-        found = processes.Process.find(stranger.pid)
-        assert found is not None
+        process = processes.Process.find(stranger.pid)
+        assert process is not None
         folder = daemons._folder(GRANT)  # where a daemon of an earlier boot left its file
         folder.mkdir(parents=True)
-        (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}}}')
+        (folder / "daemon.json").write_text(f'{{"pid": {process.pid}, "start": {process.start}}}')
         assert not daemons.is_alive(GRANT)
         daemons.stop(GRANT)
         assert stranger.poll() is None
@@ -132,9 +134,9 @@ def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_
     command = [sys.executable, "-I", launcher.__file__, "shut", "-", "-", "/bin/echo"]
     env = {child_daemons.PIPE_VARIABLE: str(folder / "pipe")}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as left:
-        found = processes.Process.find(left.pid)
-        assert found is not None
-        (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}, "limited": false}}')
+        process = processes.Process.find(left.pid)
+        assert process is not None
+        (folder / "daemon.json").write_text(f'{{"pid": {process.pid}, "start": {process.start}, "limited": false}}')
         assert left.stdin is not None
         driver_dies = threading.Timer(0.5, left.stdin.close)
         driver_dies.start()
@@ -152,7 +154,7 @@ def test_a_daemon_without_limits_gets_them_and_keeps_running(daemons: child_daem
     daemons.ensure(GRANT, GPU, WANTED)
     assert living(daemons) == first
     limits = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
-    assert mps_daemon.told(daemons.home)[2:] == limits * 2
+    assert mps_daemon.commands_received(daemons.home)[2:] == limits * 2
 
 
 def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: child_daemons.ChildDaemons) -> None:
@@ -160,9 +162,9 @@ def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_l
     assert daemons.home is not None
     (kept,) = daemons.home.iterdir()
     lost = daemons.home / hashlib.sha256(b"lost").hexdigest()[:16]
-    known = daemons.home / hashlib.sha256(b"known").hexdigest()[:16]
+    claimed = daemons.home / hashlib.sha256(b"known").hexdigest()[:16]
     lost.mkdir()
-    known.mkdir()
+    claimed.mkdir()
     daemons.sweep(lambda: {"known"})
-    assert sorted(daemons.home.iterdir()) == sorted([kept, known])
+    assert sorted(daemons.home.iterdir()) == sorted([kept, claimed])
     daemons.check(GRANT)

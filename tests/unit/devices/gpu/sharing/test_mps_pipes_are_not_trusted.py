@@ -49,10 +49,10 @@ def pipe_of(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> pathlib.
 
 def kill_all(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> None:
     pids = list(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe_of(daemons, grant)}"))
-    for one in pids:
-        one.send(signal.SIGKILL)
+    for process in pids:
+        process.send(signal.SIGKILL)
     waiting = threading.Event()
-    assert any(not any(one.is_alive() for one in pids) or waiting.wait(0.01) for _ in range(3000))
+    assert any(not any(process.is_alive() for process in pids) or waiting.wait(0.01) for _ in range(3000))
 
 
 def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(
@@ -88,7 +88,9 @@ def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib
 def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     pipe, shm = (pathlib.Path(mount.host_path) for mount in daemons.access(GRANT).mounts)
-    (running,) = [one for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe}") if "-f" in one.command_line()]
+    (running,) = [
+        process for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe}") if "-f" in process.command_line()
+    ]
     for folder, seen in ((pipe, pipe), (shm, pathlib.Path("/dev/shm"))):
         os.mknod(folder / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
         with (folder / "zero").open("rb") as works:
@@ -158,7 +160,7 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons
         listener = daemon_folder.control_listener(pipe)
         assert listener is not None
         assert variable.encode() in pathlib.Path(f"/proc/{listener}/environ").read_bytes().split(b"\0")
-        assert listener not in {one.pid for one in processes.with_environment(variable)}
+        assert listener not in {process.pid for process in processes.with_environment(variable)}
         with pytest.raises(errors.HardwareError, match="a process other than the daemon listens"):
             daemons.check(GRANT)
 

@@ -44,7 +44,9 @@ def place() -> Iterator[pathlib.Path]:
 
 def processes_below(folder: pathlib.Path) -> list[processes.Process]:
     return [
-        one for made in (folder / "mps").glob("*") for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")
+        process
+        for made in (folder / "mps").glob("*")
+        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")
     ]
 
 
@@ -55,20 +57,20 @@ def daemons(place: pathlib.Path) -> child_daemons.ChildDaemons:
 
 def kill_all(folder: pathlib.Path) -> None:
     """Kill what serves, and see it gone."""
-    for one in processes_below(folder):
-        one.send(signal.SIGKILL)
+    for process in processes_below(folder):
+        process.send(signal.SIGKILL)
     waiting = threading.Event()
     assert any(not processes_below(folder) or waiting.wait(0.01) for _ in range(3000))
 
 
 def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
     """Fields of the mounts below a folder, as a process sees them: point, options, kind, options of the file system."""
-    found = []
+    points = []
     for fields in map(str.split, pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()):
         if fields[4].startswith(f"{folder}/"):
             kind = fields.index("-") + 1
-            found.append([fields[4], fields[5], fields[kind], fields[kind + 2]])
-    return found
+            points.append([fields[4], fields[5], fields[kind], fields[kind + 2]])
+    return points
 
 
 def memory_of(daemons: child_daemons.ChildDaemons) -> pathlib.Path:

@@ -126,7 +126,7 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     assert "time slice Long and compute mode Default" in line["settings"]
 
 
-def looked_at(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
+def polled_once(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
     """A watch that has looked once, driven by hand, and what it says of lost settings."""
     reported: list[set[port.GpuUuid]] = []
 
@@ -146,7 +146,7 @@ def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
 def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, kind: signals.EventKind
 ) -> None:
-    watch, reported = looked_at(node, context)
+    watch, reported = polled_once(node, context)
     watch.handle_event(event(uuid(node), kind))
     watch.poll()
     watch.poll()
@@ -155,7 +155,7 @@ def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
 
 def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
-    watch, reported = looked_at(node, context)
+    watch, reported = polled_once(node, context)
     watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
     watch.poll()
     assert reported == []
@@ -166,7 +166,7 @@ def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_n
 
 
 def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, reported = looked_at(node, context)
+    watch, reported = polled_once(node, context)
     gpu = uuid(node)
     node.hardware.lose(gpu)
     watch.handle_event(event(gpu, signals.EventKind.UNAVAILABLE))
@@ -178,7 +178,7 @@ def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, con
 
 
 def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, reported = looked_at(node, context)
+    watch, reported = polled_once(node, context)
     node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
     watch.poll()
     assert reported == []
@@ -188,7 +188,7 @@ def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuN
 
 
 def test_healthy_hardware_reports_no_lost_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    watch, reported = looked_at(node, context)
+    watch, reported = polled_once(node, context)
     for _ in range(30):
         watch.poll()
     assert reported == []
@@ -247,8 +247,8 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
-    desk = fault_injection.Faults(node.choice.directory)
-    desk.arm(
+    injector = fault_injection.Faults(node.choice.directory)
+    injector.arm(
         fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=2)
     )
     crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
@@ -304,18 +304,18 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
 
 
 def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
-    desk = fault_injection.Faults(node.choice.directory)
+    injector = fault_injection.Faults(node.choice.directory)
     with running(node, context):
         listening(node, context)
-        desk.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
+        injector.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
         node.hardware.reset(uuid(node))
-        assert eventually(lambda: bool(desk.stalled()))
+        assert eventually(lambda: bool(injector.stalled()))
         node.hardware.lose(uuid(node, FREE))
         assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
         changed = context.rediscoveries
         node.hardware.set_mig_mode(uuid(node), enabled=True)
         assert eventually(lambda: context.rediscoveries > changed)
-    desk.disarm()
+    injector.disarm()
 
 
 @pytest.fixture
@@ -412,7 +412,7 @@ def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
 
 def alive(folder: pathlib.Path) -> set[int]:
     return {
-        one.pid
+        process.pid
         for place in (folder / "mps").glob("*")
-        for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")
+        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")
     }

@@ -58,7 +58,7 @@ def test_a_claim_whose_time_slice_was_never_possible_can_be_unprepared(node: gpu
     """As where the GPU is in MIG mode still because the driver died before it turned that off, or where nvidia-smi is missing."""
     node.hardware.set_mig_mode(uuid(node), enabled=True)
     fresh = node.grant(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
-    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(fresh, intent=node.driver.plan(fresh)))
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(fresh, intent=node.driver.plan(fresh)))
     node.restart().unprepare(node.journal["a"].grant)
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
 

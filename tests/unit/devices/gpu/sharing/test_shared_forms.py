@@ -36,14 +36,14 @@ def test_memory_alone_gives_all_of_it_to_who_does_not_ask() -> None:
 
 
 def test_a_number_alone_divides_no_memory() -> None:
-    found = settings.SharePolicy(number=4).capacity(quantity.Quantity.parse("40Gi"))
-    assert (taken(found["memory"]), taken(found["memory"], "5Gi"), taken(found["shares"])) == ("0", "5Gi", "1")
-    assert found["shares"].consumed_by(quantity.Quantity.of(5)) is None
+    capacities = settings.SharePolicy(number=4).capacity(quantity.Quantity.parse("40Gi"))
+    assert (taken(capacities["memory"]), taken(capacities["memory"], "5Gi"), taken(capacities["shares"])) == ("0", "5Gi", "1")
+    assert capacities["shares"].consumed_by(quantity.Quantity.of(5)) is None
 
 
 def test_both_give_every_share_as_much() -> None:
-    found = settings.SharePolicy(memory=True, number=3).capacity(quantity.Quantity.parse("40Gi"))
-    assert taken(found["memory"]) == "13653Mi"
+    capacities = settings.SharePolicy(memory=True, number=3).capacity(quantity.Quantity.parse("40Gi"))
+    assert taken(capacities["memory"]) == "13653Mi"
 
 
 @pytest.mark.parametrize("number,partitions,key", [(-1, False, "gpu.shares"), (1001, False, "gpu.shares"), (0, True, "gpu.share_mig")])
@@ -74,16 +74,16 @@ def test_every_machine_fits_the_apis_limits_with_all_that_can_be_offered(
     tmp_path: pathlib.Path, machine: str, form: resource_slice.Form
 ) -> None:
     offered = discover(tmp_path, machine)
-    for item in offered.flat().devices:
-        assert len(item.attributes) + len(item.capacity) <= device.ATTRIBUTES_AND_CAPACITY_MAX
-        assert len(item.attributes) <= device.ATTRIBUTE_VALUES_MAX
+    for offered_device in offered.flat().devices:
+        assert len(offered_device.attributes) + len(offered_device.capacity) <= device.ATTRIBUTES_AND_CAPACITY_MAX
+        assert len(offered_device.attributes) <= device.ATTRIBUTE_VALUES_MAX
     assert paging.paginate(offered, form=form, layout=resource_slice.Layout.APART)
 
 
 def test_where_counters_are_dropped_the_exclusive_whole_is_left(tmp_path: pathlib.Path) -> None:
     left = feature_gates.without_counters(discover(tmp_path, "mixed-16gpu"))
-    assert "gpu-15" in {item.name for item in left.devices}
-    assert not any(item.name.endswith("-shared") for item in left.devices)
+    assert "gpu-15" in {device.name for device in left.devices}
+    assert not any(device.name.endswith("-shared") for device in left.devices)
 
 
 def test_an_admins_mig_device_has_two_forms_kept_apart_by_a_set_of_its_own(tmp_path: pathlib.Path) -> None:
@@ -99,7 +99,7 @@ def test_an_admins_mig_device_has_two_forms_kept_apart_by_a_set_of_its_own(tmp_p
 
 
 def test_without_sharing_nothing_has_a_second_form(tmp_path: pathlib.Path) -> None:
-    assert not any(item.allow_multiple_allocations for item in discover(tmp_path, "mixed-16gpu", settings.NOT_SHARED).devices)
+    assert not any(device.allow_multiple_allocations for device in discover(tmp_path, "mixed-16gpu", settings.NOT_SHARED).devices)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_gpu_alone_is_made_exclusive_for_its_mps_daemon(node: gpu_node.GpuNode
 
 def test_the_memory_a_share_consumes_is_its_daemons_limit(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     node.prepare("gpu-1-shared", **share(1, "8Gi", config=MPS, config_source=CLAIM))
-    assert "set_default_device_pinned_mem_limit 0 8192M" in mps_daemon.told(tmp_path / "mps")
+    assert "set_default_device_pinned_mem_limit 0 8192M" in mps_daemon.commands_received(tmp_path / "mps")
     assert state(node)[0] is port.ComputeMode.DEFAULT, "an exclusive mode would shut the other shares out"
     node.unprepare()
 
@@ -95,15 +95,15 @@ def test_a_lower_limit_than_the_share_holds(node: gpu_node.GpuNode, tmp_path: pa
         }
     )
     node.prepare("gpu-1-shared", **share(1, "8Gi", config=limited))
-    told = mps_daemon.told(tmp_path / "mps")
-    assert told[2:] == ["set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 2048M"]
+    commands = mps_daemon.commands_received(tmp_path / "mps")
+    assert commands[2:] == ["set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 2048M"]
     node.unprepare()
 
 
 def test_a_partition_has_a_daemon_of_its_own_and_no_compute_mode(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     wanted = gpu_config.MigConfig(sharing=gpu_config.MigSharing(strategy=gpu_config.Strategy.MPS))
     prepared = node.prepare("gpu-1-mig-1g10gb-19-6", config=wanted)
-    assert mps_daemon.told(tmp_path / "mps")[1] == prepared.record["uuid"]
+    assert mps_daemon.commands_received(tmp_path / "mps")[1] == prepared.record["uuid"]
     assert state(node) == PLAIN
     node.unprepare()
     assert not node.instances()
@@ -265,7 +265,7 @@ def test_what_one_container_cannot_use_together_is_warned_of_once(
     grants = [node.grant(name, uid="a", request=name[-1]) for name in names]
     grants = [dataclasses.replace(grant, config=wanted or grant.config) for grant in grants]
     planned = [dataclasses.replace(grant, intent=node.driver.plan(grant)) for grant in grants]
-    node.journal = {grant.request: gpu_node.Kept(grant=grant) for grant in planned}
+    node.journal = {grant.request: gpu_node.JournalEntry(grant=grant) for grant in planned}
     with caplog.at_level(logging.WARNING):
         for grant in planned:
             node.driver.prepare(grant)
@@ -298,8 +298,8 @@ def test_wrong_parameters_are_refused_by_name(sharing: dict[str, object], messag
 
 def test_a_partition_has_no_time_slice_to_set(node: gpu_node.GpuNode) -> None:
     for kind in (("gpu.drakit.dev/v1", "MigConfig"), ("resource.nvidia.com/v1beta1", "MigDeviceConfig")):
-        known = decode({"apiVersion": kind[0], "kind": kind[1], "sharing": {"strategy": "TimeSlicing"}})
-        assert node.driver.accepts_config(node.device("gpu-1-mig-1g10gb-19-6"), known)
-        assert not node.driver.accepts_config(node.device("gpu-1"), known)
+        decoded = decode({"apiVersion": kind[0], "kind": kind[1], "sharing": {"strategy": "TimeSlicing"}})
+        assert node.driver.accepts_config(node.device("gpu-1-mig-1g10gb-19-6"), decoded)
+        assert not node.driver.accepts_config(node.device("gpu-1"), decoded)
         with pytest.raises(errors.ConfigError, match="time slice cannot be changed"):
             decode({"apiVersion": kind[0], "kind": kind[1], "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {}}})
