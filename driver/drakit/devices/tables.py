@@ -49,11 +49,11 @@ class Table:
         """Return a truth value."""
         return self._take(field, bool)
 
-    def choice(self, field: str, known: Sequence[str]) -> str:
+    def choice(self, field: str, choices: Sequence[str]) -> str:
         """Return one of the known texts."""
         value = self._take(field, str)
-        if value not in known:
-            raise errors.SettingsError(f"{value!r} is not one of {', '.join(known)}", key=self.at(field))
+        if value not in choices:
+            raise errors.SettingsError(f"{value!r} is not one of {', '.join(choices)}", key=self.at(field))
         return value
 
     def table(self, field: str) -> "Table":

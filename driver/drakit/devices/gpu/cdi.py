@@ -121,9 +121,9 @@ class DriverFiles:
         with self._lock:
             signature = self._signature(version)
             if self._known is None or self._known[0] != signature:
-                found = self._find(version)
-                _check_complete(found, version, self._root)
-                self._known = (signature, found)
+                listed = self._find(version)
+                _check_complete(listed, version, self._root)
+                self._known = (signature, listed)
             return self._known[1]
 
     def _find(self, version: str) -> edits.Edits:
@@ -154,8 +154,8 @@ def enumerate_files(root: host.DriverRoot, version: str) -> edits.Edits:
 
 
 def _libraries(folder: pathlib.Path, version: str) -> Iterator[pathlib.Path]:
-    found = (file for file in folder.glob(f"lib*.so.{version}") if file.is_file() and not file.is_symlink())
-    yield from sorted(found)
+    files = (file for file in folder.glob(f"lib*.so.{version}") if file.is_file() and not file.is_symlink())
+    yield from sorted(files)
 
 
 def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -168,9 +168,9 @@ def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _firmware(root: host.DriverRoot, version: str) -> Iterator[pathlib.Path]:
     for place in FIRMWARE_FOLDERS:
-        found = sorted((root.path / place / version).glob("gsp*.bin"))
-        if found:
-            yield from found
+        images = sorted((root.path / place / version).glob("gsp*.bin"))
+        if images:
+            yield from images
             return
 
 
@@ -179,7 +179,7 @@ def _mount(root: host.DriverRoot, file: pathlib.Path, container_path: str) -> ed
 
 
 def _hooks(root: host.DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib.Path, tuple[pathlib.Path, ...]]) -> Iterator[edits.Hook]:
-    links = [f"{link.readlink()}::{root.inside(link)}" for found in libraries.values() for link in found]
+    links = [f"{link.readlink()}::{root.inside(link)}" for library_links in libraries.values() for link in library_links]
     folders = list(dict.fromkeys(root.inside(file.parent) for file in libraries))
     for command, option, values in (("create-symlinks", "--link", links), ("update-ldcache", "--folder", folders)):
         if values:
@@ -187,8 +187,8 @@ def _hooks(root: host.DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib
             yield edits.Hook(name=edits.HookName.CREATE_CONTAINER, path=root.host(hook), args=(HOOK, command, *arguments))
 
 
-def _check_complete(found: edits.Edits, version: str, root: host.DriverRoot) -> None:
-    names = {pathlib.PurePosixPath(mount.container_path).name for mount in found.mounts}
+def _check_complete(listed: edits.Edits, version: str, root: host.DriverRoot) -> None:
+    names = {pathlib.PurePosixPath(mount.container_path).name for mount in listed.mounts}
     missing = [f"{name}.{version}" for name in _REQUIRED if f"{name}.{version}" not in names]
     if missing:
         raise errors.RetryError(
@@ -232,11 +232,11 @@ def read_toolkit_spec(spec: records.Json, root: host.DriverRoot) -> edits.Edits:
     """Return the common edits of a CDI spec; raises ValueError or TypeError that name the field."""
     common = _object(_object(spec, "spec", _TOP).get("containerEdits"), "containerEdits", _EDITS)
     env = dict(_variable(text) for text in _texts(common.get("env"), "env"))
-    mounts = (_toolkit_mount(_object(item, "mounts", _MOUNT), root) for item in _list(common.get("mounts"), "mounts"))
+    mounts = (_toolkit_mount(_object(entry, "mounts", _MOUNT), root) for entry in _list(common.get("mounts"), "mounts"))
     return edits.Edits(
         env={name: value for name, value in env.items() if name not in _OWN},
         mounts=tuple(mount for mount in mounts if mount.container_path not in _OWN_PLACES),
-        hooks=tuple(_toolkit_hook(_object(item, "hooks", _HOOK), root) for item in _list(common.get("hooks"), "hooks")),
+        hooks=tuple(_toolkit_hook(_object(entry, "hooks", _HOOK), root) for entry in _list(common.get("hooks"), "hooks")),
     )
 
 
@@ -273,10 +273,10 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _object(value: records.Json, field: str, known: frozenset[str]) -> _Object:
+def _object(value: records.Json, field: str, fields: frozenset[str]) -> _Object:
     if not isinstance(value, Mapping):
         raise TypeError(f"{field} must be an object")
-    if unknown := value.keys() - known:
+    if unknown := value.keys() - fields:
         raise ValueError(f"{field} has the unknown field {min(unknown)}")
     return value
 

@@ -143,13 +143,13 @@ def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -
 
 def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         pass
     else:
-        if stat.S_ISCHR(found.st_mode) and found.st_rdev == number:
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == number:
             return
-        if not stat.S_ISCHR(found.st_mode):
+        if not stat.S_ISCHR(status.st_mode):
             raise errors.HardwareError("mknod", f"{path} is in the way: it is no character device")
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     _create_node(path, number, mode)

@@ -88,12 +88,12 @@ class SharePolicy:
 
     def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, capacities.Capacity]:
         """Return the capacities of a shared device with this memory (None: unknown)."""
-        found = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
+        amounts = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
         if self.number:
             most = quantity.Quantity.of(self.number)
             span = capacities.ValidRange(min=quantity.ONE, step=quantity.ONE, max=most)
-            found[SHARES] = capacities.Capacity(value=most, policy=capacities.RequestPolicy(default=quantity.ONE, valid_range=span))
-        return found
+            amounts[SHARES] = capacities.Capacity(value=most, policy=capacities.RequestPolicy(default=quantity.ONE, valid_range=span))
+        return amounts
 
     def _memory(self, steps: int) -> capacities.Capacity:
         least = 1 if self.memory else 0

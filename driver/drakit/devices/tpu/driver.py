@@ -49,15 +49,15 @@ class Port(Protocol):
 
 
 def _edits(
-    one: machine.Placement, *, worker: int, names: Sequence[str], generation: str, host: machine.Size, chips: Sequence[Chip]
+    placement: machine.Placement, *, worker: int, names: Sequence[str], generation: str, host: machine.Size, chips: Sequence[Chip]
 ) -> edits.Edits:
     """Return the edits of one node's part; ``names`` are the slice's nodes in order."""
-    nodes = one.shape.over(host)
+    nodes = placement.shape.over(host)
     environment = {
         "TPU_WORKER_ID": str(worker),
         "TPU_WORKER_HOSTNAMES": ",".join(names),
-        "TPU_TOPOLOGY": str(one.shape),
-        "TPU_ACCELERATOR_TYPE": f"{generation}-{one.shape.area}",
+        "TPU_TOPOLOGY": str(placement.shape),
+        "TPU_ACCELERATOR_TYPE": f"{generation}-{placement.shape.area}",
         "TPU_CHIPS_PER_HOST_BOUNDS": f"{host.columns},{host.rows},1",
         "TPU_HOST_BOUNDS": f"{nodes.columns},{nodes.rows},1",
     }
@@ -69,18 +69,22 @@ NAME = "tpu.drakit.dev"
 
 
 class TpuDriver(driver.Driver[driver.NoConfig]):
-    """Prepares the chips of ``node`` for slices of the node pool ``found``; a node that is not of the pool has no part in any slice."""
+    """Prepares the chips of ``node`` for slices of a node pool; a node that is not of the pool has no part in any slice."""
 
-    def __init__(self, found: machine.NodePool, chips: Port, *, node: str, name: str = NAME) -> None:
+    def __init__(self, node_pool: machine.NodePool, chips: Port, *, node: str, name: str = NAME) -> None:
         self.name = name
-        self._found = found
+        self._node_pool = node_pool
         self._chips = chips
         self._node = node
         self._context: contexts.DriverContext | None = None
-        place = found.place_of(node)
-        mine = {one.name: one for one in found.grid.placements() if place in one.nodes}
-        self._placements = mine
-        self._devices = {(pool.name, item.name): item for pool in offer.of(found) for item in pool.inventory.devices if item.name in mine}
+        place = node_pool.place_of(node)
+        self._placements = {placement.name: placement for placement in node_pool.grid.placements() if place in placement.nodes}
+        self._devices = {
+            (pool.name, device.name): device
+            for pool in offer.of(node_pool)
+            for device in pool.inventory.devices
+            if device.name in self._placements
+        }
 
     def discover(self) -> inventory.Inventory:
         """Nothing: no slice is this node's alone to offer."""
@@ -97,19 +101,19 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
 
     def prepare(self, grant: driver.Grant[driver.NoConfig]) -> driver.Prepared:
         """Attach the chips, and give the container its worker number. Admin access gets the number and no chips."""
-        one = self._placements.get(grant.device.name)
-        if one is None or (grant.pool, grant.device.name) not in self._devices:
+        placement = self._placements.get(grant.device.name)
+        if placement is None or (grant.pool, grant.device.name) not in self._devices:
             raise errors.DeviceGoneError(f"node {self._node} has no part in {grant.pool}/{grant.device.name} any more")
-        names = self._nodes_of(one)
+        names = self._nodes_of(placement)
         worker = names.index(self._node)
         if not grant.admin_access:
             self._chips.attach(_user(grant))
         granted = _edits(
-            one,
+            placement,
             worker=worker,
             names=names,
-            generation=self._found.generation,
-            host=self._found.grid.host,
+            generation=self._node_pool.generation,
+            host=self._node_pool.grid.host,
             chips=() if grant.admin_access else self._chips.chips(),
         )
         self._report(grant, worker=worker, nodes=len(names))
@@ -119,18 +123,18 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         if not grant.admin_access:
             self._chips.detach(_user(grant))
 
-    def _nodes_of(self, one: machine.Placement) -> tuple[str, ...]:
-        return tuple(self._found.nodes[node] for node in one.nodes)
+    def _nodes_of(self, placement: machine.Placement) -> tuple[str, ...]:
+        return tuple(self._node_pool.nodes[node] for node in placement.nodes)
 
     def _report(self, grant: driver.Grant[driver.NoConfig], *, worker: int, nodes: int) -> None:
         """Report this node's part of the device's status; each node reports its own, and unprepare removes all parts."""
         if self._context is None or grant.admin_access:
             return
         ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
-        said = claim_status.DeviceStatus(
+        status = claim_status.DeviceStatus(
             device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes
         )
-        self._context.set_status(grant.claim, said)
+        self._context.set_status(grant.claim, status)
 
 
 def _user(grant: driver.Grant[driver.NoConfig]) -> str:

@@ -4,10 +4,7 @@ The grid has chips in rows and columns, and nodes that hold a rectangle of them 
 that shape, as KEP-4815 draws a node pool of 64 chips: so slices of one shape never overlap, and those of different shapes do. Nodes are numbered
 from 0, row by row.
 
-The grid: chips in rows and columns, nodes that hold a rectangle of them each, and the slices that the wiring allows.
-
-A slice of a shape lies where the grid divides into rectangles of that shape, as KEP-4815 draws a node pool of 64 chips: so slices of one shape never
-overlap, and those of different shapes do. Nodes are numbered from 0, row by row. Everything here is pure.
+Everything here is pure but ``load``.
 """
 
 import dataclasses
@@ -31,10 +28,10 @@ class Size:
     @classmethod
     def parse(cls, text: str, key: str) -> Self:
         """``4x8`` is 4 rows of 8; raises SettingsError naming ``key``."""
-        found = _SIZE.fullmatch(text)
-        if found is None:
+        match = _SIZE.fullmatch(text)
+        if match is None:
             raise errors.SettingsError(f"{text!r} is no size; write rows and columns such as 4x8", key=key)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}"
@@ -91,7 +88,11 @@ class Grid:
 
     def placements(self) -> tuple[Placement, ...]:
         """Return every slice, the smallest first, because the scheduler takes the first that fits."""
-        return tuple(one for shape in sorted(self.shapes, key=lambda one: (one.area, one)) for one in self._of_shape(shape))
+        return tuple(
+            placement
+            for shape in sorted(self.shapes, key=lambda placement: (placement.area, placement))
+            for placement in self._of_shape(shape)
+        )
 
     def _of_shape(self, shape: Size) -> Iterator[Placement]:
         inside, whole = shape.over(self.host), self.hosts
@@ -104,8 +105,8 @@ class Grid:
 def parts(nodes: int, placements: Iterable[Placement]) -> tuple[tuple[int, ...], ...]:
     """Return the nodes, 0 to ``nodes`` - 1, in groups that no placement crosses; each group ascending, groups by their first node."""
     root = list(range(nodes))
-    for one in placements:
-        joined = {root[node] for node in one.nodes}
+    for placement in placements:
+        joined = {root[node] for node in placement.nodes}
         if len(joined) > 1:
             least = min(joined)
             root = [least if old in joined else old for old in root]
@@ -178,4 +179,4 @@ def _grid(top: tables.Table) -> Grid:
     shapes = top.anything("slices")
     if not isinstance(shapes, list):
         raise errors.SettingsError("expected a list of sizes", key=top.at("slices"))
-    return Grid(size=size, host=host, shapes=tuple(Size.parse(str(one), top.at("slices")) for one in shapes))
+    return Grid(size=size, host=host, shapes=tuple(Size.parse(str(shape), top.at("slices")) for shape in shapes))

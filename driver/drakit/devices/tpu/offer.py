@@ -15,53 +15,51 @@ TOPOLOGY = "topology"
 NODES_MAX = device.COUNTERS_MAX * device.CONSUMPTIONS_MAX
 
 
-def of(found: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
+def of(pool: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
     """Return the pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
-    placements = found.grid.placements()
-    for one in placements:
-        if len(one.nodes) > NODES_MAX:
+    placements = pool.grid.placements()
+    for placement in placements:
+        if len(placement.nodes) > NODES_MAX:
             raise errors.InventoryError(
-                f"has {len(one.nodes)} nodes, and a counter for each; a device draws from at most {device.CONSUMPTIONS_MAX} counter sets of "
-                f"{device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {one.shape} under slices",
-                field=f"devices[{one.name}].consumesCounters",
+                f"has {len(placement.nodes)} nodes, and a counter for each; a device draws from at most {device.CONSUMPTIONS_MAX} counter sets of "
+                f"{device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {placement.shape} under slices",
+                field=f"devices[{placement.name}].consumesCounters",
             )
-    groups = machine.parts(len(found.nodes), placements)
+    groups = machine.parts(len(pool.nodes), placements)
     return tuple(
         inventory.ClusterPool(
-            name=found.pool if len(groups) == 1 else f"{found.pool}-{number}",
+            name=pool.pool if len(groups) == 1 else f"{pool.pool}-{number}",
             reach=node_selection.PerDevice(),
-            inventory=_inventory(found, group, [one for one in placements if one.nodes[0] in group]),
+            inventory=_inventory(pool, group, [placement for placement in placements if placement.nodes[0] in group]),
         )
         for number, group in enumerate(groups, 1)
     )
 
 
-def _inventory(found: machine.NodePool, group: Sequence[int], placements: Sequence[machine.Placement]) -> inventory.Inventory:
+def _inventory(pool: machine.NodePool, group: Sequence[int], placements: Sequence[machine.Placement]) -> inventory.Inventory:
     sets = {f"nodes-{number}": nodes for number, nodes in enumerate(machine.chunks(group, device.COUNTERS_MAX), 1)}
     return inventory.Inventory(
-        devices=tuple(_device(found, one, sets) for one in placements),
-        counter_sets=tuple(device.CounterSet(name=name, counters=_chips(found, nodes)) for name, nodes in sets.items()),
+        devices=tuple(_device(pool, placement, sets) for placement in placements),
+        counter_sets=tuple(device.CounterSet(name=name, counters=_chips(pool, nodes)) for name, nodes in sets.items()),
     )
 
 
-def _device(found: machine.NodePool, one: machine.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
+def _device(pool: machine.NodePool, placement: machine.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
     attributes: dict[str, device.AttributeValue] = {
-        TOPOLOGY: str(one.shape),
-        "generation": found.generation,
-        "nodes": len(one.nodes),
+        TOPOLOGY: str(placement.shape),
+        "generation": pool.generation,
+        "nodes": len(placement.nodes),
     }
-    drawn = {name: [node for node in nodes if node in one.nodes] for name, nodes in sets.items()}
+    drawn = {name: [node for node in nodes if node in placement.nodes] for name, nodes in sets.items()}
     return device.Device(
-        name=one.name,
+        name=placement.name,
         attributes=attributes,
-        capacity={CHIPS: capacity.Capacity.of(one.shape.area)},
-        consumes=tuple(
-            device.CounterConsumption(counter_set=name, counters=_chips(found, nodes)) for name, nodes in drawn.items() if nodes
-        ),
-        reach=node_selection.NodeSelector.by_label(found.label, (found.nodes[node] for node in one.nodes)),
+        capacity={CHIPS: capacity.Capacity.of(placement.shape.area)},
+        consumes=tuple(device.CounterConsumption(counter_set=name, counters=_chips(pool, nodes)) for name, nodes in drawn.items() if nodes),
+        reach=node_selection.NodeSelector.by_label(pool.label, (pool.nodes[node] for node in placement.nodes)),
     )
 
 
-def _chips(found: machine.NodePool, nodes: Sequence[int]) -> Mapping[str, quantity.Quantity]:
+def _chips(pool: machine.NodePool, nodes: Sequence[int]) -> Mapping[str, quantity.Quantity]:
     """Return the counter of each node: all its chips."""
-    return {f"node-{node + 1}": quantity.Quantity.of(found.grid.host.area) for node in nodes}
+    return {f"node-{node + 1}": quantity.Quantity.of(pool.grid.host.area) for node in nodes}

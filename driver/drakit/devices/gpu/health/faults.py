@@ -116,35 +116,35 @@ def from_memory_error(anchor: str, now: float) -> Fault:
 
 def with_last_observation(fault: Fault, standing: Iterable[Fault]) -> Fault:
     """Return an event's fault with the state of its GPU at the last poll: an event can arrive after the poll that shows its effect."""
-    shown = {one.kind for one in standing if one.minor == fault.minor and one.well_since is None}
+    shown = {other.kind for other in standing if other.minor == fault.minor and other.well_since is None}
     return dataclasses.replace(fault, asked=RECOVERY in shown, away=LOST in shown)
 
 
 def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fault, ...]:
     """Return the faults that a poll of a GPU shows."""
-    found: list[Fault] = []
+    shown: list[Fault] = []
     if observed.lost:
         text = f"{_TEXTS[LOST]} ({observed.error})" if observed.error else _TEXTS[LOST]
-        found.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.mild, since=now))
+        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.mild, since=now))
     if observed.asks and observed.action is not None:
         asked = observed.action.value
         text = f"{_TEXTS[RECOVERY]} {asked}"
-        found.append(
+        shown.append(
             Fault(anchor=gpu_anchor(minor), minor=minor, kind=RECOVERY, value=asked, text=text, fatal=False, since=now, asked=True)
         )
     if observed.fabric:
         text = f"{_TEXTS[FABRIC]} {observed.fabric}"
-        found.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=FABRIC, value=observed.fabric, text=text, fatal=False, since=now))
-    return tuple(found)
+        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=FABRIC, value=observed.fabric, text=text, fatal=False, since=now))
+    return tuple(shown)
 
 
 def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
     """Return all faults. A repeated fault continues the existing one, which no longer counts as healthy."""
-    known = {one.key: one for one in standing}
-    for one in fresh:
-        before = known.get(one.key)
-        known[one.key] = one if before is None else _again(before, one)
-    return tuple(known.values())
+    by_key = {fault.key: fault for fault in standing}
+    for repeated in fresh:
+        before = by_key.get(repeated.key)
+        by_key[repeated.key] = repeated if before is None else _again(before, repeated)
+    return tuple(by_key.values())
 
 
 def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: float) -> Fault | None:
@@ -165,33 +165,33 @@ def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: floa
 def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: float) -> dict[str, tuple[devices.Taint, ...]]:
     """Return the taints of all faults, by anchor; ``prefix`` is the driver's name."""
     most_severe: dict[tuple[str, str], Fault] = {}
-    for one in sorted(faults, key=lambda fault: (not fault.fatal, fault.since)):
-        most_severe.setdefault((one.anchor, one.kind), one)
-    found: dict[str, tuple[devices.Taint, ...]] = {}
-    for (anchor, kind), one in most_severe.items():
-        taint = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
-        ends = one.fatal and policy.evicts and _stood(one, now) >= policy.settle
+    for fault in sorted(faults, key=lambda fault: (not fault.fatal, fault.since)):
+        most_severe.setdefault((fault.anchor, fault.kind), fault)
+    by_anchor: dict[str, tuple[devices.Taint, ...]] = {}
+    for (anchor, kind), fault in most_severe.items():
+        taint = devices.Taint(key=f"{prefix}/{kind}", value=fault.value)
+        ends = fault.fatal and policy.evicts and _stood(fault, now) >= policy.settle
         both = (taint, dataclasses.replace(taint, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (taint,)
-        found[anchor] = (*found.get(anchor, ()), *both)
-    return found
+        by_anchor[anchor] = (*by_anchor.get(anchor, ()), *both)
+    return by_anchor
 
 
 def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
     """Return those of all set taints that this module sets, by device."""
     keys = {f"{prefix}/{kind}" for kind in _KINDS}
-    found = {device: tuple(taint for taint in kept if taint.key in keys) for device, kept in put.items()}
-    return {device: kept for device, kept in found.items() if kept}
+    ours = {device: tuple(taint for taint in all_of if taint.key in keys) for device, all_of in put.items()}
+    return {device: taints_of for device, taints_of in ours.items() if taints_of}
 
 
 def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: float) -> tuple[Fault, ...]:
     """Return the faults behind the taints of an earlier process, as if the GPU had requested a recovery action. Ignored Xids are left out."""
-    found: dict[tuple[str, str], Fault] = {}
-    for device, kept in health_taints(put, prefix).items():
-        for taint in kept:
+    restored_faults: dict[tuple[str, str], Fault] = {}
+    for device, taints_of in health_taints(put, prefix).items():
+        for taint in taints_of:
             if (restored := _restored(device, taint.key.removeprefix(f"{prefix}/"), taint, policy, now)) is not None:
-                before = found.get((device, restored.kind))
-                found[device, restored.kind] = restored if before is None or restored.since < before.since else before
-    return tuple(found.values())
+                before = restored_faults.get((device, restored.kind))
+                restored_faults[device, restored.kind] = restored if before is None or restored.since < before.since else before
+    return tuple(restored_faults.values())
 
 
 def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) -> inventory.Inventory:
@@ -199,17 +199,19 @@ def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) 
     standing = health_taints(put, prefix)
     if not standing:
         return offered
-    return dataclasses.replace(offered, devices=tuple(_tainted(item, standing) for item in offered.devices))
+    return dataclasses.replace(offered, devices=tuple(_tainted(device, standing) for device in offered.devices))
 
 
 def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context.HealthReport]:
     """Return the health reports for the kubelet, of the devices in use that have a fault."""
-    found: dict[str, context.HealthReport] = {}
+    by_device: dict[str, context.HealthReport] = {}
     for device in used:
-        texts = [one.text for one in faults if affects(one.anchor, device)]
+        texts = [fault.text for fault in faults if affects(fault.anchor, device)]
         if texts:
-            found[device] = context.HealthReport(device=device, health=context.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts)))
-    return found
+            by_device[device] = context.HealthReport(
+                device=device, health=context.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts))
+            )
+    return by_device
 
 
 _TEXTS: Mapping[str, str] = {
@@ -254,10 +256,10 @@ def _is_gone(fault: Fault, observed: Observation) -> bool:
 
 def _parsed(device: str) -> tuple[int, Spot | None]:
     """Return GPU and place of an anchor; raises ValueError for any other name."""
-    if found := _WHOLE.fullmatch(device):
-        return int(found[1]), None
-    if found := _PARTITION.fullmatch(device):
-        return int(found[1]), (int(found[2]), int(found[3]))
+    if match := _WHOLE.fullmatch(device):
+        return int(match[1]), None
+    if match := _PARTITION.fullmatch(device):
+        return int(match[1]), (int(match[2]), int(match[3]))
     raise ValueError(device)
 
 
@@ -278,9 +280,9 @@ def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy
     )
 
 
-def _tainted(item: devices.Device, standing: TaintsByDevice) -> devices.Device:
-    reached = [taint for anchor, kept in standing.items() if affects(anchor, item.name) for taint in kept]
+def _tainted(device: devices.Device, standing: TaintsByDevice) -> devices.Device:
+    reached = [taint for anchor, taints_of in standing.items() if affects(anchor, device.name) for taint in taints_of]
     if not reached:
-        return item
+        return device
     apart = {(taint.key, taint.effect): taint for taint in reversed(reached)}
-    return dataclasses.replace(item, taints=(*apart.values(), *item.taints)[: devices.TAINTS_MAX])
+    return dataclasses.replace(device, taints=(*apart.values(), *device.taints)[: devices.TAINTS_MAX])

@@ -113,10 +113,10 @@ class HealthMonitor:
         """Poll all GPUs and publish what changed. Return whether events have to be reopened, because GPUs came, went, or answer again."""
         now, lost = self._now(), self._lost
         is_new = self._refresh_gpus()
-        found = self._observe()
-        self._lost = frozenset(minor for minor, observation in found.items() if observation.lost)
-        standing = (self._updated(fault, found, now) for fault in self._faults)
-        fresh = [fault for minor, observation in found.items() for fault in faults.from_observation(minor, observation, now)]
+        observations = self._observe()
+        self._lost = frozenset(minor for minor, observation in observations.items() if observation.lost)
+        standing = (self._updated(fault, observations, now) for fault in self._faults)
+        fresh = [fault for minor, observation in observations.items() for fault in faults.from_observation(minor, observation, now)]
         self._log_new(fresh)
         self._faults = faults.merged((fault for fault in standing if fault is not None), fresh)
         if self._lost != lost or self._repartitioned:
@@ -126,7 +126,7 @@ class HealthMonitor:
             self._repartitioned = frozenset()
             self._context.rediscover()
         self._publish(now)
-        self._report_lost_settings(found)
+        self._report_lost_settings(observations)
         return is_new or self._lost != lost
 
     def _watch_events(self, stopping: contexts.StopSignal) -> None:
@@ -169,7 +169,7 @@ class HealthMonitor:
 
     def _observe(self) -> dict[int, faults.Observation]:
         """Return the observation of each GPU. While no GPU answers, a GPU with an error of the NVML session is left out: its state is unknown."""
-        found: dict[int, faults.Observation] = {}
+        observations: dict[int, faults.Observation] = {}
         unclear: dict[int, port.CallError] = {}
         for minor, gpu in self._gpus.items():
             try:
@@ -181,12 +181,14 @@ class HealthMonitor:
                     continue
                 observation = self._observe_failed(gpu, error)
             if observation is not None:
-                found[minor] = observation
-        if any(not observation.lost for observation in found.values()):
-            return found | {minor: faults.Observation(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()}
+                observations[minor] = observation
+        if any(not observation.lost for observation in observations.values()):
+            return observations | {
+                minor: faults.Observation(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()
+            }
         for minor, unknown in unclear.items():
             _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
-        return found
+        return observations
 
     def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
         """Return the observation of a GPU that answers. Raises CallError only where it is lost or needs a reset."""
@@ -220,12 +222,14 @@ class HealthMonitor:
         mode = self._modes.get(gpu.uuid)
         return mode is not None and mode.current
 
-    def _report_lost_settings(self, found: dict[int, faults.Observation]) -> None:
+    def _report_lost_settings(self, observations: dict[int, faults.Observation]) -> None:
         """Report the GPUs that answer and may have lost their settings, also those that were lost or needed a recovery action at the last poll."""
-        healthy = {minor for minor, observation in found.items() if not (observation.lost or observation.partial or observation.asks)}
+        healthy = {
+            minor for minor, observation in observations.items() if not (observation.lost or observation.partial or observation.asks)
+        }
         back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in healthy & self._unhealthy}
         self._unhealthy = frozenset(self._gpus.keys() - healthy)
-        answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in found and not found[minor].lost}
+        answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in observations and not observations[minor].lost}
         ready = (self._maybe_lost_settings | back) & answering
         self._maybe_lost_settings &= {gpu.uuid for gpu in self._gpus.values()} - ready
         if ready:
@@ -235,12 +239,12 @@ class HealthMonitor:
         """Return where instances are; read only while a fault is confined to an instance."""
         if all(fault.minor != gpu.minor or fault.spot is None for fault in self._faults):
             return frozenset()
-        return frozenset((item.profile_id, item.placement.start) for item in self._hardware.gpu_instances(gpu.uuid))
+        return frozenset((instance.profile_id, instance.placement.start) for instance in self._hardware.gpu_instances(gpu.uuid))
 
-    def _updated(self, fault: faults.Fault, found: dict[int, faults.Observation], now: float) -> faults.Fault | None:
-        if fault.minor not in found:
+    def _updated(self, fault: faults.Fault, observations: dict[int, faults.Observation], now: float) -> faults.Fault | None:
+        if fault.minor not in observations:
             return fault
-        after = faults.updated(fault, found[fault.minor], self._policy, now)
+        after = faults.updated(fault, observations[fault.minor], self._policy, now)
         if after is None:
             _log.info("GPU fault cleared", extra=_keys(fault))
         return after
@@ -266,13 +270,13 @@ class HealthMonitor:
             mode = self._hardware.mig_mode(gpu.uuid)
             if mode is None or not mode.current:
                 return whole
-            found = next((item for item in self._hardware.gpu_instances(gpu.uuid) if item.id == instance_id), None)
+            instance = next((instance for instance in self._hardware.gpu_instances(gpu.uuid) if instance.id == instance_id), None)
             profiles = {profile.id: profile for profile in self._hardware.gpu_instance_profiles(gpu.uuid)}
         except port.CallError:
             return whole
-        if found is None or found.profile_id not in profiles:
+        if instance is None or instance.profile_id not in profiles:
             return whole
-        return gpu_devices.partition_name(gpu, partitioning.Partition(profile=profiles[found.profile_id], placement=found.placement))
+        return gpu_devices.partition_name(gpu, partitioning.Partition(profile=profiles[instance.profile_id], placement=instance.placement))
 
     def _add(self, fault: faults.Fault) -> None:
         is_new = fault.key not in {standing.key for standing in self._faults}
@@ -283,9 +287,9 @@ class HealthMonitor:
             self._notify(fault.anchor, fault.text)
 
     def _log_new(self, fresh: Iterable[faults.Fault]) -> None:
-        known = {fault.key for fault in self._faults}
+        keys = {fault.key for fault in self._faults}
         for fault in fresh:
-            if fault.key not in known:
+            if fault.key not in keys:
                 _log.warning("GPU fault", extra=_keys(fault))
                 if fault.kind == faults.LOST:
                     self._notify(fault.anchor, fault.text)

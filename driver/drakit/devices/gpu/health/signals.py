@@ -103,8 +103,8 @@ def known() -> tuple[Xid, ...]:
 
 def of(number: int, ignored: Collection[int] = ()) -> Xid:
     """Return the Xid of a number; one that the operator ignores means nothing."""
-    found = _KNOWN.get(number, Xid(number=number, text="an error that this driver does not know", gravity=Gravity.SUSPECT))
-    return dataclasses.replace(found, gravity=Gravity.NOTHING) if number in ignored else found
+    xid = _KNOWN.get(number, Xid(number=number, text="an error that this driver does not know", gravity=Gravity.SUSPECT))
+    return dataclasses.replace(xid, gravity=Gravity.NOTHING) if number in ignored else xid
 
 
 class RecoveryAction(enum.Enum):

@@ -95,14 +95,14 @@ def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) 
     return "on-demand" if gpu.switches_mig_at_once and is_partitioned else ("on" if mode.current else "off")
 
 
-def profile(found: port.GpuInstanceProfile) -> Attributes:
+def profile(instance_profile: port.GpuInstanceProfile) -> Attributes:
     """Return the attributes that all partitions of a profile share."""
-    return {TYPE: TYPE_MIG, PROFILE: found.name, PROFILE_ID: found.id}
+    return {TYPE: TYPE_MIG, PROFILE: instance_profile.name, PROFILE_ID: instance_profile.id}
 
 
-def placement(found: port.Placement) -> Attributes:
+def placement(place: port.Placement) -> Attributes:
     """Return the place of a partition on its GPU, in memory slices."""
-    return {PLACEMENT_START: found.start, PLACEMENT_SIZE: found.size}
+    return {PLACEMENT_START: place.start, PLACEMENT_SIZE: place.size}
 
 
 def capacity(counters: partitioning.Counters) -> Mapping[str, capacities.Capacity]:
@@ -140,16 +140,16 @@ def nvlink_peers(gpus: Sequence[port.Gpu]) -> NvlinkPeers:
     return {gpu.uuid: tuple(other for other in gpus if other is not gpu and _are_joined(gpu, other)) for gpu in gpus}
 
 
-def nvlink_clique(gpu: port.Gpu, known: NvlinkPeers) -> str | None:
+def nvlink_clique(gpu: port.Gpu, peers: NvlinkPeers) -> str | None:
     """Return the name of the GPU's clique: ``<cluster UUID>.<clique>`` of a multi-node fabric, else a GPU's UUID; None without peers."""
     fabric = gpu.fabric
     if fabric is not None and fabric.cluster not in (None, _NO_CLUSTER):
         return f"{fabric.cluster}.{fabric.clique}"
-    if not known.get(gpu.uuid):
+    if not peers.get(gpu.uuid):
         return None
     members, waiting = {gpu.uuid: gpu}, [gpu]
     while waiting:
-        for other in known[waiting.pop().uuid]:
+        for other in peers[waiting.pop().uuid]:
             if other.uuid not in members:
                 members[other.uuid] = other
                 waiting.append(other)

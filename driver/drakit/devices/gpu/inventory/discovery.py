@@ -215,8 +215,8 @@ def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, por
 
 
 def with_claimed_devices(
-    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
+    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
 ) -> inventory.Inventory:
     """Return the inventory with the claimed devices of kept GPUs whose minor number is not known."""
-    missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in known and is_kept(gpu))
+    missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in minors and is_kept(gpu))
     return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

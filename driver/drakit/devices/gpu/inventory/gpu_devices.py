@@ -56,7 +56,7 @@ class GpuView:
     @property
     def offered(self) -> tuple[partitioning.Partition, ...]:
         """The partitions that fit into ``left``."""
-        return tuple(item for item in self.partitions if partitioning.fits(self.counting.draw(item), self.left))
+        return tuple(partition for partition in self.partitions if partitioning.fits(self.counting.draw(partition), self.left))
 
     @property
     def is_whole(self) -> bool:
@@ -71,10 +71,12 @@ class GpuView:
 
     def static_uuid(self, partition: partitioning.Partition) -> str | None:
         """Return the UUID of an admin's MIG device in the place of this partition, or None."""
-        found = (
-            uuid for item, uuid in self.static.items() if (item.profile_id, item.placement) == (partition.profile.id, partition.placement)
+        uuids = (
+            uuid
+            for instance, uuid in self.static.items()
+            if (instance.profile_id, instance.placement) == (partition.profile.id, partition.placement)
         )
-        return next(found, None)
+        return next(uuids, None)
 
     @property
     def counter_set(self) -> str:
@@ -112,7 +114,7 @@ class _Product:
 
     @property
     def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
-        return tuple(dict.fromkeys(item.profile for item in self.sample.partitions))
+        return tuple(dict.fromkeys(partition.profile for partition in self.sample.partitions))
 
 
 def whole_name(gpu: port.Gpu) -> str:
@@ -135,7 +137,7 @@ def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> invent
     products = _products(views)
     return inventory.Inventory(
         devices=tuple(device for view in views for device in _devices(view, products[_product_key(view)])),
-        counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_product_key(view)])),
+        counter_sets=tuple(counter_set for view in views for counter_set in _counter_sets(view, products[_product_key(view)])),
         mixins=inventory.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
@@ -301,7 +303,7 @@ def _product_key(view: GpuView) -> object:
 
 
 def _placements(views: Sequence[GpuView]) -> tuple[port.Placement, ...]:
-    return tuple(sorted({item.placement for view in views for item in view.partitions}))
+    return tuple(sorted({partition.placement for view in views for partition in view.partitions}))
 
 
 def _placement_slug(placement: port.Placement) -> str:

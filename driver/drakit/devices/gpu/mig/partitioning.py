@@ -35,9 +35,9 @@ def partitions(profiles: Iterable[tuple[port.GpuInstanceProfile, Sequence[port.P
     The scheduler takes the first that fits, so this order chooses the placement: small before large, profiles without media engines before their
     variants with them, and within a profile the placement that leaves most other partitions possible first, the last one on a tie.
     """
-    found = [Partition(profile=profile, placement=placement) for profile, placements in profiles for placement in placements]
-    freedom = {partition: _compatible(partition, found) for partition in found}
-    return tuple(sorted(found, key=lambda item: (*_rank(item), -freedom[item], -item.placement.start)))
+    unsorted = [Partition(profile=profile, placement=placement) for profile, placements in profiles for placement in placements]
+    freedom = {partition: _compatible(partition, unsorted) for partition in unsorted}
+    return tuple(sorted(unsorted, key=lambda partition: (*_rank(partition), -freedom[partition], -partition.placement.start)))
 
 
 def _rank(partition: Partition) -> tuple[int, int, int, int]:
@@ -67,19 +67,19 @@ def profile_slug(profile: port.GpuInstanceProfile) -> str:
     return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
 
 
-def largest_amounts(found: Sequence[Partition]) -> Counters:
+def largest_amounts(possible: Sequence[Partition]) -> Counters:
     """Return the largest amount of each engine that any partition takes; empty without partitions."""
-    return functools.reduce(_largest, (profile_counters(item.profile) for item in found)) if found else {}
+    return functools.reduce(_largest, (profile_counters(partition.profile) for partition in possible)) if possible else {}
 
 
-def all_slice_counters(found: Sequence[Partition]) -> Counters:
+def all_slice_counters(possible: Sequence[Partition]) -> Counters:
     """Return all memory slices of a GPU."""
-    return slice_counters(port.Placement(start=0, size=max((item.placement.end for item in found), default=0)))
+    return slice_counters(port.Placement(start=0, size=max((partition.placement.end for partition in possible), default=0)))
 
 
-def engine_pool(found: Sequence[Partition]) -> Counters:
+def engine_pool(possible: Sequence[Partition]) -> Counters:
     """Return the pool of engine counters: the largest amount of each engine, and all memory slices."""
-    return {**largest_amounts(found), **all_slice_counters(found)}
+    return {**largest_amounts(possible), **all_slice_counters(possible)}
 
 
 def _largest(left: Counters, right: Counters) -> Counters:
@@ -123,15 +123,15 @@ class GpuCounters:
 
 
 @functools.lru_cache(maxsize=64)
-def counters_of(found: tuple[Partition, ...]) -> GpuCounters:
+def counters_of(possible: tuple[Partition, ...]) -> GpuCounters:
     """Return the exact counters of a GPU with these partitions; empty without partitions. Cached, because GPUs of one model have equal tables."""
-    profiles = {item.profile.id: item.profile for item in found}
+    profiles = {partition.profile.id: partition.profile for partition in possible}
     engines = {profile.id: profile_counters(profile) for profile in profiles.values()}
-    if is_exact(found, engines):
-        return GpuCounters(pool=engine_pool(found), shared=engines)
+    if is_exact(possible, engines):
+        return GpuCounters(pool=engine_pool(possible), shared=engines)
     instances = {profile.id: {counter_name(profile): quantity.ONE} for profile in profiles.values()}
     counts = {counter_name(profile): quantity.Quantity.of(profile.instances) for profile in profiles.values()}
-    return GpuCounters(pool={**counts, **all_slice_counters(found)}, shared=instances)
+    return GpuCounters(pool={**counts, **all_slice_counters(possible)}, shared=instances)
 
 
 def counter_name(profile: port.GpuInstanceProfile) -> str:
@@ -139,19 +139,19 @@ def counter_name(profile: port.GpuInstanceProfile) -> str:
     return f"mig-{profile_slug(profile)}"
 
 
-def is_exact(found: Sequence[Partition], engines: Mapping[int, Counters], sets_max: int = SETS_MAX) -> bool:
+def is_exact(possible: Sequence[Partition], engines: Mapping[int, Counters], sets_max: int = SETS_MAX) -> bool:
     """Return whether engine counters and instance limits accept the same sets, for every set of partitions that do not overlap."""
-    limit = {name: amount.nanos for name, amount in engine_pool(found).items()}
+    limit = {name: amount.nanos for name, amount in engine_pool(possible).items()}
     amounts = {key: {name: amount.nanos for name, amount in drawn.items()} for key, drawn in engines.items()}
-    limits = {item.profile.id: item.profile.instances for item in found}
-    known: set[frozenset[tuple[int, int]]] = set()
-    for looked_at, counts in enumerate(_counts_of_disjoint_sets(found)):
+    limits = {partition.profile.id: partition.profile.instances for partition in possible}
+    checked: set[frozenset[tuple[int, int]]] = set()
+    for looked_at, counts in enumerate(_counts_of_disjoint_sets(possible)):
         if looked_at > sets_max:
             return False
         key = frozenset(counts.items())
-        if key in known:
+        if key in checked:
             continue
-        known.add(key)
+        checked.add(key)
         if all(count <= limits[profile] for profile, count in counts.items()) != _within(counts, amounts, limit):
             return False
     return True
@@ -162,9 +162,9 @@ def _within(counts: Mapping[int, int], amounts: Mapping[int, Amounts], pool: Amo
     return all(sum(count * amounts[key][name] for key, count in counts.items()) <= pool[name] for name in names)
 
 
-def _counts_of_disjoint_sets(found: Sequence[Partition]) -> Iterator[Mapping[int, int]]:
+def _counts_of_disjoint_sets(possible: Sequence[Partition]) -> Iterator[Mapping[int, int]]:
     """Return the number of partitions of each profile, for every set of partitions that do not overlap."""
-    masks = [(item.profile.id, ((1 << item.placement.size) - 1) << item.placement.start) for item in found]
+    masks = [(partition.profile.id, ((1 << partition.placement.size) - 1) << partition.placement.start) for partition in possible]
     waiting: list[tuple[int, int, dict[int, int]]] = [(0, 0, {})]
     while waiting:
         first, taken, counts = waiting.pop()

@@ -87,8 +87,8 @@ class Faults:
     def stalled(self) -> tuple[Stall, ...]:
         """Return the living processes that hang."""
         with contextlib.suppress(FileNotFoundError):
-            found = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
-            return tuple(stall for stall in found if stall is not None and _is_alive(stall.pid))
+            stalls = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
+            return tuple(stall for stall in stalls if stall is not None and _is_alive(stall.pid))
         return ()
 
     def release(self) -> None:
@@ -160,9 +160,9 @@ def _encode_fault(fault: Fault) -> dict[str, object]:
 def _decode_fault(row: tables.Table) -> Fault:
     fault = Fault(
         call=row.text("call"),
-        moment=Moment(row.choice("moment", [item.value for item in Moment])),
-        action=Action(row.choice("action", [item.value for item in Action])),
-        code=port.Code[row.choice("code", [item.name for item in port.Code])] if "code" in row else port.Code.UNKNOWN,
+        moment=Moment(row.choice("moment", [member.value for member in Moment])),
+        action=Action(row.choice("action", [member.value for member in Action])),
+        code=port.Code[row.choice("code", [member.name for member in port.Code])] if "code" in row else port.Code.UNKNOWN,
         skip=row.optional("skip", row.integer) or 0,
         times=row.integer("times", least=1) if "times" in row else 1,
     )

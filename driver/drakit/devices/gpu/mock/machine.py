@@ -109,7 +109,7 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
         name=machine.name,
         evidence=evidence,
         versions=versions,
-        boards={item.gpu.uuid: item for item in boards},
+        boards={board.gpu.uuid: board for board in boards},
         whole_beside_partitions=beside,
         latencies=latencies,
     )
@@ -189,9 +189,9 @@ def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Pla
 
 def _latencies(row: tables.Table) -> Mapping[str, float]:
     """Milliseconds by method of the port, as seconds."""
-    found = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
+    seconds = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
     row.close()
-    return found
+    return seconds
 
 
 def _fabric(row: tables.Table) -> port.Fabric:
@@ -241,7 +241,7 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model],
 
 
 def _evidence(table: tables.Table) -> Evidence:
-    return Evidence(table.choice("evidence", [item.value for item in Evidence]))
+    return Evidence(table.choice("evidence", [member.value for member in Evidence]))
 
 
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")

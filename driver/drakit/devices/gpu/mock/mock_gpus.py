@@ -102,20 +102,20 @@ class MockGpus(port.GpuPort):
 
     def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
         with self._call("gpu_instance_profiles"):
-            known = self._board(gpu, "gpu_instance_profiles").model.profiles.values()
-            return tuple(sorted((profile for profile, _ in known), key=lambda profile: profile.enum))
+            models = self._board(gpu, "gpu_instance_profiles").model.profiles.values()
+            return tuple(sorted((profile for profile, _ in models), key=lambda profile: profile.enum))
 
     def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
         call = "possible_placements"
         with self._call(call):
-            known = self._board(gpu, call).model.profiles
-            if profile_id not in known:
+            profiles = self._board(gpu, call).model.profiles
+            if profile_id not in profiles:
                 raise rules.failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
-            return known[profile_id][1]
+            return profiles[profile_id][1]
 
     def gpu_instances(self, gpu: port.GpuUuid, profile_id: int | None = None) -> Sequence[port.GpuInstance]:
         with self._call("gpu_instances"):
-            present = (item.instance for item in self._read(gpu, "gpu_instances").instances)
+            present = (instance.instance for instance in self._read(gpu, "gpu_instances").instances)
             return tuple(instance for instance in present if profile_id in {None, instance.profile_id})
 
     def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
@@ -141,8 +141,8 @@ class MockGpus(port.GpuPort):
     def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
         call = "compute_instances"
         with self._call(call):
-            found = rules.find(self._read(gpu, call), instance_id, call)
-            return tuple(_visible(gpu, instance_id, item) for item in found.computes)
+            instance = rules.find(self._read(gpu, call), instance_id, call)
+            return tuple(_visible(gpu, instance_id, compute) for compute in instance.computes)
 
     def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
         call = "create_compute_instance"
@@ -172,7 +172,7 @@ class MockGpus(port.GpuPort):
     def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
         with self._call("running_processes"):
             clients = self._read(gpu, "running_processes").clients
-            return tuple(sorted({item.pid for item in clients if instance_id is None or item.instance_id == instance_id}))
+            return tuple(sorted({client.pid for client in clients if instance_id is None or client.instance_id == instance_id}))
 
     def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
         with self._call("compute_mode"):
@@ -204,8 +204,8 @@ class MockGpus(port.GpuPort):
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
         with self._call("is_plugged"):
-            known = self._state.read().gpus
-            return gpu.uuid in known and not known[gpu.uuid].unplugged
+            gpus = self._state.read().gpus
+            return gpu.uuid in gpus and not gpus[gpu.uuid].unplugged
 
     def population(self) -> str:
         with self._call("population"):
@@ -231,7 +231,7 @@ class MockGpus(port.GpuPort):
 
     def detach(self, gpu: port.GpuUuid, pid: int) -> None:
         """Let a process no longer use the GPU."""
-        self._clients(gpu, lambda clients: {item for item in clients if item.pid != pid})
+        self._clients(gpu, lambda clients: {client for client in clients if client.pid != pid})
 
     def reset(self, gpu: port.GpuUuid) -> None:
         """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone, it is well and answers again."""
@@ -273,7 +273,7 @@ class MockGpus(port.GpuPort):
 
     def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
         def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
-            after = sorted(change(set(now.clients)), key=lambda item: (item.pid, item.instance_id or 0))
+            after = sorted(change(set(now.clients)), key=lambda client: (client.pid, client.instance_id or 0))
             return dataclasses.replace(now, clients=tuple(after)), None
 
         self._board(gpu, "running_processes")

@@ -28,13 +28,13 @@ def create_instance(
     profile, placements = _profile(model, profile_id, call)
     if placement not in placements:
         raise failure(call, port.Code.INVALID_ARGUMENT, f"{profile.name} cannot lie at {placement.start}:{placement.size}")
-    present = [item.instance for item in gpu.instances]
-    if any(item.placement.overlaps(placement) for item in present):
+    present = [instance.instance for instance in gpu.instances]
+    if any(instance.placement.overlaps(placement) for instance in present):
         raise failure(call, port.Code.INSUFFICIENT_RESOURCES, "the placement is occupied")
-    if sum(item.profile_id == profile_id for item in present) >= profile.instances:
+    if sum(instance.profile_id == profile_id for instance in present) >= profile.instances:
         raise failure(call, port.Code.INSUFFICIENT_RESOURCES, f"{profile.instances} of {profile.name} exist")
     created = port.GpuInstance(
-        id=_lowest_free((item.id for item in present), _FIRST_INSTANCE_ID), profile_id=profile_id, placement=placement
+        id=_lowest_free((instance.id for instance in present), _FIRST_INSTANCE_ID), profile_id=profile_id, placement=placement
     )
     return _with_instances(gpu, (*gpu.instances, state.Instance(instance=created))), created
 
@@ -42,17 +42,17 @@ def create_instance(
 def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
     """Return the GPU without an instance that has no compute instances."""
     call = "destroy_gpu_instance"
-    found = find(gpu, instance_id, call)
-    if found.computes:
-        raise failure(call, port.Code.IN_USE, f"compute instances: {len(found.computes)}")
+    instance = find(gpu, instance_id, call)
+    if instance.computes:
+        raise failure(call, port.Code.IN_USE, f"compute instances: {len(instance.computes)}")
     _check_unused(gpu, instance_id, call)
-    return _with_instances(gpu, tuple(item for item in gpu.instances if item is not found))
+    return _with_instances(gpu, tuple(other for other in gpu.instances if other is not instance))
 
 
 def compute_profiles(model: machine.Model, gpu: state.GpuState, instance_id: int, call: str) -> tuple[port.ComputeInstanceProfile, ...]:
     """Return the compute instance profiles of an instance: any number of slices NVML has a profile for, up to its own."""
-    found = find(gpu, instance_id, call)
-    profile, _ = _profile(model, found.instance.profile_id, call)
+    instance = find(gpu, instance_id, call)
+    profile, _ = _profile(model, instance.instance.profile_id, call)
     return tuple(
         port.ComputeInstanceProfile(enum=index, id=index, slices=slices)
         for index, slices in enumerate(_COMPUTE_SLICES)
@@ -63,24 +63,24 @@ def compute_profiles(model: machine.Model, gpu: state.GpuState, instance_id: int
 def create_compute(model: machine.Model, gpu: state.GpuState, instance_id: int, profile_id: int) -> tuple[state.GpuState, state.Compute]:
     """Return a new compute instance."""
     call = "create_compute_instance"
-    found = find(gpu, instance_id, call)
+    instance = find(gpu, instance_id, call)
     slices = {profile.id: profile.slices for profile in compute_profiles(model, gpu, instance_id, call)}
     if profile_id not in slices:
         raise failure(call, port.Code.INVALID_ARGUMENT, f"no compute instance profile {profile_id}")
-    taken = sum(slices[item.profile_id] for item in found.computes)
-    if taken + slices[profile_id] > _profile(model, found.instance.profile_id, call)[0].slices:
+    taken = sum(slices[compute.profile_id] for compute in instance.computes)
+    if taken + slices[profile_id] > _profile(model, instance.instance.profile_id, call)[0].slices:
         raise failure(call, port.Code.INSUFFICIENT_RESOURCES, f"{taken} compute slices are taken")
-    created = state.Compute(id=_lowest_free((item.id for item in found.computes), 0), profile_id=profile_id)
-    return _with_computes(gpu, found, (*found.computes, created)), created
+    created = state.Compute(id=_lowest_free((compute.id for compute in instance.computes), 0), profile_id=profile_id)
+    return _with_computes(gpu, instance, (*instance.computes, created)), created
 
 
 def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> state.GpuState:
     """Return the GPU without a compute instance."""
     call = "destroy_compute_instance"
-    found = find(gpu, instance_id, call)
-    find_compute(found, compute_id, call)
+    instance = find(gpu, instance_id, call)
+    find_compute(instance, compute_id, call)
     _check_unused(gpu, instance_id, call)
-    return _with_computes(gpu, found, tuple(item for item in found.computes if item.id != compute_id))
+    return _with_computes(gpu, instance, tuple(compute for compute in instance.computes if compute.id != compute_id))
 
 
 def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, port.CallError | None]:
@@ -110,18 +110,18 @@ def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.Tim
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
     """Return the instance of an id, or NOT_FOUND."""
     _check_mig(gpu, call)
-    found = next((item for item in gpu.instances if item.instance.id == instance_id), None)
-    if found is None:
+    instance = next((other for other in gpu.instances if other.instance.id == instance_id), None)
+    if instance is None:
         raise failure(call, port.Code.NOT_FOUND, f"GPU instance {instance_id}")
-    return found
+    return instance
 
 
 def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.Compute:
     """Return the compute instance of an id, or NOT_FOUND."""
-    found = next((item for item in instance.computes if item.id == compute_id), None)
-    if found is None:
+    present = next((compute for compute in instance.computes if compute.id == compute_id), None)
+    if present is None:
         raise failure(call, port.Code.NOT_FOUND, f"compute instance {compute_id}")
-    return found
+    return present
 
 
 def mig_uuid(gpu: port.GpuUuid, instance_id: int, compute_id: int) -> str:
@@ -135,7 +135,7 @@ def failure(call: str, code: port.Code, detail: str = "") -> port.CallError:
 
 
 def _check_unused(gpu: state.GpuState, instance_id: int, call: str) -> None:
-    users = [item.pid for item in gpu.clients if item.instance_id == instance_id]
+    users = [client.pid for client in gpu.clients if client.instance_id == instance_id]
     if users:
         raise failure(call, port.Code.IN_USE, f"clients: {len(users)}")
 
@@ -157,9 +157,9 @@ def _lowest_free(taken: Iterable[int], first: int) -> int:
 
 
 def _with_instances(gpu: state.GpuState, instances: tuple[state.Instance, ...]) -> state.GpuState:
-    return dataclasses.replace(gpu, instances=tuple(sorted(instances, key=lambda item: item.instance.placement)))
+    return dataclasses.replace(gpu, instances=tuple(sorted(instances, key=lambda present: present.instance.placement)))
 
 
 def _with_computes(gpu: state.GpuState, changed: state.Instance, computes: tuple[state.Compute, ...]) -> state.GpuState:
     after = dataclasses.replace(changed, computes=computes)
-    return dataclasses.replace(gpu, instances=tuple(after if item is changed else item for item in gpu.instances))
+    return dataclasses.replace(gpu, instances=tuple(after if instance is changed else instance for instance in gpu.instances))

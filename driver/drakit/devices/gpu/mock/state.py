@@ -131,12 +131,12 @@ class StateFile:
         text = self._kept.text()
         if text is None:
             return dataclasses.replace(self._initial, boot_id=boot_id)
-        known = self._known
-        state = known[1] if known is not None and known[0] == text else _decode(text, str(file))
+        cached = self._known
+        state = cached[1] if cached is not None and cached[0] == text else _decode(text, str(file))
         self._known = text, state
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
-            found, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
-            raise errors.SettingsError(f"is the state of machine {found}, not of {wanted}; use another directory", key=str(file))
+            is_of, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
+            raise errors.SettingsError(f"is the state of machine {is_of}, not of {wanted}; use another directory", key=str(file))
         return state.booted(boot_id, self._forgetful)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
@@ -169,7 +169,7 @@ def _encode(state: MachineState) -> str:
 
 
 def _encode_gpu(gpu: GpuState) -> dict[str, object]:
-    document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
+    document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(instance) for instance in gpu.instances]}
     if gpu.pending_mode is not None:
         document["pendingMode"] = gpu.pending_mode
     if gpu.compute_mode is not port.ComputeMode.DEFAULT:
@@ -180,7 +180,7 @@ def _encode_gpu(gpu: GpuState) -> dict[str, object]:
         document["recovery"] = gpu.recovery.value
     document |= {name: True for name, is_set in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if is_set}
     if gpu.clients:
-        document["clients"] = [{"pid": item.pid, **_given("instance", item.instance_id)} for item in gpu.clients]
+        document["clients"] = [{"pid": client.pid, **_given("instance", client.instance_id)} for client in gpu.clients]
     return document
 
 
@@ -188,11 +188,11 @@ def _given(field: str, value: int | None) -> dict[str, int]:
     return {} if value is None else {field: value}
 
 
-def _encode_instance(item: Instance) -> dict[str, object]:
-    found = item.instance
-    computes = [{"id": compute.id, "profile": compute.profile_id} for compute in item.computes]
-    placement = {"start": found.placement.start, "size": found.placement.size}
-    return {"id": found.id, "profile": found.profile_id, **placement, "computes": computes}
+def _encode_instance(state: Instance) -> dict[str, object]:
+    instance = state.instance
+    computes = [{"id": compute.id, "profile": compute.profile_id} for compute in state.computes]
+    placement = {"start": instance.placement.start, "size": instance.placement.size}
+    return {"id": instance.id, "profile": instance.profile_id, **placement, "computes": computes}
 
 
 def _decode(text: str, origin: str) -> MachineState:
@@ -238,10 +238,10 @@ def _decode_client(row: tables.Table) -> Client:
 
 def _decode_instance(row: tables.Table) -> Instance:
     placement = port.Placement(start=row.integer("start"), size=row.integer("size", least=1))
-    found = port.GpuInstance(id=row.integer("id"), profile_id=row.integer("profile"), placement=placement)
-    computes = tuple(_decode_compute(item) for item in row.rows("computes"))
+    instance = port.GpuInstance(id=row.integer("id"), profile_id=row.integer("profile"), placement=placement)
+    computes = tuple(_decode_compute(compute) for compute in row.rows("computes"))
     row.close()
-    return Instance(instance=found, computes=computes)
+    return Instance(instance=instance, computes=computes)
 
 
 def _decode_compute(row: tables.Table) -> Compute:
@@ -263,9 +263,9 @@ class EventLog:
     def append(self, event: signals.Event) -> None:
         """Append an event."""
         with machines.locked(self._directory, _EVENTS_LOCK):
-            known = self.since(0)
-            number = known[-1][0] + 1 if known else 1
-            kept = [*known, (number, event)][-_EVENTS_KEPT:]
+            events = self.since(0)
+            number = events[-1][0] + 1 if events else 1
+            kept = [*events, (number, event)][-_EVENTS_KEPT:]
             machines.rewrite(self._directory / _EVENTS_FILE, json.dumps({"events": [_encode_event(*entry) for entry in kept]}))
 
     def since(self, number: int) -> list[Numbered]:
@@ -273,8 +273,8 @@ class EventLog:
         text = self.text()
         if text is None:
             return []
-        found = [_decode_event(row) for row in tables.Table(json.loads(text), f"{self._directory / _EVENTS_FILE}: ").rows("events")]
-        return [entry for entry in found if entry[0] > number]
+        events = [_decode_event(row) for row in tables.Table(json.loads(text), f"{self._directory / _EVENTS_FILE}: ").rows("events")]
+        return [entry for entry in events if entry[0] > number]
 
     def text(self) -> str | None:
         """Return the file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
@@ -282,8 +282,8 @@ class EventLog:
 
     def open(self) -> "MockEvents":
         """Return the events from now on."""
-        known = self.since(0)
-        return MockEvents(self, known[-1][0] if known else 0)
+        events = self.since(0)
+        return MockEvents(self, events[-1][0] if events else 0)
 
 
 class MockEvents(signals.Events):
@@ -328,7 +328,7 @@ def _encode_event(number: int, event: signals.Event) -> dict[str, object]:
 def _decode_event(row: tables.Table) -> Numbered:
     event = signals.Event(
         gpu=row.text("gpu"),
-        kind=signals.EventKind(row.choice("kind", [item.value for item in signals.EventKind])),
+        kind=signals.EventKind(row.choice("kind", [member.value for member in signals.EventKind])),
         xid=row.optional("xid", row.integer),
         instance_id=row.optional("instance", row.integer),
     )

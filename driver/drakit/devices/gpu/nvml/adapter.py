@@ -119,11 +119,11 @@ class NvmlGpus(port.GpuPort):
         with session.calling("gpus"):
             count = pynvml.nvmlDeviceGetCount()
         answers = [self._by_index(index) for index in range(count)]
-        gpus = sorted((one for one in answers if isinstance(one, port.Gpu)), key=lambda gpu: gpu.minor)
-        silent = tuple(one for one in answers if isinstance(one, port.SilentGpu))
-        for one in silent:
-            if one not in self._silent:
-                _log.warning("GPU does not answer", extra={"index": one.index, "count": count, "error": one.error})
+        gpus = sorted((answer for answer in answers if isinstance(answer, port.Gpu)), key=lambda gpu: gpu.minor)
+        silent = tuple(answer for answer in answers if isinstance(answer, port.SilentGpu))
+        for silent_gpu in silent:
+            if silent_gpu not in self._silent:
+                _log.warning("GPU does not answer", extra={"index": silent_gpu.index, "count": count, "error": silent_gpu.error})
         self._silent = silent
         return port.Census(gpus=tuple(gpus), silent=silent)
 
@@ -149,13 +149,11 @@ class NvmlGpus(port.GpuPort):
         return self._gpus.get(uuid) or self.gpu(uuid)
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
-        try:
-            current, pending = self._on(gpu, "mig_mode", pynvml.nvmlDeviceGetMigMode)
-        except port.CallError as error:
-            if error.code in session.ABSENT:
-                return None
-            raise
-        return port.MigMode(current=current == pynvml.NVML_DEVICE_MIG_ENABLE, pending=pending == pynvml.NVML_DEVICE_MIG_ENABLE)
+        modes = self._on(gpu, "mig_mode", lambda handle: session.optional(lambda: pynvml.nvmlDeviceGetMigMode(handle)))
+        if modes is None:
+            return None
+        current, pending = (mode == pynvml.NVML_DEVICE_MIG_ENABLE for mode in modes)
+        return port.MigMode(current=current, pending=pending)
 
     def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
         call = "set_mig_mode"
@@ -220,28 +218,24 @@ class NvmlGpus(port.GpuPort):
         self._in(gpu, instance_id, "destroy_compute_instance", destroy)
 
     def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
-        found = self._on(gpu, "running_processes", instances.processes)
-        return tuple(sorted({each.pid for each in found if instance_id is None or each.gpuInstanceId == instance_id}))
+        contexts = self._on(gpu, "running_processes", instances.processes)
+        return tuple(sorted({each.pid for each in contexts if instance_id is None or each.gpuInstanceId == instance_id}))
 
     def device_majors(self) -> port.DeviceMajors:
         return self._host.device_majors()
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
-        known = self.known_gpu(gpu)
-        if known is None:
+        read = self.known_gpu(gpu)
+        if read is None:
             raise port.CallError(port.CALLS["capability_minors"], port.Code.NOT_FOUND, gpu)
-        return self._host.capability_minors(known.minor, instance_id, compute_id)
+        return self._host.capability_minors(read.minor, instance_id, compute_id)
 
     def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
-        try:
-            return _COMPUTE_MODES.get(self._on(gpu, "compute_mode", pynvml.nvmlDeviceGetComputeMode))
-        except port.CallError as error:
-            if error.code in session.ABSENT:
-                return None
-            raise
+        mode = self._on(gpu, "compute_mode", lambda handle: session.optional(lambda: pynvml.nvmlDeviceGetComputeMode(handle)))
+        return None if mode is None else _COMPUTE_MODES.get(mode)
 
     def set_compute_mode(self, gpu: port.GpuUuid, mode: port.ComputeMode) -> None:
-        number = next(number for number, known in _COMPUTE_MODES.items() if known is mode)
+        number = next(number for number, member in _COMPUTE_MODES.items() if member is mode)
         self._on(gpu, "set_compute_mode", lambda handle: pynvml.nvmlDeviceSetComputeMode(handle, number))
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:

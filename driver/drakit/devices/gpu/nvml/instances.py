@@ -26,8 +26,8 @@ def gpu_instance_profiles(handle: pynvml.c_nvmlDevice_t) -> tuple[port.GpuInstan
     """Return the profiles of a GPU, by enum; of two enums with one hardware id the lower."""
     total = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
     infos = ((enum, _gpu_instance_profile(handle, enum)) for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
-    found = {info.id: _profile(enum, info, total) for enum, info in reversed([(enum, info) for enum, info in infos if info is not None])}
-    return tuple(sorted(found.values(), key=lambda profile: profile.enum))
+    profiles = {info.id: _profile(enum, info, total) for enum, info in reversed([(enum, info) for enum, info in infos if info is not None])}
+    return tuple(sorted(profiles.values(), key=lambda profile: profile.enum))
 
 
 def _gpu_instance_profile(
@@ -76,20 +76,20 @@ def possible_placements(handle: pynvml.c_nvmlDevice_t, profile_id: int) -> tuple
     """Return the possible placements of a profile, sorted."""
     count = ctypes.c_uint(0)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, found, ctypes.byref(count))
-    return tuple(sorted(port.Placement(start=item.start, size=item.size) for item in found[: count.value]))
+    placements = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, placements, ctypes.byref(count))
+    return tuple(sorted(port.Placement(start=placement.start, size=placement.size) for placement in placements[: count.value]))
 
 
 def gpu_instances(handle: pynvml.c_nvmlDevice_t, profiles: Sequence[port.GpuInstanceProfile]) -> tuple[port.GpuInstance, ...]:
     """Return all GPU instances, by placement."""
-    found: list[port.GpuInstance] = []
+    present: list[port.GpuInstance] = []
     for profile in profiles:
         count = ctypes.c_uint(profile.instances)
         listed = (pynvml.c_nvmlGpuInstance_t * profile.instances)()
         pynvml.nvmlDeviceGetGpuInstances(handle, profile.id, listed, ctypes.byref(count))
-        found += map(instance, listed[: count.value])
-    return tuple(sorted(found, key=lambda item: item.placement))
+        present += map(instance, listed[: count.value])
+    return tuple(sorted(present, key=lambda gpu_instance: gpu_instance.placement))
 
 
 def instance(handle: pynvml.c_nvmlGpuInstance_t) -> port.GpuInstance:
@@ -112,13 +112,13 @@ _COMPUTE_ENUMS = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 
 def compute_instances(instance: pynvml.c_nvmlGpuInstance_t, profiles: ComputeProfiles) -> tuple[port.ComputeInstance, ...]:
     """Return all compute instances of a GPU instance, by id; NVML lists them by profile."""
-    found: dict[int, port.ComputeInstance] = {}
+    present: dict[int, port.ComputeInstance] = {}
     for info in profiles.values():
         count = ctypes.c_uint(info.instanceCount)
         listed = (pynvml.c_nvmlComputeInstance_t * info.instanceCount)()
         pynvml.nvmlGpuInstanceGetComputeInstances(instance, info.id, listed, ctypes.byref(count))
-        found |= {item.id: item for item in map(compute, listed[: count.value])}
-    return tuple(found[key] for key in sorted(found))
+        present |= {compute_instance.id: compute_instance for compute_instance in map(compute, listed[: count.value])}
+    return tuple(present[key] for key in sorted(present))
 
 
 def compute(handle: pynvml.c_nvmlComputeInstance_t) -> port.ComputeInstance:

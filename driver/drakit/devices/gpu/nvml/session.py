@@ -170,7 +170,7 @@ _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 class NvmlEvents(signals.Events):
     """A set of events, registered for all GPUs that can be registered; ``unmonitored`` are those that send none, or no Xids, which is logged too.
 
-    The set belongs to the session ``number`` of ``sessions``. ``known`` names the GPU of a handle, also of one that fell silent meanwhile.
+    The set belongs to the session ``number`` of ``sessions``. ``names`` has the GPU of a handle, also of one that fell silent meanwhile.
     """
 
     def __init__(
@@ -178,9 +178,9 @@ class NvmlEvents(signals.Events):
         handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t],
         sessions: SessionCounter,
         number: int,
-        known: Mapping[int, port.GpuUuid],
+        names: Mapping[int, port.GpuUuid],
     ) -> None:
-        self._sessions, self._number, self._known = sessions, number, known
+        self._sessions, self._number, self._known = sessions, number, names
         self._guard = threading.Lock()
         with sessions.using(number), calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
@@ -194,14 +194,14 @@ class NvmlEvents(signals.Events):
         """Register for a GPU's events; return whether it sends Xids."""
         try:
             with calling("events"):
-                known = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-                pynvml.nvmlDeviceRegisterEvents(handle, known, self._set)
+                supported = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                pynvml.nvmlDeviceRegisterEvents(handle, supported, self._set)
         except port.CallError as error:
             _log.warning("GPU sends no events: its health is polled only", extra={"gpu": uuid, "error": str(error)})
             return False
-        if not known & pynvml.nvmlEventTypeXidCriticalError:
+        if not supported & pynvml.nvmlEventTypeXidCriticalError:
             _log.warning("GPU sends no Xids: its health is polled only", extra={"gpu": uuid})
-        return bool(known & pynvml.nvmlEventTypeXidCriticalError)
+        return bool(supported & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> signals.Event | None:
         with self._sessions.using(self._number), self._guard, calling("events"):
@@ -239,9 +239,9 @@ class NvmlEvents(signals.Events):
 
     def _gpu(self, data: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
         """Return the GPU of an event; None, with a log line, where it was never identified. A lost GPU is not read: it would not answer."""
-        known = self._known.get(address(data.device))
-        if known is not None:
-            return known
+        uuid = self._known.get(address(data.device))
+        if uuid is not None:
+            return uuid
         try:
             return port.GpuUuid(pynvml.nvmlDeviceGetUUID(data.device))
         except pynvml.NVMLError as error:

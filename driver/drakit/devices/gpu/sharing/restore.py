@@ -57,14 +57,9 @@ class Restorer:
 
     def gpus_missing_daemon(self) -> frozenset[port.GpuUuid]:
         """Return the GPUs on which a prepared claim's MPS daemon does not run."""
-        found: set[port.GpuUuid] = set()
-        boot = self._hardware.boot_id()
-        for grant in self._context.grants():
-            wanted = _readable(grant)
-            is_shared = wanted is not None and wanted.boot == boot and "mps" in wanted.settings
-            if wanted is not None and is_shared and not self._daemons.is_alive(wanted.holder):
-                found.add(wanted.gpu)
-        return frozenset(found)
+        intents = (grant.intent for grant in self._context.grants())
+        grants = identity.from_intents(intents, self._hardware.boot_id())
+        return frozenset(grant.gpu for grant in grants if "mps" in grant.settings and not self._daemons.is_alive(grant.holder))
 
     def sweep(self) -> None:
         """Remove the remains of MPS daemons whose claims are gone."""
@@ -169,20 +164,13 @@ class RestoreWorker:
         """Wait for queued GPUs and return them; return an empty set when a patrol is due, and None after ``stop``."""
         with self._condition:
             self._condition.wait_for(lambda: self._queue or self._is_over, self._patrol)
-            found, self._queue = self._queue, frozenset()
-            return None if self._is_over else found
+            gpus, self._queue = self._queue, frozenset()
+            return None if self._is_over else gpus
 
     def _wait(self, seconds: float) -> None:
         """Wait until the time is over, a GPU is queued, or the worker stops."""
         with self._condition:
             self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
-
-
-def _readable(grant: Grant) -> identity.Identity | None:
-    try:
-        return identity.Identity.from_record(grant.intent)
-    except errors.JournalError:
-        return None
 
 
 def _keys(grant: Grant) -> dict[str, object]:

@@ -100,11 +100,11 @@ class ChildDaemons:
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
 
-    def sweep(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove folders without a grant and a process, which a power cut may leave. ``known`` is called after the folders are listed."""
-        found = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
-        kept = {self._folder(grant) for grant in known()} if found else set()
-        for folder in found:
+    def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
+        """Remove folders without a grant and a process, which a power cut may leave. ``claimed`` is called after the folders are listed."""
+        folders = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
+        kept = {self._folder(grant) for grant in claimed()} if folders else set()
+        for folder in folders:
             if folder not in kept and not processes.live_processes(folder):
                 with contextlib.suppress(OSError):
                     daemon_folder.remove(folder)
@@ -156,9 +156,9 @@ class ChildDaemons:
             pid = os.posix_spawn(sys.executable, command, env, file_actions=standard, setsid=True)
             os.close(closed)
             closed = -1
-            found = processes.Process.find(pid)
-            if found is not None:
-                processes.write_record(folder, processes.DaemonRecord(running=found))
+            daemon = processes.Process.find(pid)
+            if daemon is not None:
+                processes.write_record(folder, processes.DaemonRecord(running=daemon))
                 os.write(opener, b"!")
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error

@@ -47,8 +47,8 @@ class Daemons(Protocol):
     def stop(self, grant: str) -> None:
         """Stop the daemon of a grant and remove its folder; a missing daemon is success. Raises HardwareError when it may still run."""
 
-    def sweep(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove the remains of unknown grants; ``known`` is called after they are listed. Never raises DrakitError."""
+    def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
+        """Remove the remains of unknown grants; ``claimed`` is called after they are listed. Never raises DrakitError."""
 
     def is_alive(self, grant: str) -> bool:
         """Return whether the daemon of a grant runs; cheap."""

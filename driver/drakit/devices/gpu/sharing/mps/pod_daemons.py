@@ -106,7 +106,7 @@ class PodDaemons:
         except OSError as error:
             raise errors.HardwareError(child_daemons.CONTROL, f"cannot remove {folder}: {error}") from error
 
-    def sweep(self, known: Callable[[], Collection[str]]) -> None:
+    def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
         """Delete the pods and remove the folders of grants that are not known, as far as the API server and they themselves answer."""
         try:
             names = set(self.pods.names())
@@ -116,7 +116,7 @@ class PodDaemons:
         present = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
         if not (names or present):
             return
-        kept = {daemon_folder.path_of(self.home, grant) for grant in known()}
+        kept = {daemon_folder.path_of(self.home, grant) for grant in claimed()}
         for folder in present:
             if folder in kept:
                 continue

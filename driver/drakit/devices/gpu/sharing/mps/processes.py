@@ -77,8 +77,8 @@ class Process:
 def with_environment(variable: str) -> Iterator[Process]:
     """Return all living processes that started with this ``NAME=value`` in their environment."""
     for folder in _PROC.iterdir():
-        if folder.name.isdigit() and (found := Process.find(int(folder.name))) is not None and found.has_environment(variable):
-            yield found
+        if folder.name.isdigit() and (process := Process.find(int(folder.name))) is not None and process.has_environment(variable):
+            yield process
 
 
 def reap(pid: int) -> None:
@@ -130,7 +130,7 @@ def running_daemon(folder: pathlib.Path) -> DaemonRecord | None:
         return record if _is_alive(record.running) and record.running.has_environment(variable(folder)) else None
     if not folder.exists():
         return None
-    return next((DaemonRecord(running=one) for one in live_processes(folder) if _is_daemon(one)), None)
+    return next((DaemonRecord(running=process) for process in live_processes(folder) if _is_daemon(process)), None)
 
 
 def _is_daemon(running: Process) -> bool:
@@ -144,9 +144,9 @@ def has_ended(folder: pathlib.Path) -> bool:
     return record is None or not _is_alive(record.running)
 
 
-def _is_alive(known: Process) -> bool:
-    reap(known.pid)
-    return known.is_alive()
+def _is_alive(process: Process) -> bool:
+    reap(process.pid)
+    return process.is_alive()
 
 
 def live_processes(folder: pathlib.Path) -> list[Process]:
