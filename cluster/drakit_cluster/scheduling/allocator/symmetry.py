@@ -52,7 +52,7 @@ class Symmetry:
         )
         self._has_admin = any(want.admin for want in problem.wants)
         candidates = {device.index: device for devices in self._suiting.values() for device in devices}
-        self.blocks = _blocks([candidates[index] for index in sorted(candidates)])
+        self.blocks = group_blocks([candidates[index] for index in sorted(candidates)])
         self.block_of: dict[int, Block] = {device.index: block for block in self.blocks for device in block.devices}
         self._homes = self._find_homes()
         self._classify(exchangeable=exchangeable)
@@ -195,7 +195,7 @@ class Symmetry:
         return frozenset(("here", homes[element][1]) if element in homes else ("spread", element) for element in value)
 
 
-def _blocks(candidates: Iterable[Device]) -> list[Block]:
+def group_blocks(candidates: Iterable[Device]) -> list[Block]:
     """Group devices that draw on common counters, directly or through others."""
     leader: dict[int, int] = {}
 

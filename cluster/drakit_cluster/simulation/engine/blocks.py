@@ -1,0 +1,247 @@
+"""What one node type offers, block by block, with every answer about a block kept by the block's state.
+
+A block is a GPU with its partitions, or any device that shares no counters. Its state is what claims hold of it. How many devices of each
+request it still has, how much of it is in use, and how fragmented that leaves it depend on the state alone, so that 40,000 GPUs that are
+in a few hundred states cost a few hundred answers. The answers come from the allocator's own judgement of devices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.objects.devices import AllocationError, DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.quantity import Quantity
+from drakit_cluster.scheduling.allocator import known_errors, symmetry
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.pools import Condition
+from drakit_cluster.scheduling.allocator.requests import Mode, Want
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.allocator.suitability import Problem
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+PLENTY = 1 << 30
+"""As good as any number of devices: one device that many may share."""
+_MEASURED = ("memory", "multiprocessors")
+"""The counters by which a GPU's use is measured, where it has them: the larger share counts."""
+
+Held = tuple[str, int, int, tuple[tuple[str, int], ...]]
+"""Of one device: its name, holders, shares, and what is taken of its capacities in nanos."""
+State = tuple[Held, ...]
+Room = tuple[int, ...]
+"""Devices of each want of a template, at most; see :class:`Needs`."""
+
+
+class Choice(NamedTuple):
+    """``number`` devices of the want ``want``."""
+
+    want: int
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a node must have at least. ``certain`` is false where only the allocator can tell."""
+
+    certain: bool = True
+    wants: int = 0
+    exact: Sequence[Choice] = ()
+    alternatives: Sequence[Sequence[Choice]] = ()
+
+    def met(self, totals: Sequence[int]) -> bool:
+        """Return whether ``totals`` devices of each want may be enough."""
+        for want, count in self.exact:
+            if totals[want] < count:
+                return False
+        return all(any(totals[want] >= count for want, count in options) for options in self.alternatives)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """One block of a node type. ``label`` groups blocks of one model in reports; ``first`` is where its devices begin in the inventory."""
+
+    number: int
+    label: str
+    devices: tuple[Device, ...]
+
+    @property
+    def counter_set(self) -> str:
+        """The counter set of its devices, or the device's name."""
+        spec = self.devices[0].spec
+        return json_types.text(spec, "consumesCounters", 0, "counterSet") or self.devices[0].name
+
+
+class NodeType:
+    """Nodes that offer the same. ``spans`` says that their pools are shared with other nodes, so that no block tells all."""
+
+    def __init__(self, label: str, node: Object, allocator: Allocator, *, spans: bool) -> None:
+        self.label = label
+        self.node = node
+        self.spans = spans
+        self._allocator = allocator.repeating(known_errors.NONE)
+        problem = self._problem((), AllocatedState())
+        self.inventory = problem.inventory
+        self.blocks = [
+            Block(number=number, label=_label(group.devices), devices=tuple(group.devices))
+            for number, group in enumerate(symmetry.group_blocks(problem.inventory.devices))
+        ]
+        self.block_of: Mapping[DeviceId, int] = {device.id: block.number for block in self.blocks for device in block.devices}
+        self._is_whole = all(pool.condition is Condition.USABLE for pool in problem.inventory.pools)
+        self._needs: dict[PodTemplate, Needs] = {}
+        self._rooms: dict[tuple[PodTemplate, int, State], Room | None] = {}
+        self._used: dict[tuple[int, State], float] = {}
+
+    def needs(self, template: PodTemplate) -> Needs:
+        """Return what the template needs of a node of this type."""
+        if template not in self._needs:
+            self._needs[template] = self._find_needs(template)
+        return self._needs[template]
+
+    def room(self, template: PodTemplate, block: int, state: State) -> Room | None:
+        """Return how many devices of each want a block in a state has, at most; None where looking at a device raises an error."""
+        key = (template, block, state)
+        if key not in self._rooms:
+            self._rooms[key] = self._find_room(template, self.blocks[block], state)
+        return self._rooms[key]
+
+    def used(self, block: int, state: State) -> float:
+        """Return which share of a block is in use, from 0 to 1."""
+        key = (block, state)
+        if key not in self._used:
+            self._used[key] = self._find_used(self.blocks[block], state) if state else 0.0
+        return self._used[key]
+
+    def first_device(self, template: PodTemplate, block: int, state: State) -> State | None:
+        """Return the block's state once the template's first want got the first device that suits there; None where there is none."""
+        problem = self._problem(template.claims, self._allocated(self.blocks[block], state))
+        if not problem.wants:
+            return None
+        want = problem.wants[0]
+        for device in self.blocks[block].devices:
+            if problem.suitability.verdict(want, device) is None:
+                after = self._allocated(self.blocks[block], state)
+                if problem.suitability.shared(device):
+                    demands = problem.suitability.demands(want, device) or ()
+                    after.share(device.id, {one.name: Quantity(nanos=one.amount) for one in demands})
+                else:
+                    after.hold(device.id)
+                return state_of(self.blocks[block], after)
+        return None
+
+    def _problem(self, claims: Sequence[Object], allocated: AllocatedState) -> Problem:
+        return self._allocator.problem(claims=claims, node=self.node, allocated=allocated)
+
+    def _allocated(self, block: Block, state: State) -> AllocatedState:
+        """Return a cluster in which nothing but this block is in use."""
+        allocated = AllocatedState()
+        ids = {device.name: device.id for device in block.devices}
+        for name, holders, shares, taken in state:
+            for _ in range(holders):
+                allocated.hold(ids[name])
+            for _ in range(shares):
+                allocated.share(ids[name], {})
+            if taken:
+                allocated.consume(ids[name], {key: Quantity(nanos=amount) for key, amount in taken})
+        return allocated
+
+    def _find_needs(self, template: PodTemplate) -> Needs:
+        if self.spans or not self._is_whole:
+            return Needs(certain=False)
+        try:
+            problem = self._problem(template.claims, AllocatedState())
+        except AllocationError:
+            return Needs(certain=False)
+        exact: dict[int, int] = {}
+        alternatives = []
+        for request in problem.requests:
+            options = [Choice(one.want.number, one.count if one.mode is Mode.COUNT else 0) for one in request.options]
+            if request.prioritized:
+                alternatives.append(options)
+            else:
+                exact[options[0].want] = exact.get(options[0].want, 0) + options[0].number
+        return Needs(
+            wants=len(problem.wants), exact=[Choice(want, count) for want, count in exact.items() if count], alternatives=alternatives
+        )
+
+    def _find_room(self, template: PodTemplate, block: Block, state: State) -> Room | None:
+        problem = self._problem(template.claims, self._allocated(block, state))
+        counts = []
+        for want in problem.wants:
+            found = _suiting(problem, want, block)
+            if found is None:
+                return None
+            counts.append(found)
+        return tuple(counts)
+
+    def _find_used(self, block: Block, state: State) -> float:
+        allocated = self._allocated(block, state)
+        counters = {position for device in block.devices for position, _ in device.draws}
+        if not counters:
+            return max(self._taken(device, allocated) for device in block.devices)
+        left = self.inventory.remaining(allocated)
+        totals: dict[str, list[int]] = {}
+        for position in counters:
+            sums = totals.setdefault(self.inventory.kinds[position][1], [0, 0])
+            sums[0] += self.inventory.totals[position] - left[position]
+            sums[1] += self.inventory.totals[position]
+        measured = [totals[name] for name in _MEASURED if name in totals] or list(totals.values())
+        return min(1.0, max((used / total for used, total in measured if total), default=0.0))
+
+    def _taken(self, device: Device, allocated: AllocatedState) -> float:
+        use = allocated.use(device.id)
+        if use.held or not device.shareable:
+            return 1.0 if use.held or use.shared else 0.0
+        limits = {name: one.value.nanos for name, one in device.capacities.items()}
+        return min(1.0, max((amount / limits[name] for name, amount in use.taken.items() if limits.get(name)), default=0.0))
+
+
+def state_of(block: Block, allocated: AllocatedState) -> State:
+    """Return the state of a block of which ``allocated`` says what is in use."""
+    first = block.devices[0].id
+    uses = allocated.pool(first.driver, first.pool)
+    if not uses:
+        return ()
+    found = []
+    for device in block.devices:
+        use = uses.get(device.name)
+        if use is not None:
+            found.append((device.name, use.holders, use.shares, tuple(sorted(use.taken.items()))))
+    return tuple(found)
+
+
+def _suiting(problem: Problem, want: Want, block: Block) -> int | None:
+    """Return how many devices of a want the block has at most, by number and by counters; None for an error."""
+    suitability = problem.suitability
+    suiting: list[Device] = []
+    for device in block.devices:
+        verdict = suitability.verdict(want, device)
+        if isinstance(verdict, AllocationError):
+            return None
+        if verdict is None:
+            if want.admin or suitability.shared(device):
+                return PLENTY
+            suiting.append(device)
+    count = len(suiting)
+    if count > 1:
+        least: dict[int, int] = dict(suiting[0].draws)
+        for device in suiting[1:]:
+            draws = dict(device.draws)
+            least = {position: min(amount, draws[position]) for position, amount in least.items() if position in draws}
+        for position, amount in least.items():
+            count = min(count, suitability.remaining[position] // amount)
+    return count
+
+
+def _label(devices: Sequence[Device]) -> str:
+    """Return the model of a block: the product's name, or the driver's with the size of a shared capacity."""
+    attributes = json_types.mapping(devices[0].spec, "attributes")
+    product = json_types.text(attributes, "productName", "string")
+    if product:
+        return product
+    family = devices[0].driver.partition(".")[0]
+    sizes = [json_types.at(one, "value") for one in json_types.mapping(devices[0].spec, "capacity").values()]
+    if not sizes:
+        return family
+    return f"{family} {max((quantity.parse(size) for size in sizes), default=Quantity(nanos=0))}"

@@ -1,0 +1,126 @@
+"""Nodes by what they still fit: for each template a heap of the nodes that may have room, best score first.
+
+A node is in a template's heap while it has at least as many devices of each request as the template needs; whether they fit together is the
+allocator's decision. A node that the allocator refused leaves the heap until something on it changes. A change costs the logarithm of the
+number of nodes for each template, and so does taking the best node; entries that are out of date are dropped when they come up.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.simulation.engine.blocks import Needs, Room
+from drakit_cluster.simulation.engine.nodes import Node, Nodes
+from drakit_cluster.simulation.engine.policies import Scorer
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+_SPARSE = 4
+"""A heap with that many entries for each node is built anew."""
+
+
+class _Candidates:
+    """The nodes that may have room for one template."""
+
+    def __init__(self, size: int) -> None:
+        self.heap: list[tuple[float, int]] = []
+        self.scores: list[float | None] = [None] * size
+        """The score under which a node is in the heap; None where it has no room."""
+
+    def best(self) -> int | None:
+        """Return the rank of the best node, or None."""
+        heap, scores = self.heap, self.scores
+        while heap:
+            score, rank = heap[0]
+            if scores[rank] == score:
+                return rank
+            heapq.heappop(heap)
+        return None
+
+    def put(self, rank: int, score: float | None) -> None:
+        """Give a node its score; None takes it away."""
+        if score == self.scores[rank]:
+            return
+        self.scores[rank] = score
+        if score is not None:
+            heapq.heappush(self.heap, (score, rank))
+            if len(self.heap) > _SPARSE * len(self.scores) + _SPARSE:
+                self.heap = [(one, number) for number, one in enumerate(self.scores) if one is not None]
+                heapq.heapify(self.heap)
+
+
+class _Watched:
+    """One template: its candidates, and how many devices of each want every node has."""
+
+    def __init__(self, template: PodTemplate, size: int) -> None:
+        self.template = template
+        self.candidates = _Candidates(size)
+        self.rooms: list[list[Room | None]] = [[] for _ in range(size)]
+        self.totals: list[list[int]] = [[] for _ in range(size)]
+
+
+class NodeIndex:
+    """All nodes of one run."""
+
+    def __init__(self, nodes: Nodes, scorer: Scorer) -> None:
+        self._nodes = nodes.all
+        self._scorer = scorer
+        self._watched: dict[PodTemplate, _Watched] = {}
+
+    def best(self, template: PodTemplate) -> Node | None:
+        """Return the best node that may have room, or None where the template fits nowhere."""
+        rank = self._watch(template).candidates.best()
+        return None if rank is None else self._nodes[rank]
+
+    def refused(self, template: PodTemplate, node: Node) -> None:
+        """Leave a node out for a template until something on it changes."""
+        self._watch(template).candidates.put(node.rank, None)
+
+    def changed(self, changes: Iterable[tuple[Node, Sequence[int]]]) -> None:
+        """Take in that blocks of nodes have a new state."""
+        for node, numbers in changes:
+            for watched in self._watched.values():
+                self._update(watched, node, numbers)
+
+    def _watch(self, template: PodTemplate) -> _Watched:
+        watched = self._watched.get(template)
+        if watched is None:
+            watched = self._watched[template] = _Watched(template, len(self._nodes))
+            for node in self._nodes:
+                if template.may_run_on(node.type.node):
+                    self._begin(watched, node)
+        return watched
+
+    def _begin(self, watched: _Watched, node: Node) -> None:
+        needs = node.type.offers.needs(watched.template)
+        if needs.certain:
+            rooms = [_room(node, watched.template, number) for number in range(len(node.states))]
+            watched.rooms[node.rank] = rooms
+            watched.totals[node.rank] = [sum(room[want] for room in rooms if room) for want in range(needs.wants)]
+        self._place(watched, node, needs)
+
+    def _update(self, watched: _Watched, node: Node, numbers: Sequence[int]) -> None:
+        if not watched.template.may_run_on(node.type.node):
+            return
+        needs = node.type.offers.needs(watched.template)
+        if needs.certain:
+            rooms, totals = watched.rooms[node.rank], watched.totals[node.rank]
+            for number in numbers:
+                before, after = rooms[number], _room(node, watched.template, number)
+                if before != after:
+                    rooms[number] = after
+                    for want in range(needs.wants):
+                        totals[want] += (after[want] if after else 0) - (before[want] if before else 0)
+        self._place(watched, node, needs)
+
+    def _place(self, watched: _Watched, node: Node, needs: Needs) -> None:
+        rank = node.rank
+        may_fit = not needs.certain or None in watched.rooms[rank] or needs.met(watched.totals[rank])
+        score = self._scorer.score(node, watched.template) if may_fit else None
+        watched.candidates.put(rank, score)
+
+
+def _room(node: Node, template: PodTemplate, number: int) -> Room | None:
+    try:
+        return node.type.offers.room(template, number, node.states[number])
+    except AllocationError:
+        return None

@@ -1,0 +1,163 @@
+"""The event queue: tasks arrive, wait, start, and give their devices back.
+
+Pods that do not fit wait. When devices are given back, waiting tasks are tried again in the order of their arrival, as kube-scheduler does
+with pods of one priority; a task never waits for one that arrived before it and needs something else. At one time, tasks end before others
+arrive. The pods of a gang start together or not at all.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.simulation.engine import policies
+from drakit_cluster.simulation.engine.index import NodeIndex
+from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
+from drakit_cluster.simulation.engine.policies import Fragmentation, Policy
+from drakit_cluster.simulation.workload.tasks import Task, Workload
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+_TELL_EVERY = 200
+
+
+@dataclass(eq=False, slots=True)
+class Outcome:
+    """What became of a task; ``grants`` has one entry for each pod. ``error`` says why the allocator could not decide."""
+
+    task: Task
+    started: float | None = None
+    grants: Sequence[Grant] = ()
+    error: str = ""
+
+
+class Observer:
+    """Is told of every change of a block; the base class ignores it."""
+
+    def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
+        """Take in the nodes before the first event."""
+
+    def changed(self, node: Node, numbers: Sequence[int]) -> None:
+        """Take in that blocks of a node have a new state."""
+
+    def at(self, time: float, waiting: int) -> None:
+        """Take in that all until ``time`` has been seen, and how many pods wait."""
+
+
+class Simulator:
+    """One run of a workload on nodes under a policy."""
+
+    def __init__(self, nodes: Nodes, workload: Workload, policy: Policy, observer: Observer | None = None) -> None:
+        self._nodes = nodes
+        self._workload = workload
+        self._observer = observer or Observer()
+        fragmentation = Fragmentation(workload.weights())
+        self._scorer = policies.Scorer(policy.choice, fragmentation)
+        self._index = NodeIndex(nodes, self._scorer)
+        self._ends: list[tuple[float, int, Outcome]] = []
+        self._numbers = itertools.count()
+        self._waiting: dict[tuple[PodTemplate, int], deque[tuple[int, Outcome]]] = {}
+        self._stalled: set[tuple[PodTemplate, int]] = set()
+        self._waiting_pods = 0
+        self._observer.begin(nodes, fragmentation)
+
+    def run(self, tell: Callable[[int], None] | None = None) -> list[Outcome]:
+        """Return what became of every task, in the order of arrival. ``tell`` gets the number of tasks that have arrived."""
+        outcomes = [Outcome(task) for task in self._workload.tasks]
+        for number, outcome in enumerate(outcomes):
+            self._end_until(outcome.task.arrival)
+            self._observer.at(outcome.task.arrival, self._waiting_pods)
+            self._arrive(number, outcome)
+            if tell is not None and number % _TELL_EVERY == 0:
+                tell(number)
+        self._end_until(float("inf"))
+        if tell is not None:
+            tell(len(outcomes))
+        return outcomes
+
+    def _arrive(self, number: int, outcome: Outcome) -> None:
+        key = (outcome.task.template, outcome.task.pods)
+        if not self._start(outcome, outcome.task.arrival):
+            self._waiting.setdefault(key, deque()).append((number, outcome))
+            self._waiting_pods += outcome.task.pods
+
+    def _end_until(self, time: float) -> None:
+        """Take back the devices of all tasks that end by then; after each moment the waiting ones are tried."""
+        while self._ends and self._ends[0][0] <= time:
+            now = self._ends[0][0]
+            self._observer.at(now, self._waiting_pods)
+            while self._ends and self._ends[0][0] == now:
+                for grant in heapq.heappop(self._ends)[2].grants:
+                    self._nodes.release(grant)
+                    self._note(grant)
+            self._stalled.clear()
+            self._retry(now)
+
+    def _retry(self, now: float) -> None:
+        """Try all waiting tasks once, in the order of their arrival."""
+        if self._nodes.repeats_errors:
+            self._retry_each(now)
+            return
+        queue = [(waiting[0][0], key) for key, waiting in self._waiting.items() if waiting and self._may_fit(key)]
+        heads = [(number, place) for place, (number, _) in enumerate(queue)]
+        heapq.heapify(heads)
+        while heads:
+            _, place = heapq.heappop(heads)
+            key = queue[place][1]
+            waiting = self._waiting[key]
+            if self._may_fit(key) and self._start(waiting[0][1], now):
+                waiting.popleft()
+                self._waiting_pods -= key[1]
+                if waiting:
+                    heapq.heappush(heads, (waiting[0][0], place))
+
+    def _retry_each(self, now: float) -> None:
+        """Try every waiting task by itself: with the errors of a version, what one task gets may let in another that did not fit."""
+        everyone = [(number, key, outcome) for key, waiting in self._waiting.items() for number, outcome in waiting]
+        for number, key, outcome in sorted(everyone, key=lambda entry: entry[0]):
+            if self._start(outcome, now):
+                self._waiting[key].remove((number, outcome))
+                self._waiting_pods -= key[1]
+
+    def _may_fit(self, key: tuple[PodTemplate, int]) -> bool:
+        return key not in self._stalled and self._index.best(key[0]) is not None
+
+    def _start(self, outcome: Outcome, now: float) -> bool:
+        """Give all pods of a task their devices, or none."""
+        task = outcome.task
+        grants: list[Grant] = []
+        try:
+            for _ in range(task.pods):
+                if (grant := self._place(task.template)) is None:
+                    break
+                grants.append(grant)
+            outcome.error = ""
+        except AllocationError as error:
+            outcome.error = str(error)
+        if len(grants) < task.pods:
+            for grant in reversed(grants):
+                self._nodes.release(grant)
+                self._note(grant)
+            if grants or outcome.error:
+                self._stalled.add((task.template, task.pods))
+            return False
+        outcome.started, outcome.grants = now, grants
+        if task.duration is not None:
+            heapq.heappush(self._ends, (now + task.duration, next(self._numbers), outcome))
+        return True
+
+    def _place(self, template: PodTemplate) -> Grant | None:
+        """Give one pod its devices on the best node that the allocator agrees to. Raise AllocationError as it does."""
+        while (node := self._index.best(template)) is not None:
+            grant = self._nodes.allocate(template, node, self._scorer.first(node, template))
+            if grant is not None:
+                self._note(grant)
+                return grant
+            self._index.refused(template, node)
+        return None
+
+    def _note(self, grant: Grant) -> None:
+        for node, numbers in self._nodes.update(grant):
+            self._index.changed([(node, numbers)])
+            self._observer.changed(node, numbers)

@@ -1,0 +1,1 @@
+"""Fleets: groups of equal nodes, and what a policy changes in their slices."""

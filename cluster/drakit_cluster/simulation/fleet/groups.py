@@ -1,0 +1,184 @@
+"""Fleets as groups of equal nodes: one node's slices stand for all, so that a fleet of any size costs the memory of a few nodes.
+
+Two nodes are equal if their slices differ only in what no decision can depend on: the node's name, and texts that occur on one node only
+(UUIDs, serial numbers, MAC addresses) and that no selector reads. Within a node such texts keep their pattern, so that matchAttribute
+and distinctAttribute decide as before. Pools that offer devices to several nodes make no groups: their nodes share what is in use.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling.allocator.footprints import Footprint
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]+")
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads:
+    """What a workload reads of nodes and devices: its CEL selectors, and the labels of its node selectors."""
+
+    expressions: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, templates: Iterable[PodTemplate]) -> Self:
+        """Return what the pods of some templates read."""
+        listed = list(templates)
+        expressions = (text for template in listed for text in _expressions_of_claims(template.claims))
+        return cls(expressions=frozenset(expressions), labels=frozenset(name for one in listed for name in one.node_selector))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Nodes that offer the same. ``node`` and ``slices`` are those of the prototype; ``names`` are all nodes of the group."""
+
+    label: str
+    node: Object
+    slices: Sequence[Object]
+    names: Sequence[str]
+
+    @property
+    def prototype(self) -> str:
+        """The name of the node that stands for all."""
+        return json_types.text(self.node, "metadata", "name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """All nodes. ``shared`` is for nodes whose pools span nodes; ``held`` are claims that are allocated before the first task."""
+
+    groups: Sequence[Group] = ()
+    shared: Sequence[Object] = ()
+    """Slices for several nodes; with them every node is a group of its own whose slices are these."""
+    classes: Mapping[str, Object] = field(default_factory=dict)
+    held: Sequence[Object] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return sum(len(group.names) for group in self.groups)
+
+
+def of_machine(label: str, slices: Sequence[Object], prototype: str, count: int, *, first: int = 0) -> Group:
+    """Return ``count`` nodes named after a machine, which all have the slices of ``prototype``."""
+    width = max(4, len(str(first + count - 1)))
+    names = [f"{label}-{number:0{width}}" for number in range(first, first + count)]
+    labels: Object = {_INSTANCE_TYPE: label}
+    return Group(label=label, node={"metadata": {"name": prototype, "labels": labels}}, slices=slices, names=names)
+
+
+def of_objects(
+    slices: Sequence[Object], nodes: Sequence[Object], classes: Mapping[str, Object], reads: Reads, held: Sequence[Object] = ()
+) -> Fleet:
+    """Return the fleet of a cluster's objects."""
+    known = {_name(node): node for node in nodes}
+    by_node: defaultdict[str, list[Object]] = defaultdict(list)
+    for entry in slices:
+        by_node[json_types.text(entry, "spec", "nodeName")].append(entry)
+    names = sorted(known.keys() or by_node.keys() - {""})
+    objects: dict[str, Object] = {name: known.get(name, {"metadata": {"name": name}}) for name in names}
+    if _spans_nodes(slices):
+        alone = [Group(label=_label(node), node=node, slices=slices, names=[name]) for name, node in objects.items()]
+        return Fleet(groups=alone, shared=slices, classes=classes, held=held)
+    texts = [*reads.expressions, *_expressions_of(classes)]
+    unread = _unread_texts(by_node, texts)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, node in objects.items():
+        groups[_form(node, by_node.get(name, []), unread, reads.labels)].append(name)
+    made = [
+        Group(label=_label(objects[members[0]]), node=objects[members[0]], slices=by_node.get(members[0], []), names=members)
+        for members in groups.values()
+    ]
+    return Fleet(groups=made, classes=classes, held=held)
+
+
+def _expressions_of_claims(claims: Iterable[Object]) -> Iterator[str]:
+    """Yield the CEL selectors of claims."""
+    for claim in claims:
+        for request in json_types.objects(claim, "spec", "devices", "requests"):
+            for exact in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable")):
+                yield from (json_types.text(one, "cel", "expression") for one in json_types.objects(exact, "selectors"))
+
+
+def _expressions_of(classes: Mapping[str, Object]) -> Iterator[str]:
+    for one in classes.values():
+        yield from (json_types.text(selector, "cel", "expression") for selector in json_types.objects(one, "spec", "selectors"))
+
+
+def _spans_nodes(slices: Sequence[Object]) -> bool:
+    owners: dict[tuple[str, str], str] = {}
+    for entry in slices:
+        spec = json_types.mapping(entry, "spec")
+        node = json_types.text(spec, "nodeName")
+        key = (json_types.text(spec, "driver"), json_types.text(spec, "pool", "name"))
+        if not node or owners.setdefault(key, node) != node:
+            return True
+    return False
+
+
+def _unread_texts(by_node: Mapping[str, Sequence[Object]], expressions: Sequence[str]) -> set[str]:
+    """Return the attribute texts that occur on one node only; none where an expression may read anything."""
+    if any(Footprint.of(expression) is None for expression in expressions):
+        return set()
+    read = {word for expression in expressions for word in _IDENTIFIER.findall(expression.replace(".", " "))}
+    owner: dict[str, str] = {}
+    several: set[str] = set()
+    for node, slices in by_node.items():
+        for name, text in _texts(slices):
+            if name.rpartition("/")[2] in read or owner.setdefault(text, node) != node:
+                several.add(text)
+    return owner.keys() - several
+
+
+def _texts(slices: Sequence[Object]) -> Iterator[tuple[str, str]]:
+    for entry in slices:
+        for device in json_types.objects(entry, "spec", "devices"):
+            for name, value in json_types.mapping(device, "attributes").items():
+                if isinstance(text := json_types.at(value, "string"), str):
+                    yield name, text
+
+
+def _form(node: Object, slices: Sequence[Object], unread: set[str], labels: frozenset[str]) -> str:
+    """Return what equal nodes have in common, as text."""
+    name = _name(node)
+    numbers: dict[str, str] = {}
+
+    def renamed(value: Json) -> Json:
+        text = json_types.at(value, "string")
+        return {"only": numbers.setdefault(text, str(len(numbers)))} if isinstance(text, str) and text in unread else value
+
+    specs: list[Json] = []
+    for entry in sorted(slices, key=_name):
+        spec = json_types.mapping(entry, "spec")
+        pool = json_types.mapping(spec, "pool")
+        devices = [
+            device | {"attributes": {key: renamed(value) for key, value in json_types.mapping(device, "attributes").items()}}
+            for device in json_types.objects(spec, "devices")
+        ]
+        own = json_types.text(pool, "name") == name
+        place: Json = pool | {"name": None if own else json_types.text(pool, "name"), "generation": None}
+        specs.append(spec | {"nodeName": None, "pool": place, "devices": json_types.from_objects(devices)})
+    known = json_types.mapping(node, "metadata", "labels")
+    shape: Json = {
+        "labels": {key: known.get(key) for key in (*labels, _INSTANCE_TYPE)},
+        "unschedulable": json_types.at(node, "spec", "unschedulable"),
+        "taints": json_types.at(node, "spec", "taints"),
+        "slices": specs,
+    }
+    return json.dumps(shape, sort_keys=True)
+
+
+def _label(node: Object) -> str:
+    return json_types.text(node, "metadata", "labels", _INSTANCE_TYPE) or _name(node)
+
+
+def _name(obj: Object) -> str:
+    return json_types.text(obj, "metadata", "name")

@@ -1,0 +1,158 @@
+"""What a policy changes in the slices of a node: the order of devices, which MIG placements there are, and steps of bandwidth.
+
+A driver's author or a cluster's admin could publish each of these slices; the allocator is the same.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.simulation.workload.templates import WorkloadError
+
+_PROFILE = ("attributes", "profile", "string")
+
+
+class DeviceOrder(enum.StrEnum):
+    """In which order a node offers its devices. The scheduler takes the first that fits."""
+
+    PUBLISHED = "published"
+    LARGEST_FIRST = "largest-first"
+    ROUND_ROBIN = "round-robin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Changes of the slices. ``layout`` are MIG profiles that every GPU is partitioned into for good; none means on demand."""
+
+    order: DeviceOrder = DeviceOrder.PUBLISHED
+    layout: tuple[str, ...] = ()
+    step: str = ""
+    """The least bandwidth and the step of shares, as a quantity; as published without one."""
+
+    def applied(self, slices: Sequence[Object]) -> list[Object]:
+        """Return the slices of one node as they would be published. Raise WorkloadError for a layout that no GPU has."""
+        devices = [device for entry in slices for device in json_types.objects(entry, "spec", "devices")]
+        made = list(slices)
+        if self.layout:
+            kept = _static(devices, self.layout)
+            made = _mapped(made, lambda listed: [one for one in listed if id(one) in kept])
+        if self.step:
+            made = _mapped(made, lambda listed: [_stepped(one, self.step) for one in listed])
+        if self.order is not DeviceOrder.PUBLISHED:
+            made = reordered(made, _ORDERS[self.order])
+        return made
+
+
+def reordered(slices: Sequence[Object], order: Callable[[list[Object]], list[Object]]) -> list[Object]:
+    """Return slices whose devices are reordered across the slices of each pool; the number of devices of a slice stays."""
+    pools: dict[tuple[str, str], list[Object]] = {}
+    for entry in sorted(slices, key=lambda one: json_types.text(one, "metadata", "name")):
+        pools.setdefault(_pool(entry), []).extend(json_types.objects(entry, "spec", "devices"))
+    waiting = {key: iter(order(devices)) for key, devices in pools.items()}
+    made = []
+    for entry in sorted(slices, key=lambda one: json_types.text(one, "metadata", "name")):
+        count = len(json_types.objects(entry, "spec", "devices"))
+        made.append(_with_devices(entry, [next(waiting[_pool(entry)]) for _ in range(count)]) if count else entry)
+    return made
+
+
+def counter_set(device: Object) -> str:
+    """Return the first counter set that the device draws from; its own name where it draws from none."""
+    return json_types.text(device, "consumesCounters", 0, "counterSet") or json_types.text(device, "name")
+
+
+def first_of(wanted: str) -> Callable[[list[Object]], list[Object]]:
+    """Return the order in which devices of one counter set come first."""
+    return lambda devices: sorted(devices, key=lambda device: counter_set(device) != wanted)
+
+
+def _round_robin(devices: list[Object]) -> list[Object]:
+    """Return one device of every GPU, then the second of every GPU, and so on."""
+    seen: dict[str, int] = {}
+    turns = []
+    for device in devices:
+        key = counter_set(device)
+        seen[key] = seen.get(key, 0) + 1
+        turns.append((seen[key], device))
+    return [device for _, device in sorted(turns, key=lambda turn: turn[0])]
+
+
+_ORDERS: dict[DeviceOrder, Callable[[list[Object]], list[Object]]] = {
+    DeviceOrder.LARGEST_FIRST: lambda devices: devices[::-1],
+    DeviceOrder.ROUND_ROBIN: _round_robin,
+}
+
+
+def _static(devices: Sequence[Object], layout: Sequence[str]) -> set[int]:
+    """Return which devices stay: on GPUs that have all profiles those of the layout, all other devices as they are."""
+    sets: dict[str, list[Object]] = {}
+    for device in devices:
+        sets.setdefault(counter_set(device), []).append(device)
+    kept: set[int] = set()
+    for partitions in sets.values():
+        profiles = {json_types.text(one, *_PROFILE) for one in partitions}
+        chosen = partitions
+        if set(layout) <= profiles:
+            fitting = _fitting(partitions, layout)
+            if fitting is None:
+                raise WorkloadError(f"layout {'+'.join(layout)}: these profiles do not fit together on one GPU")
+            chosen = fitting
+        kept |= {id(one) for one in chosen}
+    return kept
+
+
+def _fitting(partitions: Sequence[Object], layout: Sequence[str]) -> list[Object] | None:
+    """Return devices of the profiles that draw on no counter twice too much: found by trying placements in order, largest profile first."""
+    total: dict[str, int] = {}
+    for one in partitions:
+        for name, amount in _draws(one).items():
+            total[name] = max(total.get(name, 0), amount)
+
+    def fill(rest: Sequence[str], used: dict[str, int]) -> list[Object] | None:
+        if not rest:
+            return []
+        for device in partitions:
+            if json_types.text(device, *_PROFILE) != rest[0]:
+                continue
+            after = used | {name: used.get(name, 0) + amount for name, amount in _draws(device).items()}
+            if any(amount > total[name] for name, amount in after.items()):
+                continue
+            if (found := fill(rest[1:], after)) is not None:
+                return [device, *found]
+        return None
+
+    return fill(sorted(layout, reverse=True), {})
+
+
+def _draws(device: Object) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for consumption in json_types.objects(device, "consumesCounters"):
+        for name, counter in json_types.mapping(consumption, "counters").items():
+            amounts[name] = quantity.parse(json_types.at(counter, "value")).nanos
+    return amounts
+
+
+def _stepped(device: Object, step: str) -> Object:
+    capacity = json_types.mapping(device, "capacity")
+    bandwidth = json_types.mapping(capacity, "bandwidth")
+    policy = json_types.mapping(bandwidth, "requestPolicy")
+    if device.get("allowMultipleAllocations") is not True or not policy:
+        return device
+    limits = json_types.mapping(policy, "validRange") | {"min": step, "step": step}
+    return device | {"capacity": capacity | {"bandwidth": bandwidth | {"requestPolicy": policy | {"default": step, "validRange": limits}}}}
+
+
+def _mapped(slices: Sequence[Object], change: Callable[[list[Object]], list[Object]]) -> list[Object]:
+    return [
+        _with_devices(entry, change(devices)) if (devices := json_types.objects(entry, "spec", "devices")) else entry for entry in slices
+    ]
+
+
+def _with_devices(entry: Object, devices: Sequence[Object]) -> Object:
+    return entry | {"spec": json_types.mapping(entry, "spec") | {"devices": json_types.from_objects(devices)}}
+
+
+def _pool(entry: Object) -> tuple[str, str]:
+    return json_types.text(entry, "spec", "driver"), json_types.text(entry, "spec", "pool", "name")

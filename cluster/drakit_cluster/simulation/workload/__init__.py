@@ -1,0 +1,1 @@
+"""Workloads: pod templates, and tasks that arrive and end."""

@@ -1,0 +1,88 @@
+"""What one pod asks for: claims that are allocated together on one node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from drakit_cluster.objects import json_types, quantity, taints
+from drakit_cluster.objects.json_types import Object
+
+SHORTHAND = "mig=PROFILE, gpu=COUNT or nic=BANDWIDTH, joined by +"
+MIG_CLASS, GPU_CLASS, NIC_CLASS = "mig.drakit.dev", "gpu.drakit.dev", "nic.drakit.dev"
+"""The DeviceClasses that shorthand uses: those of ``drakit demo``."""
+GPU_DRIVER = "gpu.drakit.dev"
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be read. The message names the place and the fix."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PodTemplate:
+    """What every pod of one kind asks for. Templates are compared by identity, because everything learned is kept by template."""
+
+    name: str
+    claims: Sequence[Object]
+    node_selector: Object = field(default_factory=dict)
+    tolerations: Sequence[Object] = ()
+
+    def may_run_on(self, node: Object) -> bool:
+        """Return whether labels, taints and cordon let a pod go to the node, whatever devices are free there."""
+        if json_types.at(node, "spec", "unschedulable") is True:
+            return False
+        labels = json_types.mapping(node, "metadata", "labels")
+        if any(labels.get(name) != value for name, value in self.node_selector.items()):
+            return False
+        return not taints.prevents(json_types.objects(node, "spec", "taints"), list(self.tolerations))
+
+
+def from_claim_spec(name: str, spec: Object) -> PodTemplate:
+    """Return a template of one claim with this spec."""
+    return PodTemplate(name=name, claims=[_claim(name, spec)])
+
+
+def combined(name: str, parts: Sequence[PodTemplate]) -> PodTemplate:
+    """Return a template that asks for the claims of all parts."""
+    return PodTemplate(name=name, claims=[claim for part in parts for claim in part.claims])
+
+
+def from_shorthand(text: str) -> PodTemplate:
+    """Return the template of a text such as ``mig=1g.5gb+nic=10G`` or ``gpu=2``. Raise WorkloadError."""
+    requests = [_request(f"r{number}", part.strip(), text) for number, part in enumerate(text.split("+"))]
+    return from_claim_spec(text, {"devices": {"requests": json_types.from_objects(requests)}})
+
+
+def profile_selector(profile: str) -> str:
+    """Return the CEL expression that selects the partitions of a MIG profile."""
+    return f'device.attributes["{GPU_DRIVER}"].profile == "{profile}"'
+
+
+def _claim(name: str, spec: Object) -> Object:
+    return {"metadata": {"namespace": "default", "name": name}, "spec": spec}
+
+
+def _request(name: str, part: str, whole: str) -> Object:
+    kind, _, value = part.partition("=")
+    value, _, times = value.partition("*")
+    count = times or "1"
+    if kind == "gpu" and value.isdecimal() and not times:
+        count = value
+    if not count.isdecimal() or not 1 <= int(count) <= 32:
+        raise WorkloadError(f"{whole}: a request has 1 to 32 devices, not {count}")
+    exact: Object = {"allocationMode": "ExactCount", "count": int(count)}
+    if kind == "mig" and value:
+        exact |= {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": profile_selector(value)}}]}
+    elif kind == "gpu" and value.isdecimal():
+        exact |= {"deviceClassName": GPU_CLASS}
+    elif kind == "nic" and value:
+        exact |= {"deviceClassName": NIC_CLASS, "capacity": {"requests": {"bandwidth": _bandwidth(value, whole)}}}
+    else:
+        raise WorkloadError(f"{whole}: no template of this name, and {part!r} is not {SHORTHAND}")
+    return {"name": name, "exactly": exact}
+
+
+def _bandwidth(value: str, whole: str) -> str:
+    try:
+        quantity.parse(value)
+    except quantity.QuantityError as error:
+        raise WorkloadError(f"{whole}: {value} is no bandwidth: {error}") from error
+    return value
