@@ -14,3 +14,9 @@ def require_local_cluster() -> None:
         raise errors.SettingsError(
             f"the local cluster is not installed (missing: {', '.join(missing)}); run: pip install 'drakit[cluster]'"
         )
+
+
+def require_report() -> None:
+    """Raise SettingsError with the command to run where the library that draws reports is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise errors.SettingsError("--report needs matplotlib; run: pip install 'drakit[report]'")

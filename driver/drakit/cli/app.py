@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drakit.cli import process, terminal
-from drakit.cli.commands import allocate, cluster, journal, lint, new, prepare, publish, run, show, slices, uninstall, webhook
+from drakit.cli.commands import allocate, cluster, journal, lint, new, prepare, publish, run, show, simulate, slices, uninstall, webhook
 from drakit.cli.demo import command as demo
 from drakit.cli.doctor import command as doctor
 
@@ -29,6 +29,7 @@ app.command()(prepare.prepare)
 app.command()(prepare.unprepare)
 app.command("uninstall-node")(uninstall.uninstall_node)
 app.command()(allocate.allocate)
+app.command()(simulate.simulate)
 app.command()(lint.lint)
 app.command()(webhook.webhook)
 app.command()(new.new)

@@ -1,6 +1,5 @@
 """``drakit allocate``: would these claims fit these devices, where, and if not, what stands in the way."""
 
-import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,7 @@ import typer
 
 from drakit import extras
 from drakit.cli import manifests as sources
-from drakit.cli import options, output
+from drakit.cli import options, output, worlds
 from drakit.core import errors
 from drakit.telemetry import escaping
 
@@ -63,9 +62,9 @@ def allocate(
         if not wanted and not live and kubeconfig is None:
             raise errors.ConfigError("no claims given: give FILE, -f FILE, or --live")
         chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
-        world = _from_files(wanted, chosen)
+        world = worlds.from_files(wanted, chosen)
         if live or kubeconfig is not None:
-            world = _with_live(world, kubeconfig)
+            world = worlds.with_live(world, kubeconfig)
         decisions = _decide(world, _nodes(world, node), chosen, repeated)
     except errors.DrakitError as error:
         output.note(str(error))
@@ -87,47 +86,6 @@ def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGat
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: no pod without a node, no pending claim, no template")
     return decisions
-
-
-def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    from drakit_cluster import manifests
-    from drakit_cluster.scheduling.explain import whatif
-
-    documents = sources.read(files)
-    intake = manifests.take(documents, gates)
-    if intake.problems:
-        lines = [
-            ": ".join(filter(None, (f"{problem.document.place(problem.field)}, {problem.document.label}", problem.field, problem.text)))
-            for problem in intake.problems
-        ]
-        more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
-        raise errors.ConfigError(f"{lines[0]}{more}")
-    for dropped in intake.dropped:
-        output.note(f"{dropped.document.label}: {dropped.field} is dropped as the API server does it: feature gate {dropped.gate} is off")
-    output.note(sources.skip_notice([document for document in documents if document.resource is None]))
-    return whatif.World.of(intake.objects)
-
-
-def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
-    """Add what a cluster has. Its pending pods and claims are decided only where the files ask for nothing."""
-    from drakit_cluster.client import pod_claims
-    from drakit_cluster.objects import resources
-    from drakit_cluster.scheduling.explain import whatif
-
-    kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
-    asks = any((world.pods, world.claims, world.templates))
-    claims = [claim for claim in live_objects[resources.CLAIM] if not asks or pod_claims.is_allocated(claim)]
-    pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not asks and whatif.wants_devices(pod))]
-    return dataclasses.replace(
-        world,
-        slices=[*live_objects[resources.SLICE], *world.slices],
-        classes=[*live_objects[resources.CLASS], *world.classes],
-        claims=[*claims, *world.claims],
-        pods=[*pods, *world.pods],
-        nodes=[*live_objects[resources.NODE], *world.nodes],
-        taint_rules=[*live_objects[resources.TAINT_RULE], *world.taint_rules],
-    )
 
 
 def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":

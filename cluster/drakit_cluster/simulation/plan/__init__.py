@@ -1,0 +1,1 @@
+"""Capacity plans: how many nodes to buy, or which claims to move."""

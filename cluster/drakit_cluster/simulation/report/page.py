@@ -1,0 +1,138 @@
+"""The report for people: one HTML file that needs nothing else, with tables and plots, light and dark."""
+
+import html as escaping
+from collections.abc import Iterable, Sequence
+
+from drakit_cluster.simulation.fleet.groups import Fleet
+from drakit_cluster.simulation.report import plots, results
+from drakit_cluster.simulation.report.results import Result
+from drakit_cluster.simulation.workload.tasks import Workload
+
+_POINTS = 400
+"""Points of a line of waiting times."""
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --rule: #d5dae0; --soft: #5b6570; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --paper: #14181d; --rule: #38414b; --soft: #9aa5b1; } }
+body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; } p { margin: .3rem 0; }
+.soft { color: var(--soft); } .wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
+th, td { text-align: left; padding: .32rem .8rem .32rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
+svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
+"""
+
+
+def html(fleet: Fleet, workload: Workload, found: Sequence[Result]) -> str:
+    """Return the page."""
+    last = max((task.arrival for task in workload.tasks), default=0.0)
+    groups = ", ".join(f"{len(group.names)} {group.label}" for group in fleet.groups)
+    parts = [
+        "<h1>Simulation</h1>",
+        f'<p class="soft">{fleet.size} nodes ({_text(groups)}); {len(workload.tasks)} tasks, the last after {results.duration(last)}.</p>',
+        _section("Tasks", "A task waits until all its pods have devices.", _tasks(found, len(workload.tasks))),
+        _section("How long tasks waited", "Tasks that never started are left out.", plots.distribution([_waits(one) for one in found])),
+        _section("Pods that wait", "", plots.over_time([_waiting(found)], label="pods", share=False)),
+        _section(
+            "Use",
+            "Shares of all devices of a model. Of a GPU the larger of memory and multiprocessors counts. Means are until the last arrival.",
+            _models(found),
+            plots.over_time(_panels(found, fragmented=False), label="in use", share=True),
+        ),
+        _fragmentation(found),
+        _refusals(found),
+    ]
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>drakit simulate</title><style>{_STYLE}</style>'
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>\n{"".join(parts)}</body></html>\n'
+
+
+def _section(title: str, words: str, *content: str) -> str:
+    told = f'<p class="soft">{_text(words)}</p>' if words else ""
+    return f"<h2>{_text(title)}</h2>{told}{''.join(content)}\n"
+
+
+def _tasks(found: Sequence[Result], total: int) -> str:
+    head = ("Policy", "Started", "After waiting", "Never started", "Wait p50", "p95", "max")
+    rows = [
+        (
+            one.policy.name,
+            one.started,
+            one.delayed,
+            total - one.started,
+            *map(results.duration, (one.waits.p50, one.waits.p95, one.waits.longest)),
+        )
+        for one in found
+    ]
+    return _table(head, rows, texts=1)
+
+
+def _models(found: Sequence[Result]) -> str:
+    head = ("Model", "Policy", "Devices", "In use", "peak", "Fragmented", "peak")
+    rows = []
+    for number in range(len(found[0].series.models)):
+        for one in found:
+            model = one.series.models[number]
+            shares = (results.mean(model.used), max(model.used), results.mean(model.fragmented), max(model.fragmented))
+            rows.append((model.model, one.policy.name, model.count, *(f"{share:.1%}" for share in shares)))
+    return _table(head, rows, texts=2)
+
+
+def _waits(result: Result) -> plots.Line:
+    waits = sorted(one.started - one.task.arrival for one in result.outcomes if one.started is not None)
+    step = max(1, len(waits) // _POINTS)
+    points = [(waits[place], (place + 1) / len(waits)) for place in range(0, len(waits), step)]
+    if waits:
+        points.append((waits[-1], 1.0))
+    return plots.Line(name=result.policy.name, x=[x for x, _ in points], y=[y for _, y in points])
+
+
+def _waiting(found: Sequence[Result]) -> plots.Panel:
+    return plots.Panel(title="", lines=[plots.Line(name=one.policy.name, x=one.series.times, y=one.series.waiting) for one in found])
+
+
+def _panels(found: Sequence[Result], *, fragmented: bool) -> list[plots.Panel]:
+    return [
+        plots.Panel(
+            title=f"{model.model} ({model.count})",
+            lines=[
+                plots.Line(
+                    name=one.policy.name,
+                    x=one.series.times,
+                    y=one.series.models[number].fragmented if fragmented else one.series.models[number].used,
+                )
+                for one in found
+            ],
+        )
+        for number, model in enumerate(found[0].series.models)
+    ]
+
+
+def _fragmentation(found: Sequence[Result]) -> str:
+    """Return the plots of the models that are fragmented at some time."""
+    panels = [panel for panel in _panels(found, fragmented=True) if any(any(line.y) for line in panel.lines)]
+    words = "What is free and cannot serve the next pod, weighted by how often pods of each kind occur in the workload."
+    if not panels:
+        return _section("Fragmentation", f"{words} There is none.")
+    return _section("Fragmentation", words, plots.over_time(panels, label="fragmented", share=True))
+
+
+def _refusals(found: Sequence[Result]) -> str:
+    rows = [(one.policy.name, refusal.template, refusal.reason, refusal.tasks) for one in found for refusal in one.refused]
+    if not rows:
+        return ""
+    return _section("Tasks that never started", "", _table(("Policy", "Template", "Why", "Tasks"), rows, texts=3))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int) -> str:
+    """Return a table whose first ``texts`` columns are text and whose others are numbers."""
+    kinds = ["" if place < texts else ' class="n"' for place in range(len(head))]
+    top = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, head, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{_text(str(cell))}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>" for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _text(text: str) -> str:
+    return escaping.escape(text)

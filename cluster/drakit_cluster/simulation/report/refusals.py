@@ -1,0 +1,71 @@
+"""Why tasks never started: what stands in the way even on an empty node, or that nothing but room is missing."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain.obstacles import Obstacle
+from drakit_cluster.simulation.engine.nodes import Nodes, PlacedType
+from drakit_cluster.simulation.engine.simulator import Outcome
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Tasks of one template that never started. ``possible`` says that an empty node has room for one pod."""
+
+    template: str
+    tasks: int
+    possible: bool
+    reason: str
+
+
+def of_outcomes(outcomes: Iterable[Outcome], nodes: Nodes) -> list[Refusal]:
+    """Return why the tasks that never started did not, by template."""
+    waiting: dict[PodTemplate, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.started is None:
+            waiting.setdefault(outcome.task.template, []).append(outcome)
+    return [_refusal(template, found, nodes) for template, found in waiting.items()]
+
+
+def _refusal(template: PodTemplate, waiting: Sequence[Outcome], nodes: Nodes) -> Refusal:
+    error = next((outcome.error for outcome in waiting if outcome.error), "")
+    fitting, reasons = [], []
+    for placed in nodes.types:
+        reason = error or why_not(template, placed)
+        if reason:
+            reasons.append(f"{placed.offers.label}: {reason}")
+        else:
+            fitting.append(placed.offers.label)
+    if fitting:
+        pods = max(outcome.task.pods for outcome in waiting)
+        gang = f" for {pods} pods at once" if pods > 1 else ""
+        reason = f"one pod fits on an empty {', '.join(dict.fromkeys(fitting))}, but there was never enough room{gang}"
+    else:
+        reason = "; ".join(dict.fromkeys(reasons)) or "the fleet has no nodes"
+    return Refusal(template=template.name, tasks=len(waiting), possible=bool(fitting), reason=reason)
+
+
+def why_not(template: PodTemplate, placed: PlacedType) -> str:
+    """Return why one pod does not fit on an empty node of a type; "" where it does."""
+    if not template.may_run_on(placed.node):
+        return "its labels, taints or cordon keep the pod away"
+    allocator, empty = placed.allocator(), AllocatedState()
+    try:
+        if allocator.allocate(claims=template.claims, node=placed.node, allocated=empty, new_share_id=lambda: "") is not None:
+            return ""
+        if text := allocator.misjudged(claims=template.claims, node=placed.node, allocated=empty):
+            return text
+        found = obstacles.find(allocator.problem(claims=template.claims, node=placed.node, allocated=empty), {})
+    except AllocationError as error:
+        return str(error)
+    return "; ".join(map(_text, found)) or "every request could be served alone, but not all together"
+
+
+def _text(obstacle: Obstacle) -> str:
+    most = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
+    more = f" ({len(most.devices)}x {most.text})" if most is not None else ""
+    return f"request {obstacle.request}: {obstacle.text}{more}" if obstacle.request else f"{obstacle.text}{more}"

@@ -1,0 +1,142 @@
+"""Fleets for ``drakit simulate`` and ``drakit plan``: mock machines times counts, and the nodes of files or of a live cluster."""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit.cli import composition, options, output, worlds
+from drakit.cli import manifests as sources
+from drakit.cli.commands import slices as publishing
+from drakit.cli.demo import demo_cluster
+from drakit.core import errors
+from drakit.core.slices import resource_slice
+from drakit.devices import machines
+from drakit.inputs import files as inputs
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.explain import whatif
+    from drakit_cluster.simulation.fleet.groups import Fleet, Group
+    from drakit_cluster.simulation.workload.tasks import Workload
+    from drakit_cluster.simulation.workload.templates import PodTemplate
+
+PROTOTYPE = "prototype"
+NODES_MAX = 100_000
+
+Machines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--machine", "-m", metavar="NAME[:COUNT]", help="That many nodes like this machine (drakit's name or a file). May be repeated."
+    ),
+]
+Capture = Annotated[
+    pathlib.Path | None,
+    typer.Option("--capture", metavar="KUBECONFIG", help="Take nodes, slices, classes and allocated claims from this cluster too."),
+]
+
+
+def parsed(texts: Sequence[str]) -> list[tuple[str, int]]:
+    """Return machines with their counts; raises ConfigError."""
+    found = []
+    for text in texts:
+        name, _, count = text.rpartition(":") if text.rpartition(":")[2].isdecimal() else (text, "", "1")
+        if not 1 <= int(count) <= NODES_MAX:
+            raise errors.ConfigError(f"--machine {text}: write NAME:COUNT with a count from 1 to {NODES_MAX}")
+        found.append((name, int(count)))
+    return found
+
+
+def groups(counts: Sequence[tuple[str, int]]) -> "list[Group]":
+    """Return the nodes of machines; raises SettingsError for a machine that is unknown."""
+    from drakit_cluster.simulation.fleet import groups as fleet_groups
+
+    made: list[Group] = []
+    numbered: dict[str, int] = {}
+    for name, count in counts:
+        label = machines.load(name).name
+        first = numbered.get(label, 0)
+        made.append(fleet_groups.of_machine(label, slices_of(name), PROTOTYPE, count, first=first))
+        numbered[label] = first + count
+    return made
+
+
+def slices_of(machine: str) -> "list[Object]":
+    """Return the slices that drakit's drivers publish on a node like this machine."""
+    with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+        settings = options.read(mock=machine, folder=pathlib.Path(folder), node=PROTOTYPE, local=True)
+        sheaves = [
+            publishing.sheaf(family, offered, resource_slice.Form.FLAT)
+            for family, offered in publishing.inventories(composition.families(settings))
+        ]
+    return [item for sheaf in sheaves for item in sheaf.objects if isinstance(item, dict)]
+
+
+def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":
+    """Return what files and a live cluster have, and drakit's own classes where no other of the name is given."""
+    world = worlds.from_files(files, gates)
+    if capture is not None:
+        world = worlds.with_live(world, capture)
+    named = {one["metadata"]["name"] for one in world.classes if isinstance(one["metadata"], dict)}
+    own = [one for one in demo_cluster.classes() if isinstance(one["metadata"], dict) and one["metadata"]["name"] not in named]
+    return dataclasses.replace(world, classes=[*world.classes, *own])
+
+
+def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":
+    """Return the fleet of machines and of the world's nodes; raises ConfigError where the two do not go together."""
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import json_types
+    from drakit_cluster.scheduling import taint_rules
+    from drakit_cluster.simulation.fleet import groups as fleet_groups
+
+    classes = {json_types.text(one, "metadata", "name"): one for one in world.classes}
+    held = [one for one in world.claims if pod_claims.is_allocated(one)]
+    published = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
+    nodes = world.nodes if published else ()
+    fleet = fleet_groups.of_objects(published, nodes, classes, fleet_groups.Reads.of(templates), held)
+    if fleet.shared and made:
+        raise errors.ConfigError("--machine: cannot be combined with slices that are for several nodes")
+    return dataclasses.replace(fleet, groups=[*fleet.groups, *made])
+
+
+def require_nodes(made: "Sequence[Group]", world: "whatif.World") -> None:
+    """Raise ConfigError where nothing was given that has devices."""
+    if not made and not world.slices:
+        raise errors.ConfigError("there are no nodes: give --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+
+
+def workload_of(file: str, world: "whatif.World") -> "Workload":
+    """Return the workload of a file, whose templates are shorthand or those of the world; raises ConfigError and WorkloadError."""
+    from drakit_cluster.simulation.workload import reading
+
+    try:
+        text = inputs.read_text(pathlib.Path(file), limit=sources.SIZE_MAX, encoding="utf-8-sig")
+    except OSError as error:
+        raise errors.ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    return reading.read(file, text, reading.Catalogue(world.templates))
+
+
+@contextlib.contextmanager
+def bad_input() -> Iterator[None]:
+    """Raise as ConfigError what simulations say of their input."""
+    from drakit_cluster.objects.devices import AllocationError
+    from drakit_cluster.objects.quantity import QuantityError
+    from drakit_cluster.simulation.workload.templates import WorkloadError
+
+    try:
+        yield
+    except (WorkloadError, AllocationError, QuantityError) as error:
+        raise errors.ConfigError(str(error)) from error
+
+
+def counted_nodes(fleet: "Fleet") -> str:
+    """Return how many nodes of what there are, in words."""
+    totals: dict[str, int] = {}
+    for group in fleet.groups:
+        totals[group.label] = totals.get(group.label, 0) + len(group.names)
+    return f"{output.counted(fleet.size, 'node')} ({', '.join(f'{count} {label}' for label, count in totals.items())})"

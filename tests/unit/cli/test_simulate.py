@@ -1,0 +1,105 @@
+"""``drakit simulate`` reads fleets and workloads, compares policies, and writes tables, documents and a page."""
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from fakes import command_line
+from fakes import simulated_fleets as fleets
+
+SAMPLES = pathlib.Path(__file__).parents[3] / "driver" / "drakit" / "cli" / "samples"
+SMALL = ("simulate", "--machine", "dgx-a100-40gb-2gpu:2")
+
+
+def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> None:
+    result = shell.run(*SMALL, "--tasks", "60", "--span", "1h", "--seed", "5", "-p", "first-fit", "-p", "least-allocated")
+    assert result.status == 0, result.err
+    head, *lines = result.out.splitlines()
+    assert head.startswith("2 nodes (2 dgx-a100-40gb-2gpu), 60 tasks that arrive within ")
+    assert [line.split()[0] for line in lines if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
+    gpus = [line.split() for line in lines if line.startswith("NVIDIA A100")]
+    assert [cells[2:4] for cells in gpus] == [["4", "first-fit"], ["4", "least-allocated"]]
+
+
+def test_a_workload_file_with_templates_gives_the_same_document_twice(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "whole"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.drakit.dev"}}]}}},
+    }
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(template))
+    (tmp_path / "day.csv").write_text("name,arrival,duration,template\na,0,10m,whole\nb,1m,10m,whole+nic=1G\nc,2m,10m,mig=2g.10gb\n")
+    asked = ("simulate", "-m", "dgx-a100-40gb-2gpu", "-f", str(tmp_path / "claims.yaml"), "-w", str(tmp_path / "day.csv"))
+    first, second = (shell.run(*asked, "-o", "json", "--placements") for _ in range(2))
+    assert first.status == 0, first.err
+    assert first.out == second.out
+    (policy,) = json.loads(first.out)["policies"]
+    assert [one["started"] for one in policy["placements"]] == [0, 60, 600]
+    assert policy["placements"][1]["pods"][0]["devices"] == ["gpu.drakit.dev/gpu-1", "nic.drakit.dev/pci-0000-0c-00-0 (bandwidth 1G)"]
+
+
+def test_a_fleet_of_kubectl_output_keeps_what_is_allocated(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    slices = [
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **one}
+        for node in ("a", "b")
+        for one in fleets.slices_of("dgx-a100-40gb-2gpu", node)
+    ]
+    results = [{"request": "gpu", "driver": fleets.GPU, "pool": "a", "device": f"gpu-{number}"} for number in range(2)]
+    held = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "held", "namespace": "default", "uid": "u-1"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.drakit.dev", "count": 2}}]}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    content = {"apiVersion": "v1", "kind": "List", "items": [*slices, held]}
+    (tmp_path / "now.json").write_text(json.dumps(content))
+    (tmp_path / "w.csv").write_text("template\ngpu=1\ngpu=1\ngpu=1\n")
+    result = shell.run("simulate", "-f", str(tmp_path / "now.json"), "-w", str(tmp_path / "w.csv"), "-o", "json", "--placements")
+    assert result.status == 0, result.err
+    found = json.loads(result.out)
+    assert found["fleet"]["nodes"] == 2
+    pods = [one["pods"] for one in found["policies"][0]["placements"]]
+    assert [one[0]["node"] if one else None for one in pods] == ["b", "b", None]
+
+
+def test_a_page_is_written(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "day.html"
+    result = shell.run(*SMALL, "--tasks", "20", "--report", str(file))
+    assert result.status == 0, result.err
+    assert file.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    """Four partitions of one GPU: 1.36 does not find them once the first GPU is partly used."""
+    (tmp_path / "w.csv").write_text("template,arrival\nmig=1g.5gb,0\nfour-partitions,1\n")
+    asked = (*SMALL[:2], "dgx-a100-40gb-2gpu", "-f", str(SAMPLES / "10-mig-partitions.yaml"), "-w", str(tmp_path / "w.csv"), "-o", "json")
+    right, wrong = (json.loads(shell.run(*asked, *more).out)["policies"][0] for more in ((), ("--as-kubernetes", "1.36")))
+    assert (right["started"], wrong["started"]) == (2, 1)
+    assert right["refused"] == []
+    assert wrong["refused"][0]["template"] == "four-partitions"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("simulate",), "there are no nodes: give --machine NAME:COUNT"),
+        (("simulate", "-m", "dgx-a101"), "no mock machine 'dgx-a101'; did you mean"),
+        (("simulate", "-m", "server-a30:0"), "--machine server-a30:0: write NAME:COUNT"),
+        ((*SMALL, "-p", "fast"), "'fast' is unknown; known are first-fit"),
+        ((*SMALL, "-p", "first-fit,layout=4g.20gb*2"), "do not fit together on one GPU"),
+        ((*SMALL, "-w", "no-such.csv"), "no-such.csv: cannot be read"),
+        ((*SMALL, "--span", "soon"), "'soon' is no time"),
+        ((*SMALL, "--mix", "gpu=1:many"), "'many' is no weight"),
+        ((*SMALL, "--gangs", "two:1"), "--gangs: 'two' is no number of pods"),
+        ((*SMALL, "--as-kubernetes", "1.1"), "the errors of version '1.1' are not known"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    result = shell.run(*arguments)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1

@@ -1,0 +1,95 @@
+"""What a simulation reports: waits, use, fragmentation, refusals, and the page for people."""
+
+import json
+import re
+
+import pytest
+
+from drakit_cluster.simulation.engine import policies
+from drakit_cluster.simulation.report import page, results
+from drakit_cluster.simulation.workload import reading, tasks
+from fakes import simulated_fleets as fleets
+
+MACHINE = "dgx-a100-40gb-2gpu"
+CATALOGUE = reading.Catalogue([])
+
+
+def task(name: str, template: str, arrival: float, duration: float | None = None, pods: int = 1) -> tasks.Task:
+    return tasks.Task(name=name, template=CATALOGUE.template(template), arrival=arrival, duration=duration, pods=pods)
+
+
+def run(*listed: tasks.Task, policy: str = "first-fit") -> results.Result:
+    return results.run(fleets.fleet_of({MACHINE: 1}), tasks.ordered(listed), policies.parse(policy))
+
+
+def test_waits_are_from_arrival_to_start_and_later_tasks_may_pass() -> None:
+    found = run(
+        task("a", "gpu=1", 0, 100),
+        task("b", "gpu=2", 10, 50),
+        task("c", "mig=1g.5gb", 20, 200),
+        task("d", "gpu=1", 30, 10),
+    )
+    assert [outcome.started for outcome in found.outcomes] == [0, 220, 20, 100]
+    assert (found.waits.p50, found.waits.longest, found.delayed) == (0, 210, 2)
+    assert found.waits.mean == pytest.approx((0 + 210 + 0 + 70) / 4)
+
+
+def test_a_gang_starts_whole_or_waits_and_holds_nothing_meanwhile() -> None:
+    found = run(task("a", "gpu=1", 0, 100), task("gang", "gpu=1", 10, 50, pods=2), task("b", "gpu=1", 20, 30))
+    assert [outcome.started for outcome in found.outcomes] == [0, 100, 20]
+    assert len(found.outcomes[1].grants) == 2
+
+
+def test_use_is_weighted_by_time_and_the_larger_of_memory_and_processors() -> None:
+    found = run(task("a", "gpu=1", 0, 60), task("end", "mig=1g.5gb", 120, 1))
+    gpus = next(model for model in found.series.models if "A100" in model.model)
+    assert gpus.count == 2
+    assert gpus.used[0] == 0.5
+    assert sum(gpus.used) / len(gpus.used) == pytest.approx(0.25, abs=0.001)
+
+
+def test_fragmentation_is_the_free_share_that_the_next_pods_cannot_use() -> None:
+    """Seven eighths of the memory are free beside a 1g; half of the pods ask for a whole GPU and cannot have it there."""
+    found = run(task("a", "mig=1g.5gb", 0), task("b", "gpu=1", 0), task("c", "mig=1g.5gb", 0), task("d", "gpu=1", 100))
+    gpus = next(model for model in found.series.models if "A100" in model.model)
+    free = 1 - 2 / 7
+    assert gpus.used[-1] == pytest.approx((1 + 2 / 7) / 2, abs=0.01)
+    assert gpus.fragmented[-1] == pytest.approx(free / 2 / 2, abs=0.01)
+
+
+def test_refused_tasks_say_what_stands_in_the_way() -> None:
+    found = run(task("a", "mig=9g.90gb", 0), task("b", "gpu=2", 0), task("c", "gpu=2", 1), policy="first-fit")
+    assert [(one.template, one.tasks, one.possible) for one in found.refused] == [("mig=9g.90gb", 1, False), ("gpu=2", 1, True)]
+    assert "not selected by the request" in found.refused[0].reason
+    assert found.refused[1].reason == f"one pod fits on an empty {MACHINE}, but there was never enough room"
+
+
+def test_the_same_input_gives_the_same_document_and_page() -> None:
+    fleet = fleets.fleet_of({MACHINE: 1})
+    work = tasks.ordered([task(f"t{number}", "mig=1g.5gb", number, 50) for number in range(20)])
+    made = []
+    for _ in range(2):
+        found = [results.run(fleet, work, policies.parse(text)) for text in ("first-fit", "least-fragmentation")]
+        made.append((json.dumps(results.document(fleet, work, found, placements=True)), page.html(fleet, work, found)))
+    assert made[0] == made[1]
+    placements = json.loads(made[0][0])["policies"][0]["placements"]
+    assert placements[0] == {
+        "task": "t0",
+        "template": "mig=1g.5gb",
+        "arrival": 0,
+        "started": 0,
+        "ended": 50,
+        "pods": [{"node": f"{MACHINE}-0000", "devices": ["gpu.drakit.dev/gpu-0-mig-1g5gb-19-6"]}],
+    }
+
+
+def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
+    fleet = fleets.fleet_of({MACHINE: 1})
+    work = tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), task("late", "mig=9g.9gb", 60)])
+    text = page.html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+    assert not re.search(r"<script|<link|<img|src=|@import", text)
+    assert set(re.findall(r'https?://[^"]+', text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "prefers-color-scheme: dark" in text
+    assert "stroke: var(--rule)" in text
+    assert text.count("<svg") >= 3
+    assert "Tasks that never started" in text
