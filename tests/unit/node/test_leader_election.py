@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.core import leader_election as leader_elections
-from drakit.node.publishing import leader_election
+from drakit.node.publishing import cluster_publisher
 from fakes import lease_store
 
 TERMS = leader_elections.Terms(duration=15, renew_deadline=10, retry=2)
@@ -33,8 +33,8 @@ class Time:
         return event.is_set()
 
 
-def candidate(store: lease_store.FakeLeaseStore, me: str, clock: Time) -> leader_election.Election:
-    return leader_election.Election(store, me=me, terms=TERMS, clock=clock)
+def candidate(store: lease_store.FakeLeaseStore, me: str, clock: Time) -> cluster_publisher.Election:
+    return cluster_publisher.Election(store, me=me, terms=TERMS, clock=clock)
 
 
 def test_the_first_leads_and_the_second_waits_and_knows_for_whom() -> None:

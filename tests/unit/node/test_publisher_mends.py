@@ -9,7 +9,7 @@ import pytest
 
 from drakit.core import backoff, device, errors, inventory, quantity
 from drakit.core.slices import resource_slice
-from drakit.node.publishing import publisher, reconcile_loop
+from drakit.node.publishing import publisher
 from fakes import manual_clock, real_clock, slice_store
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
@@ -120,9 +120,9 @@ def test_retry_pauses_grow_to_a_minute_and_reset_on_the_first_success(status: in
     store.failures = [errors.ApiError("no", status=status)] * 8
     made.offer(plain("a"))
     made.run(stop)
-    pauses = [seconds for seconds in clock.waits if seconds < reconcile_loop.RESYNC / 2]
+    pauses = [seconds for seconds in clock.waits if seconds < publisher.RESYNC / 2]
     assert all(abs(pause / wanted - 1) <= backoff.JITTER for pause, wanted in zip(pauses[:8], [1, 2, 4, 8, 16, 32, 60, 60], strict=True))
-    assert pauses[8] <= 2 * reconcile_loop.SETTLE
+    assert pauses[8] <= 2 * publisher.SETTLE
     assert [item.name for one in specs(store) for item in one.page.devices] == ["a"]
 
 
@@ -130,7 +130,7 @@ class Patient(real_clock.RealClock):
     """A clock by which the next look without a wake is far away."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        return event.wait(60) if seconds > reconcile_loop.RESYNC / 2 else super().wait(event, seconds)
+        return event.wait(60) if seconds > publisher.RESYNC / 2 else super().wait(event, seconds)
 
 
 def test_a_wipe_is_mended_by_watch_and_not_only_by_the_next_look() -> None:

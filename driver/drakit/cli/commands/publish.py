@@ -14,7 +14,7 @@ from drakit.core import errors, inventory, names
 from drakit.core import leader_election as election_rules
 from drakit.kube import client, leases, slices
 from drakit.node import timing
-from drakit.node.publishing import cluster_publisher, leader_election, publisher
+from drakit.node.publishing import cluster_publisher, publisher
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -85,7 +85,7 @@ class Office:
         lease = leases.ApiLease(
             api, namespace=settings.election.namespace, name=settings.election.name or driver, timeout=terms.renew_deadline / 2
         )
-        self._election = leader_election.Election(lease, me=self._me, terms=terms, clock=ticking)
+        self._election = cluster_publisher.Election(lease, me=self._me, terms=terms, clock=ticking)
         self._publisher = cluster_publisher.ClusterPublisher(
             driver,
             store=slices.ApiSlices(api, driver=driver, clock=ticking),

@@ -1,5 +1,7 @@
 """Keep the ResourceSlices of one pool equal to what the driver offers.
 
+The publisher looks at every wake, now and then without one, less often the more there was to write, and with growing pauses after errors.
+
 Invariants:
 1. One change is one PUT; an idle re-sync writes nothing.
 2. Nothing is offered that the API server would store untruly: what it drops is found in its schema and on probe slices before anything that depends
@@ -11,24 +13,96 @@ Invariants:
    that the younger one may have written. Slices that are gone are made again by either.
 """
 
+import abc
+import collections
 import dataclasses
 import enum
 import http
+import threading
 from collections.abc import Callable, Mapping
 
-from drakit.core import errors, inventory, ports
+from drakit.core import backoff, errors, inventory, ports
 from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
 from drakit.core.slices import reconcile as reconciles
-from drakit.node.publishing import feature_probe, reconcile_loop
+from drakit.node.publishing import feature_probe
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+RESYNC = 600.0
+SETTLE = 0.05
+LONGEST_SETTLE = 30.0
+REPAIRS_WINDOW = 60.0
+REPAIRS_MAX = 16
 ROUNDS_MAX = 5
 _ALTERED = "slice altered by another program: kept as stored"
 _UNREDUCED = "slice fields dropped by the API server: kept as stored"
 
 Target = feature_probe.Target
+
+
+class SlicePublisher(abc.ABC):
+    """Keeps the slices of a store equal to an offer; base of the publishers of a node's pool and of a cluster's pools.
+
+    ``published`` is set once the slices have been equal. ``run`` and ``follow`` work until stopped.
+    """
+
+    def __init__(self, driver: str, store: ports.SliceStore, clock: ports.Clock, meter: ports.Meter | None = None) -> None:
+        self._driver = driver
+        self._store = store
+        self._clock = clock
+        self._meter: ports.Meter = meter or ports.Unmeasured()
+        self._repairs: collections.deque[float] = collections.deque(maxlen=REPAIRS_MAX)
+        self._wake = threading.Event()
+        self.published = threading.Event()
+
+    @abc.abstractmethod
+    def reconcile(self) -> int:
+        """One round; the number of writes. Raises DrakitErrors."""
+
+    def wake(self) -> None:
+        """Look at the slices soon."""
+        self._wake.set()
+
+    def follow(self, stop: threading.Event) -> None:
+        """Wake at every change of the slices, whoever made it, until ``stop`` is set."""
+        for _ in self._store.watch(stop):
+            self.wake()
+
+    def run(self, stop: threading.Event) -> None:
+        """Reconcile at every wake, and now and then without one, until ``stop`` is set and ``wake`` called."""
+        pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while not stop.is_set():
+            self._clock.wait(self._wake, backoff.jittered(RESYNC))
+            self._wake.clear()
+            if stop.is_set():
+                return
+            try:
+                writes = self.reconcile()
+                if writes:
+                    self._repairs.append(self._clock.monotonic())
+                    self._meter.published(writes)
+                pauses.reset()
+                self._clock.wait(stop, self._settle())
+            except errors.DrakitError as error:
+                self._meter.failed_to_publish()
+                pause = backoff.jittered(pauses.next())
+                _log.warning("publishing failed", driver=self._driver, error=str(error), retry_in_s=round(pause, 1))
+                self._clock.wait(stop, pause)
+                self._wake.set()
+
+    def _changed(self) -> None:
+        """Something else is offered now, and nobody disagrees with it yet."""
+        self._repairs.clear()
+        self.wake()
+
+    def _settle(self) -> float:
+        """Seconds until the next look: longer with every write of the last minute, so that two who disagree do not fight at full speed."""
+        since = self._clock.monotonic() - REPAIRS_WINDOW
+        recent = sum(moment > since for moment in self._repairs)
+        return float(min(SETTLE * 2**recent, LONGEST_SETTLE))
 
 
 class FormChoice(enum.Enum):
@@ -69,7 +143,7 @@ class _OvertakenError(Exception):
         self.name = name
 
 
-class Publisher(reconcile_loop.SlicePublisher):
+class Publisher(SlicePublisher):
     """Publishes what ``offer`` was last given; ``run`` works until stopped, ``reconcile`` does one round."""
 
     def __init__(
