@@ -259,7 +259,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
             device_locks=device_locks,
             locks_of_claims=locks.FileLocks(life.folder / "data", "claims", disposable=True),
         )
-        drivers.open_driver(author, served.planner.planned)
+        drivers.open_driver(author, served.resolver.planned)
         recovery.recover(served, journaled, files)
         home = driver_context.NodeDriverContext(
             author,

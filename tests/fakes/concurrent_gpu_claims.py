@@ -100,7 +100,7 @@ def claimed_node(
             device_locks=locks.FileLocks(folder / "data"),
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
-        drivers.open_driver(driver, served.planner.planned)
+        drivers.open_driver(driver, served.resolver.planned)
         yield ClaimedNode(engine=served, hardware=hardware, claims=tuple(claim.ref for claim in wanted), source=source, journal=memory)
 
 

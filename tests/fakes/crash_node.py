@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, ports, quantity
-from drakit.node import engine, inventory_cache, recovery, restore, timing
+from drakit.node import engine, inventory_cache, recovery, timing
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -151,7 +151,7 @@ class CrashNode:
             locks_of_claims=self.claim_locks,
             clock=self.clock,
         )
-        drivers.open_driver(self.driver, started.planner.planned)
+        drivers.open_driver(self.driver, started.resolver.planned)
         if recover:
             self.recover()
         return started
@@ -160,17 +160,17 @@ class CrashNode:
         """Recovery by the present process."""
         return recovery.recover(self.engine, self.journal, self.cdi)
 
-    def restorer(self) -> restore.Restorer:
+    def restorer(self) -> recovery.Restorer:
         """The restorer of the present process."""
-        return restore.Restorer(
-            restore.Parts(
+        return recovery.Restorer(
+            recovery.RestorerParts(
                 author=self.driver,
                 pool=POOL,
                 boot_id=self.boot_id,
                 offered=self.offered,
                 journal=self.journal,
                 cdi=self.cdi,
-                planner=self.engine.planner,
+                resolver=self.engine.resolver,
                 device_locks=self.device_locks,
                 own_lock=lambda: self.restore_locks,
                 clock=self.clock,

@@ -12,7 +12,7 @@ Invariants:
    was begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose
    driver raises RetryError; the journal holds what the finished devices returned for the next call. Any other error undoes the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
-6. The journal is complete: a lost one is restored before the driver serves (``restore``).
+6. The journal is complete: a lost one is restored before the driver serves (``recovery``).
 7. A claim with binding conditions is begun when it is bound, and continued when it is prepared: its half state is undone only once the claim is
    not allocated as it was (``abandon``). Every prepare binds again what ``bind`` made ready, and a RetryError of one leaves the claim begun.
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, device_status, inventory_cache, occupancy, resolution, timing
+from drakit.node import device_preparer, device_status, inventory_cache, resolution, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -86,8 +86,7 @@ class Engine:
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter = device_status.NullReporter()
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
-        self._occupancy = occupancy.Occupancy(journal, offered, identity.pool)
-        self.planner = resolution.Planner(author, journal, identity.pool)
+        self.resolver = resolution.Resolver(author, journal, offered, identity.pool)
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
@@ -174,15 +173,15 @@ class Engine:
         return None
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome:
-        grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
+        grants = self.resolver.resolve(claim)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             entry, planned = self._begin(claim.ref, grants, caller)
             return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._occupancy.check(grants)
-        planned = self.planner.plan(grants)
+        self.resolver.check_free(grants)
+        planned = self.resolver.plan(grants)
         entry = resolution.begun(ref, planned, self._identity.boot_id)
         # What is kept belongs to an entry that another process has undone since.
         self._preparer.drop(ref.uid)
@@ -275,7 +274,7 @@ class Engine:
 
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
         """The claim's grants as it is now, with the intents that were chosen when it was begun."""
-        grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
+        grants = self.resolver.resolve(claim)
         return grants if entry is None else resolution.with_begun_intents(grants, entry)
 
     def _undo(self, entry: lifecycle.Entry) -> None:

@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import journal, locks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, restore, timing
+from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -83,22 +83,22 @@ class LocalNode:
             locks_of_claims=claim_locks,
             metadata=self.metadata,
         )
-        self.restorer = restore.Restorer(
-            restore.Parts(
+        self.restorer = recovery.Restorer(
+            recovery.RestorerParts(
                 author=author,
                 pool=spec.identity.pool,
                 boot_id=spec.identity.boot_id,
                 offered=self.offered,
                 journal=self.journal,
                 cdi=self.cdi,
-                planner=self.engine.planner,
+                resolver=self.engine.resolver,
                 device_locks=device_locks,
                 own_lock=lambda: locks.FileLocks(folders.home, "restore"),
                 clock=timing.SystemClock(),
                 metadata=self.metadata,
             )
         )
-        drivers.open_driver(author, self.engine.planner.planned)
+        drivers.open_driver(author, self.engine.resolver.planned)
         self.context = driver_context.NodeDriverContext(
             author,
             data_dir=folders.home,

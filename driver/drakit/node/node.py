@@ -21,7 +21,7 @@ from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, restore, timing
+from drakit.node import background, local_node, metrics, recovery, timing
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 
@@ -90,7 +90,7 @@ class Node:
         self._offering, self._starting = threading.Lock(), threading.Lock()
         self._is_serving = False
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
-        self._restoring = restore.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
+        self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
         known = background.KubeletPorts(

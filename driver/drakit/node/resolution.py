@@ -1,15 +1,22 @@
-"""From an allocated claim to the grants of one driver on one node, and the intents that the author's ``plan`` chooses for them.
+"""From an allocated claim to the grants of one driver on one node: are they valid, are they free, and what the author's ``plan`` chooses for them.
 
-Resolving is a pure check that a claim means what it says: others write claims, so every name is looked up and none is trusted. Planning
-runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan know all that is promised of a
+Resolving checks that a claim means what it says: others write claims, so every name is looked up and none is trusted.
+
+Whether the devices are free is the last check before hardware is touched. The scheduler has decided already, but it may race, a force-deleted pod may
+not be unprepared yet, and a claim may lie. Checked are double use of a device or a share, and the counters of a set that overlapping devices draw
+from. The sum of what shares take is the scheduler's to count: adding it up here would make every prepare cost as much as there are shares. Admin
+access neither blocks nor is blocked.
+
+Planning runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan know all that is promised of a
 device.
 """
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import advanced, config, edits, errors, lifecycle, names, ports, records
+from drakit.core import advanced, config, edits, errors, inventory, lifecycle, names, ports, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -19,85 +26,116 @@ UNKNOWN = "unknown"
 """The namespace, name and request of what is known by the names of CDI files alone."""
 
 
+Grant = drivers.Grant[object]
+
+
 def unknown_ref(uid: names.ClaimUid) -> claims.ClaimRef:
     """Return the reference of a claim of which only the UID is known."""
     return claims.ClaimRef(uid=uid, namespace=UNKNOWN, name=UNKNOWN)
 
 
-def resolve(
-    claim: claims.Claim, author: inventory_cache.Author, pool: str, device_of: Callable[[claims.AllocationResult], devices.Device | None]
-) -> tuple[drivers.Grant[object], ...]:
-    """The grants of a claim in the order of its results. Devices of ``pool`` are looked up by ``device_of``, those of others the author may know.
+class _Local(threading.local):
+    """What this thread has planned of the claim at hand; None where it plans none."""
 
-    Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
-    share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
-    """
-    results = claim.results_of(author.name)
-    if not results:
-        others = ", ".join(sorted({result.driver for result in claim.results})) or "none"
-        raise errors.ClaimError(
-            errors.ClaimFault.FOREIGN,
-            f"no device of driver {author.name} is allocated (drivers: {others})",
-            field="status.allocation.devices.results",
+    planned: list[Grant] | None = None
+
+
+class Resolver:
+    """Resolves, checks and plans for one author; ``pool`` is the node's own. Safe between threads."""
+
+    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, offered: inventory_cache.InventoryCache, pool: str) -> None:
+        self._author = author
+        self._journal = journal
+        self._offered = offered
+        self._pool = pool
+        self._local = _Local()
+
+    def resolve(self, claim: claims.Claim) -> tuple[Grant, ...]:
+        """Return the grants of a claim in the order of its results. Devices of other pools than the node's the author may know.
+
+        Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
+        share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
+        """
+        results = claim.results_of(self._author.name)
+        if not results:
+            others = ", ".join(sorted({result.driver for result in claim.results})) or "none"
+            raise errors.ClaimError(
+                errors.ClaimFault.FOREIGN,
+                f"no device of driver {self._author.name} is allocated (drivers: {others})",
+                field="status.allocation.devices.results",
+            )
+        grants = tuple(self._grant(claim, index, result) for index, result in enumerate(results))
+        _check_distinct(grants)
+        return grants
+
+    def check_free(self, grants: Sequence[Grant]) -> None:
+        """Raise DeviceBusyError unless the devices of all grants are free by the journal. Counters are checked in the node's own pool only."""
+        shares = [grant.share_id for grant in grants if grant.share_id]
+        for pool in sorted({grant.pool for grant in grants}):
+            is_own = pool == self._pool
+            offered, drawn = (self._offered.flat, self._offered.drawing) if is_own else (inventory.Inventory(), {})
+            wanted = [grant for grant in grants if grant.pool == pool]
+            check_free(wanted, self._journal.holdings(pool, neighbours(wanted, drawn), shares), offered)
+
+    def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
+        """Return the grants with their intents; raises what the author raises."""
+        self._local.planned = planned = []
+        try:
+            for grant in grants:
+                intent = self._author.plan(grant)
+                if not isinstance(intent, Mapping):
+                    raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
+                planned.append(dataclasses.replace(grant, intent=intent))
+        finally:
+            self._local.planned = None
+        return tuple(planned)
+
+    def planned(self, device: devices.Device) -> Sequence[records.Record]:
+        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for the claim at hand."""
+        planned = self._local.planned or ()
+        begun = self._journal.intents_of(self._pool, device.name)
+        return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
+
+    def _grant(self, claim: claims.Claim, index: int, result: claims.AllocationResult) -> Grant:
+        field = f"status.allocation.devices.results[{index}]"
+        is_own = result.pool == self._pool
+        device = self._offered.granted(result) if is_own else advanced.cluster_device(self._author, result.pool, result.device)
+        if device is None and not is_own:
+            reason = f"{result.pool!r} is not this node's pool {self._pool!r}, which is the node's name"
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
+        if device is None:
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
+        _check_share(result, device, field)
+        chosen = config.choose(claim, result, self._author, device)
+        return drivers.Grant(
+            claim=claim.ref,
+            request=result.request,
+            pool=result.pool,
+            device=device,
+            config=chosen.config,
+            config_source=chosen.source,
+            parameters=chosen.parameters,
+            share_id=result.share_id,
+            consumed_capacity=result.consumed_capacity,
+            admin_access=result.admin_access,
         )
-    grants = tuple(_grant(claim, index, result, author, pool, device_of) for index, result in enumerate(results))
-    _check_distinct(grants)
-    return grants
 
 
-def _grant(
-    claim: claims.Claim,
-    index: int,
-    result: claims.AllocationResult,
-    author: inventory_cache.Author,
-    pool: str,
-    device_of: Callable[[claims.AllocationResult], devices.Device | None],
-) -> drivers.Grant[object]:
-    field = f"status.allocation.devices.results[{index}]"
-    found = device_of(result) if result.pool == pool else advanced.cluster_device(author, result.pool, result.device)
-    if found is None and result.pool != pool:
-        raise errors.ClaimError(
-            errors.ClaimFault.UNKNOWN_DEVICE,
-            f"{result.pool!r} is not this node's pool {pool!r}, which is the node's name",
-            field=f"{field}.pool",
-        )
-    if found is None:
-        raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
-    _check_share(result, found, field)
-    _check_amounts(result, found, field)
-    chosen = config.choose(claim, result, author, found)
-    return drivers.Grant(
-        claim=claim.ref,
-        request=result.request,
-        pool=result.pool,
-        device=found,
-        config=chosen.config,
-        config_source=chosen.source,
-        parameters=chosen.parameters,
-        share_id=result.share_id,
-        consumed_capacity=result.consumed_capacity,
-        admin_access=result.admin_access,
-    )
-
-
-def _check_share(result: claims.AllocationResult, found: devices.Device, field: str) -> None:
-    if result.admin_access:
-        return
-    if found.allow_multiple_allocations and result.share_id is None:
-        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a share of a shared device needs an id", field=f"{field}.shareID")
-    if not found.allow_multiple_allocations and result.share_id is not None:
-        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "the device is not shared", field=f"{field}.shareID")
-
-
-def _check_amounts(result: claims.AllocationResult, found: devices.Device, field: str) -> None:
+def _check_share(result: claims.AllocationResult, device: devices.Device, field: str) -> None:
+    """Check that a share has an id, no other device has one, and nothing takes more than the device has; raises ClaimError."""
+    if not result.admin_access:
+        if device.allow_multiple_allocations and result.share_id is None:
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a share of a shared device needs an id", field=f"{field}.shareID")
+        if not device.allow_multiple_allocations and result.share_id is not None:
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, "the device is not shared", field=f"{field}.shareID")
     for name, amount in result.consumed_capacity.items():
-        capacity = found.capacity.get(name)
+        capacity = device.capacity.get(name)
         if capacity is not None and amount > capacity.value:
-            reason = f"{found.name} has {capacity.value}, the claim says {amount}"
+            reason = f"{device.name} has {capacity.value}, the claim says {amount}"
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, reason, field=f"{field}.consumedCapacity[{name}]")
 
 
-def _check_distinct(grants: Sequence[drivers.Grant[object]]) -> None:
+def _check_distinct(grants: Sequence[Grant]) -> None:
     # Pools are left out: a claim's CDI files are told apart by the device's name.
     seen: set[tuple[str, str]] = set()
     for grant in grants:
@@ -109,7 +147,61 @@ def _check_distinct(grants: Sequence[drivers.Grant[object]]) -> None:
         seen.add(key)
 
 
-def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
+def neighbours(grants: Sequence[Grant], drawn: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets, as ``drawing`` has them."""
+    touched = {part.counter_set for grant in grants for part in grant.device.consumes}
+    own = frozenset(grant.device.name for grant in grants)
+    return own.union(*(drawn.get(name, ()) for name in touched))
+
+
+def check_free(grants: Sequence[Grant], holdings: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+    """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold."""
+    own = [grant for grant in grants if not grant.admin_access]
+    others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in grants)]
+    for grant in own:
+        for item in others:
+            _check_device(grant, item)
+    _check_counters(own, others, offered)
+
+
+def _check_device(grant: Grant, item: lifecycle.Holding) -> None:
+    same = item.device.name == grant.device.name
+    if same and (item.share_id is None or grant.share_id is None or item.share_id == grant.share_id):
+        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item)}")
+
+
+def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+    if not any(grant.device.consumes for grant in own):
+        return
+    sets = {item.name: item.counters for item in offered.counter_sets}
+    drawing = {item.device.name: item.device for item in others}
+    before, after = _drawn(drawing.values()), _drawn({**drawing, **{grant.device.name: grant.device for grant in own}}.values())
+    for (name, counter), amount in after.items():
+        limit = sets.get(name, {}).get(counter)
+        if limit is not None and amount > limit.nanos and amount > before[name, counter]:
+            holders = ", ".join(sorted({_whose(item) for item in others if _draws(item.device, name, counter)})) or "the claim itself"
+            raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {holders}")
+
+
+def _drawn(drawing: Iterable[devices.Device]) -> Mapping[tuple[str, str], int]:
+    """Nanos drawn from each counter; a shared device draws once."""
+    total: Counter[tuple[str, str]] = Counter()
+    for item in drawing:
+        for part in item.consumes:
+            for counter, amount in part.counters.items():
+                total[part.counter_set, counter] += amount.nanos
+    return total
+
+
+def _draws(item: devices.Device, name: str, counter: str) -> bool:
+    return any(part.counter_set == name and part.counters.get(counter) for part in item.consumes)
+
+
+def _whose(item: lifecycle.Holding) -> str:
+    return f"claim {item.claim}, UID {item.claim.uid}, which is {item.state.value} (if it is gone: drakit unprepare {item.claim.uid})"
+
+
+def to_entry(grant: Grant) -> lifecycle.GrantEntry:
     """What the journal keeps of a grant before it is prepared."""
     return lifecycle.GrantEntry(
         request=grant.request,
@@ -124,20 +216,18 @@ def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
     )
 
 
-def begun(ref: claims.ClaimRef, grants: Sequence[drivers.Grant[object]], boot_id: str) -> lifecycle.Entry:
+def begun(ref: claims.ClaimRef, grants: Sequence[Grant], boot_id: str) -> lifecycle.Entry:
     """Return the entry that the journal gets of a claim before its devices are prepared."""
     return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(to_entry, grants)), boot_id=boot_id)
 
 
-def with_begun_intents(grants: Sequence[drivers.Grant[object]], entry: lifecycle.Entry) -> Sequence[drivers.Grant[object]]:
+def with_begun_intents(grants: Sequence[Grant], entry: lifecycle.Entry) -> Sequence[Grant]:
     """Return the grants with the intents that the journal has of them."""
     begun = {kept.key: kept.intent for kept in entry.grants}
     return [dataclasses.replace(grant, intent=begun.get(to_entry(grant).key, grant.intent)) for grant in grants]
 
 
-def in_order(
-    grants: Sequence[drivers.Grant[object]], begun: Sequence[lifecycle.GrantEntry]
-) -> dict[tuple[str, str, str, str], drivers.Grant[object]]:
+def in_order(grants: Sequence[Grant], begun: Sequence[lifecycle.GrantEntry]) -> dict[tuple[str, str, str, str], Grant]:
     """The grants by ``GrantEntry.key``, in the order in which the claim was begun; raises ClaimError where they are not those it was begun with.
 
     An allocation under the same UID may name the same devices in another order.
@@ -156,7 +246,7 @@ def cdi_name(driver: str, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> e
     return edits.CdiName(driver=driver, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
 
 
-def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> drivers.Grant[object]:
+def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> Grant:
     """The grant as it was; parameters that no longer decode (an upgrade in between) give way to defaults, because undoing must go on."""
     return drivers.Grant(
         claim=ref,
@@ -206,48 +296,6 @@ def _is_same_grant(
         return True
 
 
-def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[drivers.Grant[object]]) -> frozenset[str]:
+def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[Grant]) -> frozenset[str]:
     """The locks that guard everything these grants touch."""
     return frozenset(name for grant in grants for name in grant.device.lock_names)
-
-
-Grant = drivers.Grant[object]
-
-
-class Planner:
-    """Plans for one author; ``pool`` is the node's own. Safe between threads."""
-
-    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, pool: str) -> None:
-        self._author = author
-        self._journal = journal
-        self._pool = pool
-        self._local = _Local()
-
-    def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
-        """The grants with their intents; raises what the author raises."""
-        planned: list[Grant] = []
-        self._local.planned = planned
-        try:
-            for grant in grants:
-                planned += [dataclasses.replace(grant, intent=_intent(self._author.plan(grant)))]
-        finally:
-            self._local.planned = None
-        return tuple(planned)
-
-    def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for the claim at hand."""
-        planned = self._local.planned or ()
-        begun = self._journal.intents_of(self._pool, device.name)
-        return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
-
-
-def _intent(planned: object) -> records.Record:
-    if not isinstance(planned, Mapping):
-        raise TypeError(f"plan() returned {type(planned).__name__}; return a mapping, which is grant.intent afterwards")
-    return planned
-
-
-class _Local(threading.local):
-    """What this thread has planned of the claim at hand; None where it plans none."""
-
-    planned: list[Grant] | None = None

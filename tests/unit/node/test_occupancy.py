@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import inventory
-from drakit.node import inventory_cache, occupancy
+from drakit.node import inventory_cache, resolution
 from fakes import core_strategies, journal_samples
 
 
@@ -23,8 +23,8 @@ def test_neighbours_are_the_devices_that_draw_from_the_same_sets(offered: invent
     taken = data.draw(st.lists(st.sampled_from(offered.devices), max_size=3)) if offered.devices else []
     touched = frozenset[str]().union(*map(counter_sets, taken))
     expected = {item.name for item in offered.devices if item in taken or counter_sets(item) & touched}
-    assert occupancy.neighbours([granted(item) for item in taken], inventory_cache.drawing(offered)) == expected
+    assert resolution.neighbours([granted(item) for item in taken], inventory_cache.drawing(offered)) == expected
 
 
 def test_of_a_pool_whose_devices_are_not_known_only_the_granted_ones_are_looked_at() -> None:
-    assert occupancy.neighbours([granted(devices.Device(name="far"))], {}) == {"far"}
+    assert resolution.neighbours([granted(devices.Device(name="far"))], {}) == {"far"}

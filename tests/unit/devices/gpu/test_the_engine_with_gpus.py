@@ -61,7 +61,7 @@ class GpuWorld:
             device_locks=crash_node.ThreadLocks(),
             locks_of_claims=crash_node.ThreadLocks(),
         )
-        drivers.open_driver(author, started.planner.planned)
+        drivers.open_driver(author, started.resolver.planned)
         recovery.recover(started, self.journal, self.cdi)
         self.steps = gpu_node.Steps(crash_at)
         return started
