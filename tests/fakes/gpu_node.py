@@ -17,8 +17,7 @@ from drakit.devices.gpu import config, port, settings
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.node import timing
-from drakit.node import watching as watch_loop
+from drakit.node import background, timing
 from drakit.testing import fake_context
 
 Grant = driver.Grant[config.AnyConfig]
@@ -82,7 +81,7 @@ def stepping(hardware: port.GpuPort, step: Callable[[str], None]) -> port.GpuPor
 def watching(started: gpu_driver.GpuDriver, context: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
     """Start a driver and call its watch as a node does, until the end of this context."""
     started.start(context)
-    loop = watch_loop.WatchLoop(started, context, timing.SystemClock())
+    loop = background.WatchLoop(started, context, timing.SystemClock())
     thread = threading.Thread(target=loop.run, args=(context.stopping,), name="watch", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What runs on a serving node beside the kubelet's calls: the author's own work, reports to users, rebuilding lost memory, vanished claims.
+"""What runs on a serving node beside the kubelet's calls: the author's ``start`` and ``watch``, reports to users, binding, orphaned claims.
 
 Started after recovery and before the kubelet can call, stopped once the last verb has returned: first the loops that call verbs, then the author,
 and the reports last, so that what the author says in ``stop`` is still told.
@@ -9,13 +9,13 @@ import pathlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from drakit.core import advanced, claim_status, errors, inventory, names, ports
+from drakit.core import advanced, backoff, claim_status, errors, inventory, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint, metadata
-from drakit.node import binding, device_status, driver_context, local_node, orphans, watching
+from drakit.node import binding, device_status, driver_context, inventory_cache, local_node, orphans
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -95,7 +95,7 @@ class BackgroundServices:
         self._start_author()
         self._working = [self._spawn("vanished-claims", self._vanished().run, self._stop)]
         if drivers.watches(self._local.author):
-            loop = watching.WatchLoop(self._local.author, self._local.context, self._clock)
+            loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._working.append(self._spawn("watch", loop.run, self._stop))
 
     def stop(self, *, idle: bool = True) -> None:
@@ -196,6 +196,36 @@ class BackgroundServices:
         except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
             _log.exception("a part of the driver died", part=name)
             self._failed()
+
+
+class WatchLoop:
+    """Calls ``author.watch`` at the driver's interval, later after errors; an error of the author's never ends it."""
+
+    def __init__(self, author: inventory_cache.Author, context: contexts.DriverContext, clock: ports.Clock) -> None:
+        self._author = author
+        self._context = context
+        self._clock = clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch until ``stop`` is set."""
+        pauses = backoff.Backoff(*self._author.watch_retry)
+        while not stop.is_set():
+            if self._watch(pauses.pause):
+                pauses.reset()
+                self._clock.wait(stop, self._author.watch_interval)
+            else:
+                self._clock.wait(stop, pauses.next())
+
+    def _watch(self, retry_in_s: float) -> bool:
+        try:
+            self._author.watch(self._context)
+        except errors.DrakitError as error:
+            _log.warning("watch failed", driver=self._author.name, error=str(error), retry_in_s=retry_in_s)
+            return False
+        except Exception:  # noqa: BLE001 - an error of the author's must not end the watch
+            _log.exception("watch raised an unexpected error", driver=self._author.name, retry_in_s=retry_in_s)
+            return False
+        return True
 
 
 def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:

@@ -4,9 +4,9 @@
 that cannot be recovered now does not keep the others from it, nor the driver from starting: it stays in the journal and is tried again by the next
 call for it or by the next start.
 
-``Restorer`` restores the claims of a lost journal. A journal is lost when its file was unreadable, or is missing beside CDI files of the driver. Until
-its claims are restored the driver is not registered with the kubelet, so that nobody prepares or unprepares meanwhile. A claim is missing when it has
-CDI files here, or was named by the unreadable file, and the journal does not have it. What becomes of a missing claim:
+``Restorer`` restores the claims of a lost journal: one whose file was unreadable, or that is missing beside CDI files of the driver. Until the claims
+are restored the driver is not registered with the kubelet, so that nobody prepares or unprepares meanwhile. A claim is missing when it has CDI files
+here, or was named by the unreadable file, and the journal does not have it. What becomes of a missing claim:
 
 - It is allocated as its CDI files say: it is prepared again, which does not disturb a running pod.
 - It is gone, or allocated otherwise: it is journaled as prepared, with the devices that its CDI files name. The kubelet's next call undoes that,

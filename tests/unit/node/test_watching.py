@@ -9,7 +9,7 @@ import pytest
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory
-from drakit.node import watching
+from drakit.node import background
 from drakit.testing import fake_context
 from fakes import manual_clock
 
@@ -47,7 +47,7 @@ def raising(error: Exception) -> Callable[[], None]:
 
 def waits_of(driver: Watched, context: contexts.DriverContext, *, calls: int) -> Sequence[float]:
     clock = manual_clock.ManualClock(last=calls)
-    watching.WatchLoop(driver, context, clock).run(threading.Event())
+    background.WatchLoop(driver, context, clock).run(threading.Event())
     return clock.waits
 
 
