@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 from drakit.cli import process, terminal
-from drakit.cli.commands import allocate, cluster, journal, lint, new, prepare, publish, run, show, simulate, slices, uninstall, webhook
+from drakit.cli.commands import (
+    allocate,
+    cluster,
+    dashboard,
+    journal,
+    lint,
+    new,
+    prepare,
+    publish,
+    run,
+    show,
+    simulate,
+    slices,
+    uninstall,
+    webhook,
+)
 from drakit.cli.demo import command as demo
 from drakit.cli.doctor import command as doctor
 
@@ -31,6 +46,7 @@ app.command("uninstall-node")(uninstall.uninstall_node)
 app.command()(allocate.allocate)
 app.command()(simulate.simulate)
 app.command()(lint.lint)
+app.command()(dashboard.dashboard)
 app.command()(webhook.webhook)
 app.command()(new.new)
 app.command()(doctor.doctor)

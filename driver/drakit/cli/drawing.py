@@ -103,8 +103,8 @@ def draw_bar(bar: Bar, width: int = 50) -> list[str]:
     return lines + [f"  {_letter(index)} {amount!s:>6}  {label}" for index, (label, amount) in enumerate(bar.shares)]
 
 
-def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """For each counter set: how many of its devices still fit beside those taken, and how many there are; a device's shared form is not counted."""
+def fitting(offered: inventory.Inventory, taken: Iterable[str]) -> frozenset[str]:
+    """Return the devices whose counters still suffice beside those taken."""
     flat = offered.flat()
     by_name = flat.by_name()
     left = {counter_set.name: {name: value.nanos for name, value in counter_set.counters.items()} for counter_set in flat.counter_sets}
@@ -112,12 +112,21 @@ def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping
         for part in by_name[name].consumes if name in by_name else ():
             for counter, value in part.counters.items():
                 left[part.counter_set][counter] -= value.nanos
+
+    def fits(device: devices.Device) -> bool:
+        return all(value.nanos <= left[part.counter_set][counter] for part in device.consumes for counter, value in part.counters.items())
+
+    return frozenset(device.name for device in flat.devices if fits(device))
+
+
+def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:
+    """For each counter set: how many of its devices still fit beside those taken, and how many there are; a device's shared form is not counted."""
+    free = fitting(offered, taken)
     result: dict[str, tuple[int, int]] = {}
-    for device in flat.devices:
+    for device in offered.flat().devices:
         for part in () if device.allow_multiple_allocations else device.consumes:
-            fits = all(value.nanos <= left[part.counter_set][counter] for counter, value in part.counters.items())
             possible, total = result.get(part.counter_set, (0, 0))
-            result[part.counter_set] = (possible + fits, total + 1)
+            result[part.counter_set] = (possible + (device.name in free), total + 1)
     return result
 
 

@@ -97,11 +97,21 @@ def keep_slices(api: Recorded, *, node: str, reach: node_selection.PoolNodes | N
     spec = dataclasses.replace(samples.spec_of(samples.plain_page("a")), node=node, reach=reach)
     made = store().create(resource_slice.Create(index=0, prefix="00000-", spec=spec))
     stop = threading.Event()
-    for _ in store().watch(stop):
-        stop.set()
+    other = threading.Thread(target=change_until, args=(store(), resource_slice.Create(index=1, prefix="00001-", spec=spec), stop))
+    other.start()
+    for notices, _ in enumerate(store().watch(stop), start=1):
+        if notices > 1:  # The first comes before the watch.
+            stop.set()
+    other.join()
     renewed = store().update(resource_slice.Update(index=0, published=made, spec=spec))
     assert [*store().list()] == [renewed]
     store().delete(renewed)
+
+
+def change_until(store: kube_slices.ApiSlices, wanted: resource_slice.Create, stop: threading.Event) -> None:
+    """Make and delete a slice, as another process may, until ``stop`` is set."""
+    while not stop.wait(0.05):
+        store.delete(store.create(wanted))
 
 
 def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:

@@ -11,8 +11,11 @@ import rich.console
 
 from drakit import settings as values
 from drakit.cli import local_cluster, options, process
+from drakit.cli.dashboard import cluster_source, server
 from drakit.cli.demo import chapters, demo_cluster, driver_process, node_view, stage
 from drakit.core import errors
+from drakit.kube import client
+from drakit.node import timing
 from drakit_cluster.objects import errors as api_errors
 
 NODE = "node-1"
@@ -39,6 +42,7 @@ class Plan:
     machine: str
     folder: pathlib.Path
     keep: bool
+    web: bool
     as_kubernetes: str | None
 
     @property
@@ -52,12 +56,12 @@ class Plan:
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
-def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str | None, out: rich.console.Console) -> int:
+def play(machine: str, folder: pathlib.Path | None, *, keep: bool, web: bool, as_kubernetes: str | None, out: rich.console.Console) -> int:
     """Run the demo, print to ``out`` and return the exit status. Raises SettingsError before anything starts."""
     try:
         with process.interruptible(), local_cluster.workplace(folder, (NODE,)) as place:
             _check_empty(place)
-            return _play(Plan(machine=machine, folder=place, keep=keep, as_kubernetes=as_kubernetes), out)
+            return _play(Plan(machine=machine, folder=place, keep=keep, web=web, as_kubernetes=as_kubernetes), out)
     except KeyboardInterrupt:
         out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
         return process.INTERRUPTED
@@ -124,11 +128,22 @@ def _scene(plan: Plan, out_stage: stage.Stage, node: node_view.NodeView) -> Iter
         stack.callback(driver.stop)
         api = stack.enter_context(cluster.client())
         scene = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
+        if plan.web:
+            out_stage.say(f"Watch it in a browser: {stack.enter_context(_dashboard(cluster.kubeconfig))}")
         scene.create([*demo_cluster.classes(), *demo_cluster.load("00-namespace")])
         driver.start()
         out_stage.check_alive = driver.check_alive
         stack.callback(process.ignore)
         yield scene
+
+
+@contextlib.contextmanager
+def _dashboard(kubeconfig: pathlib.Path) -> Iterator[str]:
+    """Serve the dashboard of the cluster inside the block; yield its address."""
+    with contextlib.closing(client.connect(kubeconfig)) as api:
+        source = cluster_source.ClusterSource(api, timing.SystemClock(), "the demo's cluster")
+        with contextlib.closing(source), server.serving(server.Dashboard(source.state), 0) as address:
+            yield address
 
 
 def _end(out_stage: stage.Stage) -> None:

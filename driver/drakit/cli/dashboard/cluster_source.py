@@ -1,0 +1,185 @@
+"""The state of a cluster, followed by watches of ResourceSlices, ResourceClaims and Events."""
+
+import collections
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from drakit.cli.dashboard import model
+from drakit.core import inventory, ports
+from drakit.core.slices import resource_slice
+from drakit.kube import claim_codec, fields, slice_codec, transport, watch
+
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_EVENTS = "/api/v1/events"
+_ABOUT = frozenset({"ResourceClaim", "Pod", "Node"})
+
+_Value = TypeVar("_Value")
+_Key = tuple[str, str, str]
+"""Driver, node and pool."""
+
+
+class _Collection:
+    """The objects of one collection by UID, kept by a thread."""
+
+    def __init__(self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._objects: dict[str, transport.Object] = {}
+        self.is_listed = False
+        following = watch.objects(api, path, clock=clock, stop=stop)
+        threading.Thread(target=self._run, args=(following,), name=f"dashboard {path.rpartition('/')[2]}", daemon=True).start()
+
+    def items(self) -> Sequence[transport.Object]:
+        """Return the objects as they are now."""
+        with self._lock:
+            return list(self._objects.values())
+
+    def _run(self, following: Iterator[watch.Seen | None]) -> None:
+        for seen in following:
+            with self._lock:
+                if seen is None:
+                    self._objects.clear()
+                    continue
+                self.is_listed = True
+                uid = fields.Field(seen.object).metadata_text("uid")
+                if seen.gone:
+                    self._objects.pop(uid, None)
+                else:
+                    self._objects[uid] = seen.object
+
+
+class ClusterSource:
+    """Follows a cluster until ``close``. It needs the rights to list and watch slices and claims of all namespaces; events are optional."""
+
+    def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
+        # A first request in the caller's thread, so that a wrong kubeconfig or a missing right is an error of the command.
+        for path in (_SLICES, _CLAIMS):
+            api.request("GET", path, query={"limit": "1"})
+        self._title = title
+        self._stop = threading.Event()
+        self._slices, self._claims, self._events = (_Collection(api, path, clock, self._stop) for path in (_SLICES, _CLAIMS, _EVENTS))
+
+    def close(self) -> None:
+        """End the watches."""
+        self._stop.set()
+
+    def state(self) -> model.State:
+        """Return the present state."""
+        holdings = _holdings(self._claims.items())
+        pools: dict[str, list[model.Pool]] = {}
+        claims: list[model.ClaimRow] = []
+        for (driver, node, name), slices in sorted(_pools(self._slices.items()).items()):
+            held = holdings.get((driver, name), [])
+            base = model.Pool(
+                driver=driver,
+                name=name,
+                generation=slices[0].spec.pool.generation,
+                slices=f"{len(slices)} of {slices[0].spec.pool.count}",
+            )
+            pools.setdefault(node, []).append(_filled(base, slices, held))
+            claims += model.claim_rows(driver, node, held)
+        nodes = tuple(model.Node(name=node, pools=tuple(found)) for node, found in sorted(pools.items()))
+        return model.State(title=self._title, nodes=nodes, claims=tuple(claims), events=_events(self._events.items()))
+
+
+def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> model.Pool:
+    pages = [published.spec.page for published in slices]
+    try:
+        offered = inventory.Inventory(
+            devices=tuple(device for page in pages for device in page.devices),
+            counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
+            mixins=_mixins(pages),
+        )
+        return model.pool(base, offered, held, {})
+    except fields.UNREADABLE as error:
+        return model.Pool(driver=base.driver, name=base.name, generation=base.generation, slices=base.slices, note=f"incomplete: {error}")
+
+
+def _mixins(pages: Sequence[resource_slice.Page]) -> inventory.Mixins:
+    """Return the mixins of all pages; each page carries those that it uses, so one may come several times."""
+    return inventory.Mixins(
+        device=tuple({mixin.name: mixin for page in pages for mixin in page.mixins.device}.values()),
+        counter_set=tuple({mixin.name: mixin for page in pages for mixin in page.mixins.counter_set}.values()),
+        consumption=tuple({mixin.name: mixin for page in pages for mixin in page.mixins.consumption}.values()),
+    )
+
+
+def _pools(items: Sequence[transport.Object]) -> Mapping[_Key, Sequence[resource_slice.Published]]:
+    """Return the slices of the newest generation of each pool, in order of name."""
+    pools: dict[_Key, list[resource_slice.Published]] = collections.defaultdict(list)
+    for published in _read(items, slice_codec.decode):
+        spec = published.spec
+        if not spec.pool.name.endswith(resource_slice.PROBE_SUFFIX):
+            pools[spec.driver, spec.node, spec.pool.name].append(published)
+    newest = {key: max(published.spec.pool.generation for published in found) for key, found in pools.items()}
+    return {
+        key: sorted((published for published in found if published.spec.pool.generation == newest[key]), key=lambda entry: entry.name)
+        for key, found in pools.items()
+    }
+
+
+def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], list[model.Holding]]:
+    """Return the allocated devices of all claims by driver and pool."""
+    found: dict[tuple[str, str], list[model.Holding]] = collections.defaultdict(list)
+    for item in items:
+        root = fields.Field(item)
+        if not root["status"]["allocation"]:
+            continue
+        for claim in _read([item], lambda entry: claim_codec.decode(entry, claim_codec.ref_of(fields.Field(entry)))):
+            ready = _ready_devices(root)
+            for result in claim.results:
+                found[result.driver, result.pool].append(
+                    model.Holding(
+                        device=result.device,
+                        claim=str(claim.ref),
+                        uid=claim.ref.uid,
+                        request=result.request,
+                        share=result.share_id or "",
+                        consumed=result.consumed_capacity,
+                        admin=result.admin_access,
+                        done=True if (result.driver, result.pool, result.device) in ready else None,
+                    )
+                )
+    return found
+
+
+def _ready_devices(root: fields.Field) -> frozenset[tuple[str, str, str]]:
+    """Return the devices whose drivers have written a status, as they do when they prepared them."""
+    return frozenset(
+        (entry["driver"].text_or_empty(), entry["pool"].text_or_empty(), entry["device"].text_or_empty())
+        for entry in root["status"]["devices"].each()
+    )
+
+
+def _events(items: Sequence[transport.Object]) -> tuple[model.Event, ...]:
+    events = [event for found in _read(items, _event) for event in found]
+    return tuple(sorted(events, key=lambda event: event.time, reverse=True)[: model.EVENTS_MAX])
+
+
+def _event(item: transport.Object) -> tuple[model.Event, ...]:
+    root = fields.Field(item)
+    about = root["involvedObject"]
+    if about["kind"].text_or_empty() not in _ABOUT:
+        return ()
+    moments = (root["series"]["lastObservedTime"], root["lastTimestamp"], root["eventTime"], root["metadata"]["creationTimestamp"])
+    count = root["count"]
+    return (
+        model.Event(
+            time=next((moment.text() for moment in moments if moment), ""),
+            warning=root["type"].text_or_empty() == "Warning",
+            reason=root["reason"].text_or_empty(),
+            about=f"{about['kind'].text()} {about['namespace'].text_or_empty()}/{about['name'].text_or_empty()}",
+            message=root["message"].text_or_empty(),
+            count=count.integer() if count else 1,
+        ),
+    )
+
+
+def _read(items: Sequence[transport.Object], decode: Callable[[transport.Object], _Value]) -> Iterator[_Value]:
+    """Yield what can be decoded; an object of another program that cannot be is left out."""
+    for item in items:
+        try:
+            yield decode(item)
+        except fields.UNREADABLE:
+            continue

@@ -1,0 +1,62 @@
+"""The state of this node, read beside a driver that may be running: hardware, journal, and the health that the driver reports."""
+
+from collections.abc import Mapping, Sequence
+
+from drakit import settings as values
+from drakit.cli import composition
+from drakit.cli.commands import prepare
+from drakit.cli.dashboard import model
+from drakit.core import advanced, errors, lifecycle
+
+_BYTES = "nic_share_bytes"
+
+
+class NodeSource:
+    """Reads the drivers of one node, as ``drakit show`` does."""
+
+    def __init__(self, settings: values.Settings, *, only: Sequence[str] = ()) -> None:
+        self._families = composition.families(settings, only=only)
+        self._node = composition.node_name(settings)
+
+    def state(self) -> model.State:
+        """Return the present state; a driver that cannot be read is a problem, and the others are shown."""
+        pools, claims, problems = [], [], []
+        for family in self._families:
+            driver = family.spec.driver_name
+            try:
+                seen = prepare.look(family)
+            except errors.DrakitError as error:
+                problems.append(f"{driver}: {error}")
+                continue
+            held = [holding for entry in seen.entries for holding in _holdings(entry)]
+            health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
+            base = model.Pool(driver=driver, name=family.spec.identity.pool, note=seen.trouble)
+            pools.append(model.pool(base, seen.offered, held, health, _traffic(seen.readings)))
+            claims += model.claim_rows(driver, self._node, held)
+        node = model.Node(name=self._node, pools=tuple(pools))
+        return model.State(title=f"node {self._node}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))
+
+
+def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
+    return [
+        model.Holding(
+            device=grant.device.name,
+            claim=str(entry.claim),
+            uid=entry.claim.uid,
+            request=grant.request,
+            share=grant.share_id or "",
+            consumed=grant.consumed_capacity,
+            admin=grant.admin_access,
+            state=entry.state.value,
+            done=grant.edits is not None,
+        )
+        for grant in entry.grants
+    ]
+
+
+def _traffic(readings: Sequence[advanced.Metric]) -> Mapping[tuple[str, str], int]:
+    return {
+        (reading.labels.get("share", ""), reading.labels.get("direction", "")): int(reading.value)
+        for reading in readings
+        if reading.name == _BYTES
+    }

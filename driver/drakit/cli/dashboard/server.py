@@ -1,0 +1,169 @@
+"""The dashboard's web server: one page and its data, for the browser of the user who started it.
+
+Invariants: it listens on 127.0.0.1 only and answers GET and HEAD only. Data needs the token, which is random for each start and travels in the
+fragment of the page's address, so that no log and no other site sees it. A request under another Host (DNS rebinding) or from another Origin is
+refused. The page may run only its own script and load nothing from elsewhere.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import hmac
+import http
+import http.server
+import importlib.resources
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
+
+from drakit.cli.dashboard import model
+from drakit.core import errors
+from drakit.telemetry import logs
+
+HOST = "127.0.0.1"
+FRESH_SECONDS = 0.5
+"""The state is read at most this often, however many pages ask."""
+_REQUEST_SECONDS = 10.0
+
+_log = logs.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One answer of the server."""
+
+    status: http.HTTPStatus
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    policy: str = "default-src 'none'"
+    etag: str = ""
+
+
+class Dashboard:
+    """Decides about requests; ``read`` returns the present state. Safe between threads."""
+
+    def __init__(self, read: Callable[[], model.State]) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._read = read
+        self._page, self._policy = _page()
+        self._lock = threading.Lock()
+        self._state = b""
+        self._read_at = float("-inf")
+
+    def answer(self, path: str, headers: Mapping[str, str], port: int) -> Answer:
+        """Return the answer to a GET of ``path``."""
+        hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+        if headers.get("Host") not in hosts or headers.get("Origin", f"http://{HOST}:{port}").removeprefix("http://") not in hosts:
+            return Answer(status=http.HTTPStatus.FORBIDDEN, body=b"this address serves only its own page\n")
+        if path == "/":
+            return Answer(status=http.HTTPStatus.OK, body=self._page, content_type="text/html; charset=utf-8", policy=self._policy)
+        if path != "/state":
+            return Answer(status=http.HTTPStatus.NOT_FOUND, body=b"not found\n")
+        if not hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {self.token}".encode()):
+            return Answer(status=http.HTTPStatus.UNAUTHORIZED, body=b"open the address that drakit dashboard printed\n")
+        state = self._current()
+        etag = f'"{hashlib.sha256(state).hexdigest()[:16]}"'
+        if headers.get("If-None-Match") == etag:
+            return Answer(status=http.HTTPStatus.NOT_MODIFIED, etag=etag)
+        return Answer(status=http.HTTPStatus.OK, body=state, content_type="application/json", etag=etag)
+
+    def _current(self) -> bytes:
+        with self._lock:
+            if time.monotonic() - self._read_at >= FRESH_SECONDS:
+                try:
+                    state = self._read()
+                except errors.DrakitError as error:
+                    state = model.State(title="", problem=str(error))
+                self._state = json.dumps(dataclasses.asdict(state), separators=(",", ":")).encode()
+                self._read_at = time.monotonic()
+            return self._state
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, port: int, dashboard: Dashboard) -> None:
+        self.dashboard = dashboard
+        super().__init__((HOST, port), _Requests)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
+        _log.debug("connection failed", client=str(client_address))
+
+
+class _Requests(http.server.BaseHTTPRequestHandler):
+    server: "_Server"
+    server_version = "drakit"
+    sys_version = ""
+    timeout: ClassVar[float] = _REQUEST_SECONDS
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        answer = self.server.dashboard.answer(self.path.partition("?")[0], dict(self.headers.items()), self.server.server_address[1])
+        self.send_response(answer.status)
+        headers = {
+            "Content-Type": answer.content_type,
+            "Content-Length": str(len(answer.body)),
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": answer.policy,
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            **({"ETag": answer.etag} if answer.etag else {}),
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
+        _log.debug("HTTP request", client=str(self.client_address), line=format % args)
+
+
+@contextlib.contextmanager
+def serving(dashboard: Dashboard, port: int) -> Iterator[str]:
+    """Serve inside the block; yield the address of the page, token included. Raises SettingsError."""
+    try:
+        server = _Server(port, dashboard)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot listen on {HOST}:{port}: {error.strerror}", key="--port") from error
+    thread = threading.Thread(target=server.serve_forever, name="dashboard", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.server_address[1]}/#{dashboard.token}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _page() -> tuple[bytes, str]:
+    """Return the page with its style and script inside, and the policy that allows exactly these."""
+    folder = importlib.resources.files(__package__ or __name__.rpartition(".")[0])
+    html, style, script = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css", "page.js"))
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(style)}'",
+            "connect-src 'self'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
+    return html.replace("/* page.css */", style).replace("/* page.js */", script).encode(), policy
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

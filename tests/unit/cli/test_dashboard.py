@@ -1,0 +1,223 @@
+"""The dashboard shows what a node and a cluster have, live, and to nobody but the user who started it."""
+
+import base64
+import hashlib
+import http.client
+import json
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from drakit import settings as values
+from drakit.cli import composition, options
+from drakit.cli.commands import slices
+from drakit.cli.dashboard import cluster_source, model, node_source, server
+from drakit.core import errors
+from drakit.core.slices import resource_slice
+from drakit.kube import client
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
+from fakes import command_line, real_clock
+
+PAGE_FILES = pathlib.Path(server.__file__).parent
+
+
+@pytest.fixture
+def dashboard() -> server.Dashboard:
+    return server.Dashboard(lambda: model.State(title="node <b>one</b>"))
+
+
+@pytest.fixture
+def address(dashboard: server.Dashboard) -> Iterator[str]:
+    with server.serving(dashboard, 0) as url:
+        yield url
+
+
+def ask(address: str, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
+    host = address.removeprefix("http://").partition("/")[0]
+    connection = http.client.HTTPConnection(host, timeout=10)
+    try:
+        connection.request(method, path, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def bearer(address: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {address.partition('#')[2]}"}
+
+
+def test_the_state_needs_the_token_of_this_start(address: str) -> None:
+    assert ask(address, "/state")[0].status == 401
+    assert ask(address, "/state", {"Authorization": "Bearer guessed"})[0].status == 401
+    answer, body = ask(address, "/state", bearer(address))
+    assert answer.status == 200
+    assert json.loads(body)["title"] == "node <b>one</b>"
+    other = server.Dashboard(lambda: model.State(title=""))
+    assert other.token != address.partition("#")[2]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Host": "127.0.0.1"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
+)
+def test_another_host_or_origin_is_refused_with_the_token_too(address: str, headers: dict[str, str]) -> None:
+    for path in ("/", "/state"):
+        assert ask(address, path, {**bearer(address), **headers})[0].status == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_it_answers_reads_only(address: str, method: str) -> None:
+    assert ask(address, "/state", bearer(address), method)[0].status == 501
+
+
+def test_an_unchanged_state_is_not_sent_again(address: str) -> None:
+    first, _ = ask(address, "/state", bearer(address))
+    tag = first.getheader("ETag")
+    assert tag
+    answer, body = ask(address, "/state", {**bearer(address), "If-None-Match": tag})
+    assert (answer.status, body) == (304, b"")
+
+
+def test_the_page_may_run_its_own_script_only_and_load_nothing(address: str) -> None:
+    answer, body = ask(address, "/")
+    policy = answer.getheader("Content-Security-Policy")
+    assert policy is not None
+    for kind, name in (("script", "script"), ("style", "style")):
+        (inside,) = re.findall(rf"<{name}>(.*?)</{name}>", body.decode(), re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert not re.search(rb"(?:src|href)=\"(?!#|data:,)", body), "nothing is loaded from anywhere"
+    assert answer.getheader("Referrer-Policy") == "no-referrer"
+    assert answer.getheader("Cache-Control") == "no-store"
+
+
+def test_the_script_sets_text_and_never_markup() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc"):
+        assert way not in script
+
+
+def test_a_state_that_cannot_be_read_is_a_problem_on_the_page() -> None:
+    def read() -> model.State:
+        raise errors.HardwareError("nvml", "the library does not answer")
+
+    with server.serving(server.Dashboard(read), 0) as address:
+        answer, body = ask(address, "/state", bearer(address))
+    assert answer.status == 200
+    assert "the library does not answer" in json.loads(body)["problem"]
+
+
+def test_a_port_in_use_is_one_clear_line(address: str) -> None:
+    port = int(address.partition("#")[0].rstrip("/").rpartition(":")[2])
+    with (
+        pytest.raises(errors.SettingsError, match=rf"--port: cannot listen on 127\.0\.0\.1:{port}"),
+        server.serving(server.Dashboard(lambda: model.State(title="")), port),
+    ):
+        pass
+
+
+def mock_settings(folder: pathlib.Path) -> values.Settings:
+    given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(folder / "node")}
+    return values.load(given, environ={})
+
+
+def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(), name="train")).status == 0
+    uid = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+    assert shell.on_node("prepare", shell.claim_file(command_line.share("30G"), name="web", uid=uid)).status == 0
+    state = node_source.NodeSource(mock_settings(tmp_path)).state()
+    (node,) = state.nodes
+    gpus, nics = node.pools
+    busy, free = gpus.gpus
+    assert [(span.start, span.size, span.label) for span in busy.spans] == [(0, 4, "default/train")]
+    assert (busy.width, busy.fitting, busy.after_defragmentation, busy.total) == (8, 10, 14, 26)
+    assert busy.fits["3g.20gb"] == 1
+    assert free.spans == ()
+    assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
+    assert nics.nics[0].capacity == 100 * 10**9
+    assert {row.claim: (row.state, row.steps) for row in state.claims} == {
+        "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: set up",)),
+        "default/web": ("prepared", ("net on pci-0000-0c-00-0: set up",)),
+    }
+    assert state.problem == ""
+
+
+def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    (database,) = (tmp_path / "node" / "plugins" / "gpu.drakit.dev").rglob("*.db")
+    database.write_bytes(b"no database" * 1000)
+    state = node_source.NodeSource(mock_settings(tmp_path)).state()
+    assert len(state.nodes[0].pools[0].gpus) == 2
+    assert "cannot be read" in state.nodes[0].pools[0].note
+
+
+@pytest.fixture
+def api(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, client.Client]]:
+    store = registry.Registry()
+    with apiserver.ApiServer(store) as running:
+        running.write_kubeconfig(tmp_path / "kubeconfig")
+        connection = client.connect(tmp_path / "kubeconfig")
+        yield store, connection
+        connection.close()
+
+
+def publish(store: registry.Registry, folder: pathlib.Path) -> None:
+    store.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+    for family, offered in slices.inventories(composition.families(mock_settings(folder))):
+        for entry in slices.sheaf(family, offered, resource_slice.Form.FLAT).objects:
+            assert isinstance(entry, dict)
+            store.create(resources.SLICE, {**entry, "metadata": {"generateName": "slice-"}})
+
+
+def until(source: cluster_source.ClusterSource, holds: Callable[[model.State], bool]) -> model.State:
+    """The first state for which it holds; the watches bring it within a moment."""
+    end = time.monotonic() + 30
+    while not holds(state := source.state()):
+        assert time.monotonic() < end, state
+        time.sleep(0.02)
+    return state
+
+
+def allocated(store: registry.Registry, name: str, results: list[Any]) -> None:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "any"}}]}}
+    made: Any = store.create(
+        resources.CLAIM,
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec},  # type: ignore[dict-item]
+        namespace="default",
+    )
+    store.update(resources.CLAIM, {**made, "status": {"allocation": {"devices": {"results": results}}}}, subresource="status")
+
+
+def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path) -> None:
+    store, connection = api
+    publish(store, tmp_path)
+    source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+    try:
+        state = until(source, lambda seen: bool(seen.nodes) and [pool.slices for pool in seen.nodes[0].pools] == ["2 of 2", "1 of 1"])
+        gpus, nics = state.nodes[0].pools
+        assert (state.nodes[0].name, gpus.driver, nics.driver) == ("node-1", "gpu.drakit.dev", "nic.drakit.dev")
+        assert [gpu.spans for gpu in gpus.gpus] == [(), ()]
+        allocated(store, "train", [command_line.mig()])
+        state = until(source, lambda seen: bool(seen.claims))
+        assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/train", "node-1", ("gpu-0-mig-3g20gb-9-0",))]
+        assert [span.label for span in state.nodes[0].pools[0].gpus[0].spans] == ["default/train"]
+        store.delete(resources.CLAIM, "train", namespace="default")
+        until(source, lambda seen: not seen.claims)
+    finally:
+        source.close()
+
+
+def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "kubeconfig").write_text("{}")
+    ended = shell.run("dashboard", "--cluster", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert ended.status == 1
+    assert ended.err.count("\n") == 1
+    ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert ended.err == "drakit: --kubeconfig: is for --cluster: add it\n"
