@@ -26,7 +26,7 @@ JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": 
 
 
 @contextlib.contextmanager
-def _town() -> Iterator[QuickCluster]:
+def _quick_cluster() -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk", dir="/tmp"))
     running = QuickCluster(folder)
     try:
@@ -41,7 +41,7 @@ def _town() -> Iterator[QuickCluster]:
 
 def _run(count: int, *, listed: bool) -> None:
     """Let ``count`` pods run with one claim, then say what that took."""
-    with _town() as cluster:
+    with _quick_cluster() as cluster:
         claim = objects.claim("c")
         if not listed:
             json_types.child(claim, "spec")["reservedFor"] = JOB

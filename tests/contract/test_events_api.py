@@ -52,7 +52,7 @@ def reserve(server: apiserver.ApiServer, *pods: str) -> None:
     server.registry.update(resources.CLAIM, wanted, subresource="status")
 
 
-def told(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]]:
+def stored_events(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]]:
     found = server.registry.list(resources.EVENT).items
     return sorted(
         (
@@ -68,29 +68,29 @@ def told(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]]:
 def test_every_pod_that_has_the_claim_reserved_is_told(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     reserve(server, "one", "two")
     connect.tell(ref_of(server), HOT, 1, NOON)
-    assert told(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
+    assert stored_events(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
 
 
 def test_a_claim_that_nobody_reserved_is_told_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), HOT, 1, NOON)
-    assert told(server) == [("ResourceClaim", "c1", HOT.message, 1)]
+    assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
 def test_what_was_told_before_counts_up_and_what_expired_is_told_anew(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), HOT, 1, NOON)
     connect.tell(ref_of(server), HOT, 4, NOON)
-    assert told(server) == [("ResourceClaim", "c1", HOT.message, 5)]
+    assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 5)]
     (one,) = server.registry.list(resources.EVENT).items
     server.registry.delete(resources.EVENT, json_types.text(one, "metadata", "name"), namespace="default")
     connect.tell(ref_of(server), HOT, 2, NOON)
-    assert [count for *_, count in told(server)] == [2]
+    assert [count for *_, count in stored_events(server)] == [2]
 
 
 def test_a_lost_answer_makes_no_second_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), HOT, 1, NOON)
     connect._counts.clear()
     connect.tell(ref_of(server), HOT, 1, NOON)
-    assert told(server) == [("ResourceClaim", "c1", HOT.message, 1)]
+    assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
 def test_a_claim_that_was_replaced_or_is_gone_is_told_nothing(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
@@ -103,10 +103,10 @@ def test_a_claim_that_was_replaced_or_is_gone_is_told_nothing(server: apiserver.
     with pytest.raises(errors.ClaimError) as raised:
         connect.tell(ref, HOT, 1, NOON)
     assert raised.value.fault is errors.ClaimFault.REPLACED
-    assert told(server) == []
+    assert stored_events(server) == []
 
 
 def test_a_long_message_is_cut_at_a_character(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
-    ((_, _, message, _),) = told(server)
+    ((_, _, message, _),) = stored_events(server)
     assert message == "ä" * 512

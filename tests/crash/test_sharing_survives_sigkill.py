@@ -27,7 +27,7 @@ def world(parent: gpu_scenarios.Parent, request: pytest.FixtureRequest) -> Itera
         yield made
 
 
-def told_of(*stories: str) -> pytest.MarkDecorator:
+def with_stories(*stories: str) -> pytest.MarkDecorator:
     """The stories that a test tells; the lines of the code are much the same in all of them, the steps are not."""
     return pytest.mark.parametrize("world", stories, indirect=True)
 
@@ -40,7 +40,7 @@ def check_every_call(world: gpu_daemons.World, *, by_line: bool, falls: str = "i
     return len(found)
 
 
-@told_of(gpu_daemons.SHARE)
+@with_stories(gpu_daemons.SHARE)
 @pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
 def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, by_line: bool) -> None:  # noqa: FBT001 - a parameter of the test
     found = gpu_daemons.points(world, CALLS, by_line=by_line)
@@ -49,14 +49,14 @@ def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_da
         gpu_daemons.check_call(world, act, step, by_line=by_line)
 
 
-@told_of(gpu_daemons.SHARE)
+@with_stories(gpu_daemons.SHARE)
 def test_a_daemon_that_falls_at_a_sampled_line_is_made_anew(world: gpu_daemons.World) -> None:
     found = gpu_daemons.points(world, CALLS, by_line=True)
     for act, step in random.Random("fall").sample(found, SAMPLE):
         gpu_daemons.check_call(world, act, step, by_line=True, falls="daemons")
 
 
-@told_of(gpu_daemons.SHARE)
+@with_stories(gpu_daemons.SHARE)
 def test_a_start_killed_at_a_sampled_point_is_made_good_by_the_next(world: gpu_daemons.World) -> None:
     world.must("prepare")
     for by_line in (False, True):
@@ -81,7 +81,7 @@ def test_a_driver_that_starts_finds_the_daemon_again_and_leaves_it(world: gpu_da
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@told_of(*gpu_daemons.STORIES)
+@with_stories(*gpu_daemons.STORIES)
 def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
     world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_scenarios.Record
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@told_of(gpu_daemons.PARTITION)
+@with_stories(gpu_daemons.PARTITION)
 def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     found = check_every_call(world, by_line=True)
     record_property("matrix", f"MPS: {found} kills of the driver, by line")
@@ -101,7 +101,7 @@ def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.W
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@told_of(gpu_daemons.SHARE)
+@with_stories(gpu_daemons.SHARE)
 def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     found = check_every_call(world, by_line=True, falls="daemons")
     record_property("matrix", f"MPS: {found} kills of the daemon, by line")
@@ -110,7 +110,7 @@ def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@told_of(gpu_daemons.SHARE)
+@with_stories(gpu_daemons.SHARE)
 @pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
 def test_a_start_killed_at_any_point_is_made_good_by_the_next(
     world: gpu_daemons.World,

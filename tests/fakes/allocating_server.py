@@ -1,4 +1,4 @@
-"""API servers over HTTPS on one store, and a desk that allocates claims there as a scheduler does, one at a time and without a thread."""
+"""API servers over HTTPS on one store, and a client that allocates claims there as a scheduler does, one at a time and without a thread."""
 
 import contextlib
 import itertools

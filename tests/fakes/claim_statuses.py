@@ -56,16 +56,16 @@ class FakeStatuses:
 
 
 class FakeEvents:
-    """``told`` is what was told, in order: claim, notice, times."""
+    """``written`` has the events that were written, in order: claim, notice, times."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[claims.ClaimRef, context.Event, int]] = []
+        self.written: list[tuple[claims.ClaimRef, context.Event, int]] = []
         self.failures: list[errors.DrakitError] = []
 
     def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.told.append((ref, notice, times))
+        self.written.append((ref, notice, times))
 
 
 class FakeClaimList:

@@ -49,7 +49,7 @@ class ClaimedNode:
     journal: journal.Journal
 
     def prepare(self, claim: core_claims.ClaimRef) -> core_claims.Outcome:
-        """What the kubelet is told; raises AssertionError for an error."""
+        """Return what the kubelet is answered; raises AssertionError for an error."""
         reported: core_claims.Outcome = self.engine.prepare([claim], crash_node.Waiting())[claim.uid]
         assert not reported.error, reported.error
         return reported

@@ -46,7 +46,7 @@ class Shown:
         return (*nics, *gpus, *server.Calls().readings())
 
 
-def told() -> str:
+def every_family() -> str:
     made = probes.Probes().metrics
     driver = made.of("gpu.drakit.dev")
     metrics.add_gauges(Shown(), driver)

@@ -65,7 +65,7 @@ class Transfer:
 
 
 class NicNetwork:
-    """The node, its port, the network, and pods; made by ``town``."""
+    """The node, its port, the network, and pods; made by ``network``."""
 
     def __init__(
         self, node: netns.Namespace, network: netns.Namespace, stack: contextlib.ExitStack, classifier: port.Classifier | None = None

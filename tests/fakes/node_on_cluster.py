@@ -35,7 +35,7 @@ class Driver(author.FakeDriver):
 
 
 class RunningNode:
-    """One process of the driver. Several of one town share hardware, journal and CDI folder, as those of a rolling update do."""
+    """One process of the driver. Several of one cluster share hardware, journal and CDI folder, as those of a rolling update do."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RunningNode:
         boot_id: str = "boot-1",
         node_name: str = objects.NODE,
     ) -> None:
-        self.town = cluster
+        self.quick_cluster = cluster
         self.driver = driver
         folder = cluster.cluster.node(node_name).folder
         self.home = folder.plugins / NAME
@@ -71,10 +71,10 @@ class RunningNode:
         """Start; wait until devices are published and the kubelet can call."""
         self.node.start()
         if wait:
-            self.town.until(self.offers_all, "devices")
-            self.town.until(lambda: self.node.registrar.wait_registered(0), "registration")
-            kubelet = self.town.cluster.node(objects.NODE).kubelet
-            self.town.until(lambda: kubelet.plugins.is_usable(NAME), "the driver's connection")
+            self.quick_cluster.until(self.offers_all, "devices")
+            self.quick_cluster.until(lambda: self.node.registrar.wait_registered(0), "registration")
+            kubelet = self.quick_cluster.cluster.node(objects.NODE).kubelet
+            self.quick_cluster.until(lambda: kubelet.plugins.is_usable(NAME), "the driver's connection")
         return self
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class RunningNode:
 
     def offered(self) -> set[str]:
         """Devices in slices, but for those of the pool in which the publisher asks what the server stores."""
-        found = [device for one in offers(self.town) for device in json_types.objects(one, "spec", "devices")]
+        found = [device for one in offers(self.quick_cluster) for device in json_types.objects(one, "spec", "devices")]
         return {json_types.text(device, "name") for device in found}
 
 
@@ -97,25 +97,25 @@ def offers(cluster: QuickCluster) -> list[Object]:
 
 
 class NodeOnCluster:
-    """A town with classes for the fake driver's devices. ``serve`` starts a process of the driver; all are stopped at the end."""
+    """A cluster of one node with classes for the fake driver's devices. ``serve`` starts a process of the driver; all are stopped at the end."""
 
     def __init__(self, timing: Timing) -> None:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-        self.town = QuickCluster(self._folder, timing=timing)
+        self.quick_cluster = QuickCluster(self._folder, timing=timing)
         self.hardware = author.Hardware()
         self.driver = Driver(self.hardware)
         self.served: list[RunningNode] = []
 
     def begin(self) -> None:
-        self.town.start()
+        self.quick_cluster.start()
         for kind, wanted in ((CHIP, "whole"), (PIPE, "pipe")):
             expression = f"device.driver == '{NAME}' && device.attributes['{NAME}'].kind == '{wanted}'"
-            self.town.create(CLASS, {"metadata": {"name": kind}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+            self.quick_cluster.create(CLASS, {"metadata": {"name": kind}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
 
     def end(self) -> None:
         for one in self.served:
             one.stop()
-        self.town.stop()
+        self.quick_cluster.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def serve(
@@ -128,18 +128,18 @@ class NodeOnCluster:
         boot_id: str = "boot-1",
     ) -> RunningNode:
         """Start a process of the driver on the node."""
-        made = RunningNode(self.town, driver or self.driver, instance=instance, grace=grace, boot_id=boot_id)
+        made = RunningNode(self.quick_cluster, driver or self.driver, instance=instance, grace=grace, boot_id=boot_id)
         self.served.append(made)
         return made.start(wait=wait)
 
     def claim(self, name: str, *requests: Object) -> None:
         """A claim of one chip, unless requests say otherwise."""
-        self.town.create(CLAIM, objects.claim(name, *(requests or (chip(),))))
+        self.quick_cluster.create(CLAIM, objects.claim(name, *(requests or (chip(),))))
 
     def run(self, name: str, *requests: Object) -> Object:
         """A claim, and a pod of the same name that uses it, until that runs."""
         self.claim(name, *requests)
-        return self.town.run(objects.pod(name, claim=name))
+        return self.quick_cluster.run(objects.pod(name, claim=name))
 
     def made(self) -> list[str]:
         """What hardware exists."""
@@ -147,7 +147,7 @@ class NodeOnCluster:
 
     def env(self, pod: str) -> dict[str, str]:
         """The variables that devices gave to the pod's container."""
-        return {name: value for name, value in self.town.view(pod).env.items() if name.startswith("FAKE_")}
+        return {name: value for name, value in self.quick_cluster.view(pod).env.items() if name.startswith("FAKE_")}
 
 
 def chip(name: str = "gpu", **fields: Json) -> Object:

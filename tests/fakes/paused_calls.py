@@ -55,7 +55,7 @@ class PausedCall(Generic[Answer]):
 
     def _live(self) -> None:
         self._go.acquire()
-        sys.setprofile(self._told)
+        sys.setprofile(self._on_profile_event)
         try:
             self._answers.append(self._call())
         except BaseException as error:  # noqa: BLE001 - raised again where the call is finished
@@ -64,7 +64,7 @@ class PausedCall(Generic[Answer]):
             sys.setprofile(None)
             self._held.release()
 
-    def _told(self, frame: types.FrameType, event: str, _: object) -> None:
+    def _on_profile_event(self, frame: types.FrameType, event: str, _: object) -> None:
         if event != "call" or frame.f_code not in _SENDING:
             return
         if self._until is not None and self.sent >= self._until:

@@ -35,7 +35,7 @@ class TpuCluster:
     """The cluster; ``node-9`` has no TPUs."""
 
     def __init__(self, cluster: QuickCluster, folder: pathlib.Path) -> None:
-        self.town = cluster
+        self.quick_cluster = cluster
         self.machine = folder / "small.yaml"
         self.machine.write_text(MACHINE)
         self._stop = threading.Event()
@@ -44,14 +44,14 @@ class TpuCluster:
     def start(self) -> None:
         for manifest in ("driver/status-rbac.yaml", "publisher/deviceclass.yaml"):
             for made in yaml.safe_load_all((ROOT / "daemonset" / "tpu" / manifest).read_text()):
-                self.town.create(_BY_KIND[made["kind"]], made)
+                self.quick_cluster.create(_BY_KIND[made["kind"]], made)
         for node in (*NODES, OUTSIDE):
             self._spawn(node, self._serve, node)
         self._spawn("publisher", self._publish)
-        self.town.until(lambda: self.devices_of_slices() >= {"tpu-2x2-1", "tpu-4x4-1"}, "the slices")
+        self.quick_cluster.until(lambda: self.devices_of_slices() >= {"tpu-2x2-1", "tpu-4x4-1"}, "the slices")
         for node in (*NODES, OUTSIDE):
-            usable = functools.partial(self.town.cluster.node(node).kubelet.plugins.is_usable, DRIVER)
-            self.town.until(usable, f"the driver on {node}")
+            usable = functools.partial(self.quick_cluster.cluster.node(node).kubelet.plugins.is_usable, DRIVER)
+            self.quick_cluster.until(usable, f"the driver on {node}")
 
     def stop(self) -> None:
         self._stop.set()
@@ -62,13 +62,13 @@ class TpuCluster:
         flags: dict[str, object] = {
             "mock.machine": str(self.machine),
             "node.name": node,
-            "api.kubeconfig": kubeconfig or self.town.cluster.kubeconfig,
-            **options.places(self.town.cluster.folder / (node or "publisher")),
+            "api.kubeconfig": kubeconfig or self.quick_cluster.cluster.kubeconfig,
+            **options.places(self.quick_cluster.cluster.folder / (node or "publisher")),
         }
         return values.load(flags, environ={})
 
     def _serve(self, node: str) -> None:
-        chosen = self.settings(node, self.town.cluster.driver_kubeconfig(node))
+        chosen = self.settings(node, self.quick_cluster.cluster.driver_kubeconfig(node))
         run.serve(chosen, composition.families(chosen, only=["tpu"]), self._stop)
 
     def _publish(self) -> None:
@@ -84,7 +84,9 @@ class TpuCluster:
 
     def devices_of_slices(self) -> set[str]:
         return {
-            json_types.text(one, "name") for held in self.town.api.list(SLICE).items for one in json_types.objects(held, "spec", "devices")
+            json_types.text(one, "name")
+            for held in self.quick_cluster.api.list(SLICE).items
+            for one in json_types.objects(held, "spec", "devices")
         }
 
     def claim(self, name: str, chips: int) -> None:
@@ -95,7 +97,7 @@ class TpuCluster:
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"devices": {"requests": [{"name": "tpu", "exactly": exactly}]}},
         }
-        self.town.create(CLAIM, made)
+        self.quick_cluster.create(CLAIM, made)
 
     def pod(self, name: str, claim: str, *, workload: str = "", topology: str = "kubernetes.io/hostname", node: str = "") -> None:
         """Create a pod of a shared claim; those of one workload keep apart."""
@@ -109,14 +111,14 @@ class TpuCluster:
             term: Json = {"labelSelector": {"matchLabels": {"app": workload}}, "topologyKey": topology}
             spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         metadata: Object = {"name": name, "namespace": "default", "labels": {"app": workload or name}}
-        self.town.create(POD, {"metadata": metadata, "spec": spec})
+        self.quick_cluster.create(POD, {"metadata": metadata, "spec": spec})
 
     def node_of(self, pod: str) -> str:
-        return json_types.text(self.town.find(POD, pod) or {}, "spec", "nodeName")
+        return json_types.text(self.quick_cluster.find(POD, pod) or {}, "spec", "nodeName")
 
     def status(self, claim: str) -> Object:
         """The status of the claim's only device; empty where there is none."""
-        found = json_types.objects(self.town.claim(claim), "status", "devices")
+        found = json_types.objects(self.quick_cluster.claim(claim), "status", "devices")
         return found[0] if found else {}
 
     def ready(self, claim: str) -> str:
@@ -131,7 +133,7 @@ class TpuCluster:
 
     def environment(self, pod: str) -> dict[str, str]:
         """What the container of a running pod was told."""
-        view = self.town.view(pod, "main", node=self.node_of(pod))
+        view = self.quick_cluster.view(pod, "main", node=self.node_of(pod))
         return dict(view.env)
 
 

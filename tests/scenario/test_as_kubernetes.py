@@ -20,7 +20,7 @@ from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 
 @contextlib.contextmanager
-def _town(errors: KnownErrors) -> Iterator[QuickCluster]:
+def _quick_cluster(errors: KnownErrors) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
     running = QuickCluster(folder, components=Components(known_errors=errors))
     try:
@@ -39,7 +39,7 @@ def test_a_claim_for_two_partitions_of_one_gpu_waits_only_where_errors_are_repea
         device(f"gpu-{gpu}-{at}", draws={f"gpu-{gpu}.memory": "1"}, attributes=strings(parent=f"gpu-{gpu}")) for gpu, at in places
     ]
     match: Object = {"matchAttribute": f"{DRIVER}/parent"}
-    with _town(errors) as cluster:
+    with _quick_cluster(errors) as cluster:
         for one in partitioned(partitions, {"gpu-0.memory": "2", "gpu-1.memory": "2"}, driver=DRIVER, pool="node-1"):
             cluster.api.create(SLICE, one)
         cluster.create(CLAIM, objects.claim("small"))

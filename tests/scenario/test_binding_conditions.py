@@ -23,7 +23,7 @@ BROKEN = ["example.com/attach-failed"]
 
 
 @contextlib.contextmanager
-def _town(binding_timeout: float = 600.0) -> Iterator[QuickCluster]:
+def _quick_cluster(binding_timeout: float = 600.0) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
     running = QuickCluster(folder, nodes=NODES, components=Components(binding_timeout=binding_timeout), https=True)
     try:
@@ -35,7 +35,7 @@ def _town(binding_timeout: float = 600.0) -> Iterator[QuickCluster]:
 
 @pytest.fixture
 def cluster() -> Iterator[QuickCluster]:
-    with _town() as running:
+    with _quick_cluster() as running:
         for node in NODES:
             running.plugin(node=node)
         yield running
@@ -115,7 +115,7 @@ def test_the_device_of_a_failure_is_given_back_and_another_is_taken(cluster: Qui
 
 
 def test_a_wait_that_takes_too_long_is_a_failure() -> None:
-    with _town(binding_timeout=1.5) as cluster:
+    with _quick_cluster(binding_timeout=1.5) as cluster:
         cluster.plugin()
         _offer(cluster, "f-0")
         cluster.create(CLAIM, objects.claim("c"))

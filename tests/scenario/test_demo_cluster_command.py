@@ -71,7 +71,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (("--gate", "Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
         (("--gate", "DRAMixins"), "--gate DRAMixins: write NAME=true or NAME=false\n"),
@@ -94,8 +94,8 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
         "folder too long",
     ],
 )
-def test_what_cannot_be_started_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_started_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], message: str) -> None:
     ran = demo.finished(folder, "cluster", *arguments)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"drakit: {told}")
+    assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1

@@ -113,8 +113,8 @@ def test_it_keeps_every_promise_and_leaves_the_kernel_as_it_was(host: Host) -> N
 
 def test_it_says_what_it_will_change_before_it_writes_or_changes_anything(host: Host) -> None:
     out = host.run().stdout
-    told, changed = out.index("While this runs:"), out.index("before the first change")
-    assert told < out.index("Frames sent on the network: none") < changed
+    announced, changed = out.index("While this runs:"), out.index("before the first change")
+    assert announced < out.index("Frames sent on the network: none") < changed
     assert changed < out.index("nothing has changed so far") < out.index("[2/7]")
 
 
@@ -267,9 +267,9 @@ def test_a_second_demo_on_the_interface_is_refused_by_name(host: Host) -> None:
         second = demo.finished(host.folder, *other, prefix=host.prefix)
         third = host.restore()
         assert ran.end(signal.SIGINT) == 0, ran.out
-    told = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait for its end\n"
-    assert (second.returncode, second.stdout, second.stderr) == (1, "", told)
-    assert (third.returncode, third.stdout, third.stderr) == (1, "", told)
+    message = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait for its end\n"
+    assert (second.returncode, second.stdout, second.stderr) == (1, "", message)
+    assert (third.returncode, third.stdout, third.stderr) == (1, "", message)
     assert set(PROMISES) <= set(kept(ran.out)), "the first is not disturbed"
 
 
@@ -352,7 +352,7 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "made, given, told",
+    "made, given, message",
     [
         ((), ("--nic", "nic9"), "drakit: --nic: there is no interface 'nic9'; did you mean nic0?\n"),
         (
@@ -403,7 +403,7 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
     ],
 )
 def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
-    host: Host, made: tuple[str, ...], given: tuple[str, ...], told: str
+    host: Host, made: tuple[str, ...], given: tuple[str, ...], message: str
 ) -> None:
     if made:
         host.space.run(*made)
@@ -411,7 +411,7 @@ def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
     folder = () if "--folder" in given or "--nic" not in given else ("--folder", str(host.place))
     ran = demo.finished(host.folder, "demo", *given, *folder, prefix=host.prefix)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(told)
+    assert ran.stderr.startswith(message)
     assert ran.stderr.count("\n") == 1
     assert host.space.state() == before
 

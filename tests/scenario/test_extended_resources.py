@@ -23,7 +23,7 @@ BY_CLASS = f"deviceclass.resource.kubernetes.io/{objects.CLASS}"
 
 
 @contextlib.contextmanager
-def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",)) -> Iterator[QuickCluster]:
+def _quick_cluster(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",)) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
     running = QuickCluster(folder, nodes=nodes, gates=gates, https=True)
     try:
@@ -41,7 +41,7 @@ def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",
 
 @pytest.fixture
 def cluster() -> Iterator[QuickCluster]:
-    with _town() as running:
+    with _quick_cluster() as running:
         running.offer("gpu-0", "gpu-1", "gpu-2")
         yield running
 
@@ -169,7 +169,7 @@ def _created(cluster: QuickCluster, body: Object) -> str:
 
 
 def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None:
-    with _town(nodes=("node-1", "node-2")) as cluster:
+    with _quick_cluster(nodes=("node-1", "node-2")) as cluster:
         cluster.offer("gpu-0", node="node-2")
         node = cluster.api.get(NODE, "node-1")
         json_types.child(node, "status")["allocatable"] = {RESOURCE: "4"}
@@ -182,7 +182,7 @@ def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None
 
 
 def test_what_device_plugins_offer_is_counted_and_given_back() -> None:
-    with _town() as cluster:
+    with _quick_cluster() as cluster:
         node = cluster.api.get(NODE, "node-1")
         json_types.child(node, "status")["allocatable"] = {RESOURCE: "3"}
         cluster.api.update(NODE, node, subresource="status")
@@ -196,7 +196,7 @@ def test_what_device_plugins_offer_is_counted_and_given_back() -> None:
 
 
 def test_with_the_gate_off_resources_make_no_claims() -> None:
-    with _town(gates=FeatureGates.of({"DRAExtendedResource": False})) as cluster:
+    with _quick_cluster(gates=FeatureGates.of({"DRAExtendedResource": False})) as cluster:
         cluster.offer("gpu-0")
         cluster.create(POD, _pod(_container("main", 1)))
         cluster.until(

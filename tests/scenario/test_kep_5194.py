@@ -40,7 +40,7 @@ JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": 
 
 
 @contextlib.contextmanager
-def _town(
+def _quick_cluster(
     *, nodes: tuple[str, ...] = ("node-1",), gates: FeatureGates | None = None, components: Components | None = None
 ) -> Iterator[QuickCluster]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
@@ -54,7 +54,7 @@ def _town(
 
 @pytest.fixture
 def cluster() -> Iterator[QuickCluster]:
-    with _town() as running:
+    with _quick_cluster() as running:
         running.plugin()
         running.offer("gpu-0")
         yield running
@@ -136,7 +136,7 @@ def test_a_workload_is_named_in_full(cluster: QuickCluster, field: str) -> None:
 @pytest.mark.parametrize("count", [MANY, pytest.param(THOUSANDS, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_more_pods_than_a_list_can_hold_share_one_claim(count: int) -> None:
     nodes = ("node-1", "node-2")
-    with _town(nodes=nodes) as cluster:
+    with _quick_cluster(nodes=nodes) as cluster:
         plugins = [cluster.plugin(node=node) for node in nodes]
         spec = objects.resource_slice(objects.device("net-0"))["spec"]
         assert isinstance(spec, dict)
@@ -223,7 +223,7 @@ def test_a_full_list_is_no_obstacle_where_any_pod_may_come(cluster: QuickCluster
 
 
 def test_a_claim_of_a_workload_is_never_deallocated_to_make_a_pod_fit() -> None:
-    with _town(nodes=("node-1", "node-2")) as cluster:
+    with _quick_cluster(nodes=("node-1", "node-2")) as cluster:
         cluster.plugin()
         cluster.offer("gpu-0")
         cluster.create(CLAIM, _claim())
@@ -237,7 +237,7 @@ def test_a_claim_of_a_workload_is_never_deallocated_to_make_a_pod_fit() -> None:
 
 
 def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
-    with _town(gates=OFF) as cluster:
+    with _quick_cluster(gates=OFF) as cluster:
         cluster.plugin()
         cluster.offer("gpu-0")
         created = cluster.create(CLAIM, _claim())
@@ -270,7 +270,7 @@ def test_switched_on_again_it_goes_on_with_the_lists_of_pods_that_there_are() ->
 
 
 def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
-    with _town(components=Components(kubelets={"node-1": OFF})) as cluster:
+    with _quick_cluster(components=Components(kubelets={"node-1": OFF})) as cluster:
         plugin = cluster.plugin()
         cluster.offer("gpu-0")
         cluster.create(CLAIM, _claim())
@@ -285,7 +285,7 @@ def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
 
 
 def test_an_older_scheduler_lists_pods() -> None:
-    with _town(components=Components(scheduler=OFF)) as cluster:
+    with _quick_cluster(components=Components(scheduler=OFF)) as cluster:
         cluster.plugin()
         cluster.offer("gpu-0")
         cluster.create(CLAIM, _claim())
@@ -296,7 +296,7 @@ def test_an_older_scheduler_lists_pods() -> None:
 
 
 def test_older_controllers_never_deallocate_a_claim_of_a_workload() -> None:
-    with _town(components=Components(controllers=OFF)) as cluster:
+    with _quick_cluster(components=Components(controllers=OFF)) as cluster:
         cluster.plugin()
         cluster.offer("gpu-0")
         cluster.create(CLAIM, _claim())

@@ -175,12 +175,12 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
 def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.AttachmentCollector, fake_context.FakeContext]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
-    told = fake_context.FakeContext(world.home)
+    recorded = fake_context.FakeContext(world.home)
     kernel = sandboxes.KernelSandboxes(world.node.name)
     context = driver.local.context
-    context.sinks = type(context.sinks)(event=told.record_event)
+    context.sinks = type(context.sinks)(event=recorded.record_event)
     attaching = attacher.Attacher(driver.machine, kernel, context, node=nic_attach.NODE)
-    return attachment_gc.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), told
+    return attachment_gc.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), recorded
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
@@ -218,9 +218,9 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
     minding(driver, now=now)[0].collect()
     for _ in range(3):
         now[0] += attachment_gc.GRACE / 3
-        minds, told = minding(driver, now=now)
+        minds, recorded = minding(driver, now=now)
         minds.collect()
-    ((claim, notice),) = told.events
+    ((claim, notice),) = recorded.events
     assert (claim.uid, notice.reason) == (unused.uid, "ShareNotAttached")
     driver.unprepare(unused)
 
@@ -248,8 +248,8 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
     (attached,) = (record for record in caplog.records if record.getMessage() == "sandbox attached")
     (refused,) = (record for record in caplog.records if record.getMessage() == "attach refused")
     assert vars(attached).items() >= {"claim": str(ref), "device": "nic0", "pod": pod.uid}.items()
-    told = {"claim": str(other), "claim_uid": other.uid, "device": "nic0", "pod": pod.uid, "reason": "name_taken"}
-    assert vars(refused).items() >= told.items()
+    expected = {"claim": str(other), "claim_uid": other.uid, "device": "nic0", "pod": pod.uid, "reason": "name_taken"}
+    assert vars(refused).items() >= expected.items()
     for done in (ref, other):
         driver.unprepare(done)
 
@@ -257,14 +257,14 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
 def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     used, unused = driver.prepare(nic_attach.claim(1)), driver.prepare(nic_attach.claim(2))
     now = [0.0]
-    minds, told = minding(driver, now=now)
+    minds, recorded = minding(driver, now=now)
     assert driver.world.call(used, pod).code == 0
     minds.collect()
-    assert not told.events
+    assert not recorded.events
     for _ in range(3):
         now[0] += attachment_gc.GRACE
         minds.collect()
-    ((claim, notice),) = told.events
+    ((claim, notice),) = recorded.events
     assert (claim.uid, notice.reason, notice.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
     assert "resources.claims" in notice.message
     now[0] = 0.0
@@ -272,7 +272,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     for _ in range(3):
         now[0] += attachment_gc.GRACE
         again.collect()
-    assert len(told.events) == 1, "not even by the next process"
+    assert len(recorded.events) == 1, "not even by the next process"
     for ref in (used, unused):
         driver.unprepare(ref)
 
@@ -336,31 +336,31 @@ def test_a_static_address_with_a_second_pod_is_refused_by_name(driver: nic_attac
 
 
 @pytest.mark.parametrize(
-    "asked, told",
+    "asked, message",
     [(NAME, "the pod has another interface named 'fast0'"), (ADDRESS, "10.99.1.2 is used by the claim default/claim-1")],
     ids=["a name", "an address"],
 )
 def test_two_claims_of_one_pod_that_ask_for_the_same_are_told_apart_when_it_attaches(
-    driver: nic_attach.Running, pod: nic_attach.Pod, asked: records.Record, told: str
+    driver: nic_attach.Running, pod: nic_attach.Pod, asked: records.Record, message: str
 ) -> None:
     first, second = (driver.prepare(nic_attach.claim(number, parameters=asked)) for number in (1, 2))
     assert driver.world.call(first, pod).code == 0
     said = driver.world.call(second, pod)
-    assert (said.code, told in said.stderr) == (1, True)
+    assert (said.code, message in said.stderr) == (1, True)
     assert len(children(pod)) == len(driver.members()) == 1
     for ref in (first, second):
         driver.unprepare(ref)
 
 
-@pytest.mark.parametrize("asked, told", [(NAME, "'fast0'"), (ADDRESS, "10.99.1.2")], ids=["a name", "an address"])
+@pytest.mark.parametrize("asked, message", [(NAME, "'fast0'"), (ADDRESS, "10.99.1.2")], ids=["a name", "an address"])
 def test_conflicting_shares_of_one_claim_are_refused_before_anything_changes(
-    driver: nic_attach.Running, asked: records.Record, told: str
+    driver: nic_attach.Running, asked: records.Record, message: str
 ) -> None:
     before = driver.world.node.state()
     wanted = driver.world.source.put(nic_attach.claim(1, shares=2, parameters=asked))
     for _ in range(2):
         answer = driver.local.engine.prepare([wanted], nic_attach.Waiting())[wanted.uid]
-        assert f"{told} is asked for by the requests net-0 and net-1 of claim default/claim-1" in answer.error
+        assert f"{message} is asked for by the requests net-0 and net-1 of claim default/claim-1" in answer.error
     assert driver.world.node.state() == before
     assert not driver.local.journal.entries()
 

@@ -39,7 +39,7 @@ SECONDS = 60.0
 Object = dict[str, Any]
 
 
-class Town:
+class NicCluster:
     """A local cluster of one node with the NIC driver, which ``author`` makes."""
 
     cluster: LocalCluster
@@ -96,8 +96,8 @@ class Town:
         # Until its program runs, the process is on its way into the pod's namespace.
         self.until(lambda: pathlib.Path(f"/proc/{process}/comm").read_text() == "sleep\n", "the container's program")
         words = ["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-j", "-d", "address"]
-        told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
-        return {link["ifname"]: link for link in json.loads(told) if link["ifname"] != "lo"}
+        shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+        return {link["ifname"]: link for link in json.loads(shown) if link["ifname"] != "lo"}
 
     def delete(self, name: str) -> None:
         """Delete a pod and wait until it is gone."""
@@ -111,7 +111,7 @@ class Town:
             return True
         return False
 
-    def told(self, reason: str, containing: str) -> str:
+    def event_message(self, reason: str, containing: str) -> str:
         """The message of the first event with this reason and text."""
 
         def found() -> str:
@@ -123,7 +123,7 @@ class Town:
         return str(self.until(found, f"an event {reason} that says {containing!r}"))
 
 
-class City(Town):
+class KernelNicCluster(NicCluster):
     """One whose NIC is real, and whose pods have namespaces."""
 
     def __init__(self, space: netns.Namespace, folder: pathlib.Path) -> None:
@@ -136,7 +136,7 @@ class City(Town):
         return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
 
 
-class MockCity(Town):
+class MockNicCluster(NicCluster):
     """One whose NICs are those of a mock machine, with the settings that everybody gets."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -166,12 +166,12 @@ def _outside(api: Any, registry: pathlib.Path) -> nodes.NodeDependencies:
 
 
 @pytest.fixture
-def city() -> Iterator[City]:
+def nic_cluster() -> Iterator[KernelNicCluster]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with netns.namespace() as space, tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
         space.make_nic("nic0", mac=nic_attach.NIC_MAC)
-        made = City(space, pathlib.Path(folder))
+        made = KernelNicCluster(space, pathlib.Path(folder))
         with made.cluster:
             made.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
             yield made
@@ -189,111 +189,111 @@ def pod(name: str, *claims: str, **spec: object) -> Object:
     return made
 
 
-def test_containers_of_a_pod_see_one_interface_and_nothing_remains_after_the_pod(city: City) -> None:
-    before = city.space.state()
-    with city.driver():
+def test_containers_of_a_pod_see_one_interface_and_nothing_remains_after_the_pod(nic_cluster: KernelNicCluster) -> None:
+    before = nic_cluster.space.state()
+    with nic_cluster.driver():
         whole = pod("p", "c")
         (main,) = whole["spec"]["containers"]
         whole["spec"]["initContainers"] = [dict(main, name="init", command=["true"])]
         whole["spec"]["containers"] = [main, dict(main, name="second"), dict(main, name="without", resources={})]
-        city.apply(claim("c"))
-        city.run(whole)
-        seen = [city.links("p", container) for container in ("main", "second", "without")]
+        nic_cluster.apply(claim("c"))
+        nic_cluster.run(whole)
+        seen = [nic_cluster.links("p", container) for container in ("main", "second", "without")]
         assert set(seen[0]) == {"fast0"}
         assert seen[0] == seen[1] == seen[2], "the namespace is the pod's, also for a container without the claim"
-        (member,) = city.machine.members()
+        (member,) = nic_cluster.machine.members()
         assert member.mac == seen[0]["fast0"]["address"]
-        city.delete("p")
-        city.until(lambda: not city.machine.shares(), "Unprepare")
-        assert city.space.state() == before
+        nic_cluster.delete("p")
+        nic_cluster.until(lambda: not nic_cluster.machine.shares(), "Unprepare")
+        assert nic_cluster.space.state() == before
 
 
-def test_a_sandbox_that_dies_is_made_anew_and_attached_again(city: City) -> None:
-    with city.driver():
-        city.apply(claim("c"))
-        city.run(pod("p", "c", restartPolicy="Always"))
-        first = city.links("p")["fast0"]
-        runtime = city.cluster.node(NODE).runtime
+def test_a_sandbox_that_dies_is_made_anew_and_attached_again(nic_cluster: KernelNicCluster) -> None:
+    with nic_cluster.driver():
+        nic_cluster.apply(claim("c"))
+        nic_cluster.run(pod("p", "c", restartPolicy="Always"))
+        first = nic_cluster.links("p")["fast0"]
+        runtime = nic_cluster.cluster.node(NODE).runtime
         runtime.kill_sandbox(runtime.view("default", "p").pod.uid)
 
         def is_back() -> bool:
             with contextlib.suppress(KeyError, FileNotFoundError, ProcessLookupError, subprocess.CalledProcessError):
-                return bool(city.links("p").get("fast0", first)["address"] != first["address"])
+                return bool(nic_cluster.links("p").get("fast0", first)["address"] != first["address"])
             return False
 
-        city.until(is_back, "the new sandbox")
-        city.delete("p")
+        nic_cluster.until(is_back, "the new sandbox")
+        nic_cluster.delete("p")
 
 
-def test_two_pods_of_one_claim_have_an_interface_each_in_one_share(city: City) -> None:
-    with city.driver():
-        city.apply(claim("c"))
+def test_two_pods_of_one_claim_have_an_interface_each_in_one_share(nic_cluster: KernelNicCluster) -> None:
+    with nic_cluster.driver():
+        nic_cluster.apply(claim("c"))
         for name in ("one", "two"):
-            city.run(pod(name, "c"))
-        addresses = {city.links(name)["fast0"]["address"] for name in ("one", "two")}
-        assert {member.mac for member in city.machine.members()} == addresses
+            nic_cluster.run(pod(name, "c"))
+        addresses = {nic_cluster.links(name)["fast0"]["address"] for name in ("one", "two")}
+        assert {member.mac for member in nic_cluster.machine.members()} == addresses
         assert len(addresses) == 2
-        assert len(city.machine.shares()) == 1
-        city.delete("one")
-        assert len(city.machine.shares()) == 1
-        city.delete("two")
-        city.until(lambda: not city.machine.shares(), "Unprepare after the second")
+        assert len(nic_cluster.machine.shares()) == 1
+        nic_cluster.delete("one")
+        assert len(nic_cluster.machine.shares()) == 1
+        nic_cluster.delete("two")
+        nic_cluster.until(lambda: not nic_cluster.machine.shares(), "Unprepare after the second")
 
 
-def test_a_pod_on_the_host_s_network_is_told_that_it_cannot_have_a_share(city: City) -> None:
-    with city.driver():
-        city.apply(claim("c"), pod("p", "c", hostNetwork=True))
-        assert "hostNetwork" in city.told("Failed", "createRuntime hook")
-        assert not city.machine.members()
-        city.delete("p")
+def test_a_pod_on_the_host_s_network_is_told_that_it_cannot_have_a_share(nic_cluster: KernelNicCluster) -> None:
+    with nic_cluster.driver():
+        nic_cluster.apply(claim("c"), pod("p", "c", hostNetwork=True))
+        assert "hostNetwork" in nic_cluster.event_message("Failed", "createRuntime hook")
+        assert not nic_cluster.machine.members()
+        nic_cluster.delete("p")
 
 
-def test_a_container_starts_only_once_the_driver_is_running_again(city: City) -> None:
-    with city.driver():
-        city.apply(claim("c"))
-        city.run(pod("first", "c"))
-    city.apply(pod("second", "c", restartPolicy="Always"))
+def test_a_container_starts_only_once_the_driver_is_running_again(nic_cluster: KernelNicCluster) -> None:
+    with nic_cluster.driver():
+        nic_cluster.apply(claim("c"))
+        nic_cluster.run(pod("first", "c"))
+    nic_cluster.apply(pod("second", "c", restartPolicy="Always"))
     # Prepared already for the first pod, so the kubelet asks nobody; what fails is the hook, or, where it does ask, the Prepare.
-    city.until(
+    nic_cluster.until(
         lambda: any(
             "not running" in str(item.get("message", "")) or "not registered" in str(item.get("message", ""))
-            for item in city.cluster.api.list(resources.EVENT).items
+            for item in nic_cluster.cluster.api.list(resources.EVENT).items
         ),
         "the reason",
     )
-    assert not city.is_ready("second")
-    with city.driver():
-        city.until(lambda: city.is_ready("second"), "the second pod")
-        assert set(city.links("second")) == {"fast0"}
+    assert not nic_cluster.is_ready("second")
+    with nic_cluster.driver():
+        nic_cluster.until(lambda: nic_cluster.is_ready("second"), "the second pod")
+        assert set(nic_cluster.links("second")) == {"fast0"}
         for name in ("first", "second"):
-            city.delete(name)
+            nic_cluster.delete(name)
 
 
-def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: City) -> None:
+def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(nic_cluster: KernelNicCluster) -> None:
     """The pod runs and has no interface; after a while, which passes here by a clock of the test's, an Event on the pod says why."""
-    with city.driver() as context:
+    with nic_cluster.driver() as context:
         idle = pod("p", "c")
         idle["spec"]["containers"][0]["resources"] = {}
-        city.apply(claim("c"))
-        city.run(idle)
-        assert city.links("p") == {}
-        kernel, now = sandboxes.KernelSandboxes(city.space.name), [0.0]
-        attaching = attacher.Attacher(city.machine, kernel, context, node=NODE)
-        minds = attachment_gc.AttachmentCollector(city.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
+        nic_cluster.apply(claim("c"))
+        nic_cluster.run(idle)
+        assert nic_cluster.links("p") == {}
+        kernel, now = sandboxes.KernelSandboxes(nic_cluster.space.name), [0.0]
+        attaching = attacher.Attacher(nic_cluster.machine, kernel, context, node=NODE)
+        minds = attachment_gc.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
         for now[0] in (0.0, attachment_gc.GRACE):
             minds.collect()
-        assert "list the claim in the resources.claims" in city.told("ShareNotAttached", "no container has attached")
+        assert "list the claim in the resources.claims" in nic_cluster.event_message("ShareNotAttached", "no container has attached")
         event: Any
-        (event,) = [item for item in city.cluster.api.list(resources.EVENT).items if item.get("reason") == "ShareNotAttached"]
+        (event,) = [item for item in nic_cluster.cluster.api.list(resources.EVENT).items if item.get("reason") == "ShareNotAttached"]
         assert (event["type"], event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Warning", "Pod", "p")
-        city.delete("p")
+        nic_cluster.delete("p")
 
 
-def reported(city: Town, name: str) -> Object:
+def reported(nic_cluster: NicCluster, name: str) -> Object:
     """What a claim's status says of its only device, once that is ready."""
 
     def ready() -> Object | None:
-        found: Any = city.cluster.api.get(resources.CLAIM, name, namespace="default")
+        found: Any = nic_cluster.cluster.api.get(resources.CLAIM, name, namespace="default")
         for device in found.get("status", {}).get("devices", ()):
             conditions = {item["type"]: item["status"] for item in device.get("conditions", ())}
             if conditions.get("Ready") == "True":
@@ -301,30 +301,30 @@ def reported(city: Town, name: str) -> Object:
                 return dict(device)
         return None
 
-    return dict(city.until(ready, "a device that is ready"))
+    return dict(nic_cluster.until(ready, "a device that is ready"))
 
 
-def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(city: City) -> None:
-    with city.driver():
-        city.apply(claim("c"))
-        city.run(pod("p", "c"))
-        device, seen = reported(city, "c"), city.links("p")["fast0"]
+def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(nic_cluster: KernelNicCluster) -> None:
+    with nic_cluster.driver():
+        nic_cluster.apply(claim("c"))
+        nic_cluster.run(pod("p", "c"))
+        device, seen = reported(nic_cluster, "c"), nic_cluster.links("p")["fast0"]
         assert device["networkData"] == {"interfaceName": "fast0", "hardwareAddress": seen["address"]}
         assert device["data"]["egress"]["rate"] == 10**9
-        mounts = city.cluster.node(NODE).runtime.view("default", "p", "main").edits.mounts
+        mounts = nic_cluster.cluster.node(NODE).runtime.view("default", "p", "main").edits.mounts
         (file,) = [mount for mount in mounts if mount.container_path.endswith("/nic.drakit.dev-metadata.json")]
 
         def shown() -> Object | None:
             facts, _ = json.JSONDecoder().raw_decode(pathlib.Path(file.host_path).read_text())
             return dict(facts["requests"][0]["devices"][0].get("networkData", {})) or None
 
-        assert city.until(shown, "the container's file has its network") == device["networkData"]
-        city.delete("p")
+        assert nic_cluster.until(shown, "the container's file has its network") == device["networkData"]
+        nic_cluster.delete("p")
 
 
 def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_is_told() -> None:
     with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
-        local_cluster = MockCity(pathlib.Path(folder))
+        local_cluster = MockNicCluster(pathlib.Path(folder))
         with local_cluster.cluster:
             local_cluster.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
             asked = claim("c")
@@ -335,8 +335,8 @@ def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_is_told()
                 device = reported(local_cluster, "c")
                 network = device["networkData"]
                 assert (network["interfaceName"], network["ips"]) == ("fast0", ["10.99.1.3/16"])
-                told = local_cluster.cluster.node(NODE).runtime.view("default", "p", "main").env
-                assert [value for name, value in told.items() if name.endswith("_MAC")] == [network["hardwareAddress"]]
+                environment = local_cluster.cluster.node(NODE).runtime.view("default", "p", "main").env
+                assert [value for name, value in environment.items() if name.endswith("_MAC")] == [network["hardwareAddress"]]
                 assert int(network["hardwareAddress"][:2], 16) & 3 == 2, "a local address of one interface"
                 assert device["data"]["egress"]["rate"] == 10**9
                 local_cluster.delete("p")

@@ -25,10 +25,10 @@ class Stage:
     """A node whose NIC leads to a network with a server, the driver, and a runtime."""
 
     def __init__(self, network: nic_network.NicNetwork, world: nic_attach.World, runtime: runc.Runc) -> None:
-        self.town, self.world, self.runtime = network, world, runtime
+        self.nic_network, self.world, self.runtime = network, world, runtime
 
     def goodput(self, *flows: nic_network.Flow) -> list[float]:
-        return [seen.goodput / MEGA for seen in self.town.measure(flows, 2)]
+        return [seen.goodput / MEGA for seen in self.nic_network.measure(flows, 2)]
 
 
 @pytest.fixture
@@ -103,14 +103,14 @@ def test_with_the_driver_down_the_container_does_not_start_and_with_it_back_it_d
 def test_a_pod_of_the_host_s_network_is_refused_with_the_reason(stage: Stage) -> None:
     with stage.world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1))
-        refused = stage.runtime.run(stage.town.node, ["true"], sandbox="5a4d", edits=stage.world.edits(ref))
+        refused = stage.runtime.run(stage.nic_network.node, ["true"], sandbox="5a4d", edits=stage.world.edits(ref))
         assert refused.code != 0
         assert "hostNetwork" in refused.stderr
         driver.unprepare(ref)
 
 
 def test_a_recreated_sandbox_needs_no_second_prepare_and_an_ended_one_leaves_nothing(stage: Stage) -> None:
-    before = stage.town.node.state()
+    before = stage.nic_network.node.state()
     with stage.world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0"}))
         edits = stage.world.edits(ref)
@@ -119,4 +119,4 @@ def test_a_recreated_sandbox_needs_no_second_prepare_and_an_ended_one_leaves_not
                 assert "fast0" in stage.runtime.run(pod, [*SHOW[:2], "link"], sandbox=sandbox, edits=edits).stdout
         driver.unprepare(ref)
         assert not driver.members()
-    assert stage.town.node.state() == before
+    assert stage.nic_network.node.state() == before

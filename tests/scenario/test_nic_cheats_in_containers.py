@@ -35,7 +35,7 @@ class Stage:
     def __init__(
         self, network: nic_network.NicNetwork, runtime: runc.Runc, cheat: str, spaces: tuple[netns.Namespace, netns.Namespace]
     ) -> None:
-        self.town, self.runtime, self.cheat = network, runtime, cheat
+        self.nic_network, self.runtime, self.cheat = network, runtime, cheat
         self.space, self.sibling = spaces
 
     def inside(self, *words: str) -> str:
@@ -60,8 +60,8 @@ class Stage:
         seen = []
         for _ in range(TRIES):
             with self.flooding(*words):
-                alone = self.town.arriving()
-                (beside,) = self.town.measure([nic_network.Flow(self.sibling)], 2)
+                alone = self.nic_network.arriving()
+                (beside,) = self.nic_network.measure([nic_network.Flow(self.sibling)], 2)
             seen.append((alone, beside.goodput / MEGA))
             assert alone <= RATE * MOST, f"{seen}: more than its share left the NIC"
             if alone >= RATE * LEAST and beside.goodput / MEGA >= GOODPUT * RATE * LEAST:
@@ -110,7 +110,7 @@ def test_raw_frames_with_the_sibling_s_address_are_the_sender_s(stage: Stage) ->
 @pytest.mark.full
 def test_another_address_of_its_interface_changes_nothing(stage: Stage) -> None:
     stage.inside("ip", "link", "set", "fast0", "address", "02:de:ad:00:00:01")
-    wire = str(stage.town.network.links()["wire"]["address"])
+    wire = str(stage.nic_network.network.links()["wire"]["address"])
     stage.inside("ip", "neighbour", "replace", nic_network.SERVER, "lladdr", wire, "dev", "fast0")
     stage.gains_nothing("datagrams", nic_network.SERVER, "0")
 

@@ -45,7 +45,7 @@ class FaultRun:
 
     def __init__(self, place: FaultyCluster) -> None:
         self._place = place
-        self._town = place.town
+        self._quick_cluster = place.quick_cluster
         self._births: dict[str, int] = {}
         self._unsteady: set[str] = set()
         self._threads: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class FaultRun:
     def run_schedule(self, seed: int) -> Outcome:
         """Play the schedule of a seed; raises StormError."""
         steps, place = draw(seed, self._shop), self._place
-        starts, damaged, hits = place.starts, place.damaged, self._town.cluster.server.faults.hits
+        starts, damaged, hits = place.starts, place.damaged, self._quick_cluster.cluster.server.faults.hits
         try:
             self._play(steps)
         except Exception as error:
@@ -65,7 +65,7 @@ class FaultRun:
         return Outcome(
             steps=len(steps),
             starts=place.starts - starts,
-            hits=self._town.cluster.server.faults.hits - hits,
+            hits=self._quick_cluster.cluster.server.faults.hits - hits,
             damaged=place.damaged - damaged,
             reboots=sum(step.do is Action.REBOOT for step in steps),
             rivals=sum(step.do is Action.RIVAL for step in steps),
@@ -141,7 +141,7 @@ class FaultRun:
 
     def _what_is_offered(self) -> Problems:
         """Where slices are not what the hardware is, as far as the gates let it be told."""
-        slices = [one for one in self._town.slices() if json_types.text(one, "spec", "driver") == process.NAME]
+        slices = [one for one in self._quick_cluster.slices() if json_types.text(one, "spec", "driver") == process.NAME]
         found = Counter(json_types.text(device, "name") for one in slices for device in json_types.objects(one, "spec", "devices"))
         wanted = Counter(self._offerable())
         if found != wanted:
@@ -184,7 +184,7 @@ class FaultRun:
 
     def _what_a_container_lacks(self, pod: str) -> Problems:
         try:
-            env = self._town.view(pod).env
+            env = self._quick_cluster.view(pod).env
         except (LookupError, RuntimeError) as error:
             yield f"pod {pod} has no container: {error}"
             return
@@ -217,13 +217,13 @@ class FaultRun:
             return None
 
     def _pods(self) -> Mapping[str, Object]:
-        return {json_types.text(one, "metadata", "name"): one for one in self._town.api.list(POD).items}
+        return {json_types.text(one, "metadata", "name"): one for one in self._quick_cluster.api.list(POD).items}
 
     def _claims(self) -> Mapping[str, Object]:
-        return {json_types.text(one, "metadata", "name"): one for one in self._town.api.list(CLAIM).items}
+        return {json_types.text(one, "metadata", "name"): one for one in self._quick_cluster.api.list(CLAIM).items}
 
     def _results(self, claim: str) -> list[Object]:
-        found = self._town.find(CLAIM, claim) or {}
+        found = self._quick_cluster.find(CLAIM, claim) or {}
         return json_types.objects(found, "status", "allocation", "devices", "results")
 
     def _identity(self, result: Object) -> str:
@@ -243,5 +243,5 @@ class FaultRun:
         ]
         lines += [f"  {step}" for step in steps]
         lines += ["the driver's last words:", *list(self._place.log)[-LOG_SHOWN:], f"ends: {self._place.keeper.ends}"]
-        lines += [f"events: {message}" for message in self._town.events("FailedPrepareDynamicResources")[-5:]]
+        lines += [f"events: {message}" for message in self._quick_cluster.events("FailedPrepareDynamicResources")[-5:]]
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The place a storm goes over: a local cluster with one node, and the driver's process on it. ``act`` does one step, ``clear`` ends every fault."""
+"""The cluster on which a fault schedule runs: one node, and the driver's process on it. ``act`` does one step, ``clear`` ends every fault."""
 
 import contextlib
 import dataclasses
@@ -54,8 +54,8 @@ class FaultyCluster:
         self.gates = gates
         self.machine = self._folder / "machine"
         hardware.prepare_folder(self.machine)
-        self.town = QuickCluster(self._folder / "c", timing=TIMING, gates=gates)
-        self.node = self.town.cluster.node(objects.NODE)
+        self.quick_cluster = QuickCluster(self._folder / "c", timing=TIMING, gates=gates)
+        self.node = self.quick_cluster.cluster.node(objects.NODE)
         self.home = self.node.folder.plugins / process.NAME
         self.pods: dict[str, str] = {}
         self.claims: set[str] = set()
@@ -66,11 +66,11 @@ class FaultyCluster:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as leaving:
             leaving.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            self.town.start()
-            leaving.callback(self.town.stop)
+            self.quick_cluster.start()
+            leaving.callback(self.quick_cluster.stop)
             for name, kind in CLASSES.items():
                 expression = f"device.driver == '{process.NAME}' && device.attributes['{process.NAME}'].kind == '{kind}'"
-                self.town.create(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+                self.quick_cluster.create(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
             parent = supervisor.Parent()
             leaving.callback(parent.close)
             self.log = parent.log
@@ -111,7 +111,7 @@ class FaultyCluster:
         faults = self.node.faults
         faults.call_twice = faults.unprepare_first = False
         faults.drop_calls = 0
-        self.town.cluster.server.faults.clear()
+        self.quick_cluster.cluster.server.faults.clear()
         self._api_up()
         for name in (hardware.LAG, hardware.DIE, hardware.CLOCK):
             hardware.turn(self.machine, name, "")
@@ -128,17 +128,17 @@ class FaultyCluster:
     def delete_pods(self) -> None:
         """Let every pod go; their claims stay."""
         for name in self.pods:
-            self.town.delete(name)
+            self.quick_cluster.delete(name)
         self.pods.clear()
 
     def delete_claims(self) -> None:
         """Let the claims go."""
         for name in self.claims:
-            self.town.api.delete(CLAIM, name, namespace="default")
+            self.quick_cluster.api.delete(CLAIM, name, namespace="default")
         self.claims.clear()
 
     def _table(self) -> dict[Action, Callable[[Step], None]]:
-        cluster, machine = self.town.cluster, self.machine
+        cluster, machine = self.quick_cluster.cluster, self.machine
         return {
             Action.RUN: self._run,
             Action.JOIN: self._join,
@@ -186,15 +186,15 @@ class FaultyCluster:
         kind, name = step.what.split()
         amount: Object = {"capacity": {"requests": {"bandwidth": "1G"}}} if kind == "pipe" else {}
         request: Object = {"name": "gpu", "exactly": {"deviceClassName": CLASSES.get(kind, "whole"), **amount}}
-        self.town.create(CLAIM, objects.claim(name, request))
+        self.quick_cluster.create(CLAIM, objects.claim(name, request))
         self.claims.add(name)
         for pod in (name, f"{name}{PAIR}") if kind == "pair" else (name,):
-            self.town.create(POD, objects.pod(pod, claim=name))
+            self.quick_cluster.create(POD, objects.pod(pod, claim=name))
             self.pods[pod] = name
 
     def _join(self, step: Step) -> None:
         pod = f"{step.what}-{len(self.pods)}-{time.monotonic_ns()}"
-        self.town.create(POD, objects.pod(pod, claim=step.what))
+        self.quick_cluster.create(POD, objects.pod(pod, claim=step.what))
         self.pods[pod] = step.what
 
     def _settle(self) -> None:
@@ -204,7 +204,8 @@ class FaultyCluster:
 
     def _waiting(self) -> bool:
         phases = {
-            json_types.text(one, "metadata", "name"): json_types.text(one, "status", "phase") for one in self.town.api.list(POD).items
+            json_types.text(one, "metadata", "name"): json_types.text(one, "status", "phase")
+            for one in self.quick_cluster.api.list(POD).items
         }
         return any(phases.get(pod) != "Running" for pod in self.pods)
 
@@ -212,10 +213,10 @@ class FaultyCluster:
         """Let the pods of a claim go; by force, the claim too."""
         for pod in [pod for pod, claim in self.pods.items() if claim == name]:
             del self.pods[pod]
-            self.town.delete(pod, force=force)
+            self.quick_cluster.delete(pod, force=force)
         if force:
             self.claims.discard(name)
-            self.town.api.delete(CLAIM, name, namespace="default")
+            self.quick_cluster.api.delete(CLAIM, name, namespace="default")
 
     def _refuse(self, step: Step) -> None:
         status, _, methods = step.what.partition(" ")
@@ -223,11 +224,11 @@ class FaultyCluster:
 
     def _fault(self, methods: str, *, kind: FaultKind, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
         fault = ApiFault(kind=kind, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
-        self.town.cluster.server.faults.add(fault)
+        self.quick_cluster.cluster.server.faults.add(fault)
 
     def _api_up(self) -> None:
         with contextlib.suppress(apiserver.StartError):
-            self.town.cluster.server.start()
+            self.quick_cluster.cluster.server.start()
 
     def _kubelet_up(self) -> None:
         with contextlib.suppress(errors.ApiError):
@@ -293,7 +294,7 @@ class FaultyCluster:
                     file.truncate(file.seek(0, os.SEEK_END) // 2 + 1)
 
     def memory(self) -> "JournalEntries":
-        """What the journal says, from a copy: looking must not be what mends it."""
+        """What the journal says, from a copy: reading must not be what repairs it."""
         if not inspection.exists(self.home):
             return JournalEntries()
         with tempfile.TemporaryDirectory(prefix="dkj") as folder:
@@ -306,14 +307,14 @@ class FaultyCluster:
 
     def _meddle(self, *, wipe: bool) -> None:
         """Delete the driver's slices, or write something into each."""
-        for one in self.town.slices():
+        for one in self.quick_cluster.slices():
             name = json_types.text(one, "metadata", "name")
             with contextlib.suppress(errors.ApiError):
                 if wipe:
-                    self.town.api.delete(SLICE, name)
+                    self.quick_cluster.api.delete(SLICE, name)
                 elif devices := json_types.objects(one, "spec", "devices"):
                     changed = [device | {"attributes": {MEDDLED: {"bool": True}}} for device in devices]
-                    self.town.api.patch(SLICE, name, {"spec": {"devices": [*changed]}}, kind=PatchKind.MERGE)
+                    self.quick_cluster.api.patch(SLICE, name, {"spec": {"devices": [*changed]}}, kind=PatchKind.MERGE)
 
     def _unlink(self, step: Step) -> None:
         folder = self.node.folder.registry if step.what == "registration" else self.home

@@ -44,7 +44,7 @@ class Parent:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))},
         )
         self._readers = [
-            threading.Thread(target=self._follow, args=(self._process.stdout, self._told), daemon=True),
+            threading.Thread(target=self._follow, args=(self._process.stdout, self._on_line), daemon=True),
             threading.Thread(target=self._follow, args=(self._process.stderr, self._logged), daemon=True),
         ]
         for reader in self._readers:
@@ -81,7 +81,7 @@ class Parent:
         for line in stream:
             take(line.rstrip())
 
-    def _told(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         result = json.loads(line)
         if "made" in result:
             self._made.put(result["made"])

@@ -24,7 +24,7 @@ STRANGER = "11111111-2222-4333-8444-555555555555"
 
 
 def faults(world: node_on_cluster.NodeOnCluster) -> Faults:
-    return world.town.cluster.node(objects.NODE).faults
+    return world.quick_cluster.cluster.node(objects.NODE).faults
 
 
 def call(world: node_on_cluster.NodeOnCluster, *, prepare: bool, uids: dict[str, str]) -> dict[str, str]:
@@ -41,14 +41,14 @@ def call(world: node_on_cluster.NodeOnCluster, *, prepare: bool, uids: dict[str,
 
 def gone(world: node_on_cluster.NodeOnCluster, *pods: str) -> None:
     for pod in pods:
-        world.town.delete(pod)
-        world.town.gone(POD, pod)
+        world.quick_cluster.delete(pod)
+        world.quick_cluster.gone(POD, pod)
 
 
 def test_a_pod_gets_its_device_and_gives_it_back(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
-    [device] = world.town.devices("p")
+    [device] = world.quick_cluster.devices("p")
     assert world.made() == [device]
     assert world.env("p") == {f"FAKE_{device.upper().replace('-', '_')}": device}
     gone(world, "p")
@@ -61,7 +61,9 @@ def test_shares_of_one_device_travel_with_their_ids(world: node_on_cluster.NodeO
     world.serve()
     world.run("a", node_on_cluster.pipe())
     world.run("b", node_on_cluster.pipe())
-    prepared = [world.town.cluster.node(objects.NODE).kubelet.preparation.devices("default", name)[node_on_cluster.NAME] for name in "ab"]
+    prepared = [
+        world.quick_cluster.cluster.node(objects.NODE).kubelet.preparation.devices("default", name)[node_on_cluster.NAME] for name in "ab"
+    ]
     ids = [device.share_id for devices in prepared for device in devices]
     assert sorted(ids, key=str) == world.made()
     assert len(set(ids)) == 2
@@ -73,14 +75,14 @@ def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world
     world.serve()
     world.driver.failure = errors.RetryError("the chip is warming up", after=1)
     world.claim("p")
-    world.town.create(POD, objects.pod("p", claim="p"))
-    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
-    assert world.town.events("FailedPrepareDynamicResources")[0].endswith(
+    world.quick_cluster.create(POD, objects.pod("p", claim="p"))
+    world.quick_cluster.until(lambda: world.quick_cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert world.quick_cluster.events("FailedPrepareDynamicResources")[0].endswith(
         "NodePrepareResources failed for ResourceClaim default/p: the chip is warming up"
     )
     assert world.made() == []
     world.driver.failure = None
-    world.town.phase("p", "Running")
+    world.quick_cluster.phase("p", "Running")
 
 
 def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: node_on_cluster.NodeOnCluster) -> None:
@@ -88,9 +90,12 @@ def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: node_on_clust
     world.run("good")
     world.driver.failure = ZeroDivisionError("oops")
     world.claim("bad")
-    world.town.create(POD, objects.pod("bad", claim="bad"))
-    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
-    assert "internal error of driver fake.example.com: ZeroDivisionError: oops" in world.town.events("FailedPrepareDynamicResources")[0]
+    world.quick_cluster.create(POD, objects.pod("bad", claim="bad"))
+    world.quick_cluster.until(lambda: world.quick_cluster.events("FailedPrepareDynamicResources"), "an event")
+    assert (
+        "internal error of driver fake.example.com: ZeroDivisionError: oops"
+        in world.quick_cluster.events("FailedPrepareDynamicResources")[0]
+    )
     gone(world, "good")
 
 
@@ -98,7 +103,7 @@ def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: node_on_cluste
     world.serve()
     world.run("good")
     world.claim("waiting")
-    uids = {"good": world.town.uid("good"), "waiting": world.town.uid("waiting"), "missing": STRANGER}
+    uids = {"good": world.quick_cluster.uid("good"), "waiting": world.quick_cluster.uid("waiting"), "missing": STRANGER}
     reported = call(world, prepare=True, uids=uids)
     assert reported[uids["good"]] == ""
     assert "not allocated" in reported[uids["waiting"]]
@@ -121,8 +126,8 @@ def test_a_pod_that_never_started_gives_its_claim_back(world: node_on_cluster.No
     world.serve()
     world.driver.failure = errors.DeviceBusyError("held by somebody")
     world.claim("p")
-    world.town.create(POD, objects.pod("p", claim="p"))
-    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    world.quick_cluster.create(POD, objects.pod("p", claim="p"))
+    world.quick_cluster.until(lambda: world.quick_cluster.events("FailedPrepareDynamicResources"), "an event")
     gone(world, "p")
     assert world.served[0].node.local.journal.entries() == ()
 
@@ -130,7 +135,7 @@ def test_a_pod_that_never_started_gives_its_claim_back(world: node_on_cluster.No
 def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("a")
-    world.town.run(objects.pod("b", claim="a"))
+    world.quick_cluster.run(objects.pod("b", claim="a"))
     assert world.env("a") == world.env("b") != {}
     gone(world, "a")
     assert len(world.made()) == 1
@@ -141,7 +146,7 @@ def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: n
 def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.claim("p")
-    world.town.run(objects.pod("p", claim="p", containers=[objects.container("main")]))
+    world.quick_cluster.run(objects.pod("p", claim="p", containers=[objects.container("main")]))
     assert len(world.made()) == 1
     assert world.env("p") == {}
 
@@ -150,8 +155,8 @@ def test_each_container_gets_the_devices_of_its_requests_alone(world: node_on_cl
     world.serve()
     world.claim("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     containers = [objects.container("first", objects.use("one")), objects.container("second", objects.use("two"))]
-    world.town.run(objects.pod("p", claim="p", containers=containers))
-    envs = [set(world.town.view("p", name).env) & {"FAKE_CHIP_0", "FAKE_CHIP_1"} for name in ("first", "second")]
+    world.quick_cluster.run(objects.pod("p", claim="p", containers=containers))
+    envs = [set(world.quick_cluster.view("p", name).env) & {"FAKE_CHIP_0", "FAKE_CHIP_1"} for name in ("first", "second")]
     assert sorted(envs, key=str) in ([{"FAKE_CHIP_0"}, {"FAKE_CHIP_1"}], [{"FAKE_CHIP_1"}, {"FAKE_CHIP_0"}])
 
 
@@ -159,19 +164,19 @@ def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: node
     world.serve()
     choices: list[Json] = [{"name": "large", "deviceClassName": "absent"}, {"name": "small", "deviceClassName": node_on_cluster.CHIP}]
     expression = "device.attributes['fake.example.com'].kind == 'none'"
-    world.town.create(CLASS, {"metadata": {"name": "absent"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    world.quick_cluster.create(CLASS, {"metadata": {"name": "absent"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
     world.claim("p", {"name": "gpu", "firstAvailable": choices})
-    world.town.run(objects.pod("p", claim="p", containers=[objects.container("main", objects.use("gpu"))]))
-    [result] = json_types.objects(world.town.claim("p"), "status", "allocation", "devices", "results")
+    world.quick_cluster.run(objects.pod("p", claim="p", containers=[objects.container("main", objects.use("gpu"))]))
+    [result] = json_types.objects(world.quick_cluster.claim("p"), "status", "allocation", "devices", "results")
     assert result["request"] == "gpu/small"
     assert len(world.env("p")) == 1
 
 
 def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    plugin = world.town.plugin()
-    world.town.create(CLASS, objects.device_class("other", OTHER))
-    world.town.offer("gpu-0")
+    plugin = world.quick_cluster.plugin()
+    world.quick_cluster.create(CLASS, objects.device_class("other", OTHER))
+    world.quick_cluster.offer("gpu-0")
     world.run("p", node_on_cluster.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
     [entry] = world.served[0].node.local.journal.entries()
     assert [grant.request for grant in entry.grants] == ["mine"]
@@ -216,11 +221,13 @@ def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(
     steps: list[str] = []
     world.hardware.step = steps.append
     world.claim("p")
-    world.town.create(POD, objects.pod("p", claim="p"))
+    world.quick_cluster.create(POD, objects.pod("p", claim="p"))
     assert slow.entered.wait(30)
-    world.town.until(lambda: any("DEADLINE_EXCEEDED" in text for text in world.town.events("FailedPrepareDynamicResources")), "an event")
+    world.quick_cluster.until(
+        lambda: any("DEADLINE_EXCEEDED" in text for text in world.quick_cluster.events("FailedPrepareDynamicResources")), "an event"
+    )
     slow.go.set()
-    world.town.phase("p", "Running")
+    world.quick_cluster.phase("p", "Running")
     assert [step.split()[:2] for step in steps] == [["before", "make"], ["after", "make"]]
     assert len(served_slow.node.local.journal.entries()) == len(world.made()) == 1
 
@@ -230,10 +237,10 @@ def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: n
     world.serve(driver=slow)
     faults(world).drop_calls = 1
     world.claim("p")
-    world.town.create(POD, objects.pod("p", claim="p"))
-    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    world.quick_cluster.create(POD, objects.pod("p", claim="p"))
+    world.quick_cluster.until(lambda: world.quick_cluster.events("FailedPrepareDynamicResources"), "an event")
     slow.go.set()
-    world.town.phase("p", "Running")
+    world.quick_cluster.phase("p", "Running")
     assert len(world.made()) == 1
     gone(world, "p")
     assert world.made() == []
@@ -243,19 +250,19 @@ def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: 
     slow = Slow(world.hardware)
     driver = world.serve(driver=slow)
     world.claim("stuck")
-    world.town.create(POD, objects.pod("stuck", claim="stuck"))
+    world.quick_cluster.create(POD, objects.pod("stuck", claim="stuck"))
     assert slow.entered.wait(30)
     world.run("other", node_on_cluster.pipe())
     driver.node.registrar.socket.unlink()
-    world.town.until(lambda: driver.node.registrar.wait_registered(0), "registration beside a stuck call")
+    world.quick_cluster.until(lambda: driver.node.registrar.wait_registered(0), "registration beside a stuck call")
     slow.go.set()
-    world.town.phase("stuck", "Running")
+    world.quick_cluster.phase("stuck", "Running")
 
 
 def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     world.run("p")
-    node = world.town.cluster.node(objects.NODE)
+    node = world.quick_cluster.cluster.node(objects.NODE)
     first.stop()
     node.stop_kubelet()
     node.runtime.remove(uid_of(world, "p"))
@@ -264,24 +271,24 @@ def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: node_on_c
     world.hardware.made.clear()
     node.start_kubelet()
     world.serve(driver=node_on_cluster.Driver(world.hardware), boot_id="boot-2")
-    world.town.until(lambda: world.made() == world.town.devices("p"), "the device, made again")
-    world.town.until(lambda: node.runtime.has_sandbox(uid_of(world, "p")), "the pod's new sandbox")
+    world.quick_cluster.until(lambda: world.made() == world.quick_cluster.devices("p"), "the device, made again")
+    world.quick_cluster.until(lambda: node.runtime.has_sandbox(uid_of(world, "p")), "the pod's new sandbox")
     gone(world, "p")
     assert world.made() == []
 
 
 def uid_of(world: node_on_cluster.NodeOnCluster, pod: str) -> str:
-    return json_types.text(world.town.find(POD, pod) or {}, "metadata", "uid")
+    return json_types.text(world.quick_cluster.find(POD, pod) or {}, "metadata", "uid")
 
 
 def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
-    folder = world.town.cluster.node(objects.NODE).folder.cdi
+    folder = world.quick_cluster.cluster.node(objects.NODE).folder.cdi
     written = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".json"}
     for name in written:
         (folder / name).unlink()
-    uid = world.town.uid("p")
+    uid = world.quick_cluster.uid("p")
     assert call(world, prepare=True, uids={"p": uid}) == {uid: ""}
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".json"} == written != {}
     assert driver.node.local.cdi.claims() == {uid}
@@ -291,7 +298,7 @@ def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_i
     """Some kubelets ask it by mistake; a driver is not told which pods use a claim, so it cannot know better."""
     world.serve()
     world.run("p")
-    uid, before = world.town.uid("p"), world.made()
+    uid, before = world.quick_cluster.uid("p"), world.made()
     assert before != []
     assert call(world, prepare=False, uids={"p": uid}) == {uid: ""}
     assert world.made() == []
@@ -301,43 +308,43 @@ def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_i
 
 def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    node = world.town.cluster.node(objects.NODE)
+    node = world.quick_cluster.cluster.node(objects.NODE)
     world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     node.stop_kubelet()
-    world.town.delete("p", force=True)
-    world.town.api.delete(CLAIM, "p", namespace="default")
-    world.town.gone(CLAIM, "p")
+    world.quick_cluster.delete("p", force=True)
+    world.quick_cluster.api.delete(CLAIM, "p", namespace="default")
+    world.quick_cluster.gone(CLAIM, "p")
     world.claim("next")
-    world.town.create(POD, objects.pod("next", claim="next"))
-    world.town.until(lambda: world.town.devices("next"), "an allocation")
-    uid = world.town.uid("next")
+    world.quick_cluster.create(POD, objects.pod("next", claim="next"))
+    world.quick_cluster.until(lambda: world.quick_cluster.devices("next"), "an allocation")
+    uid = world.quick_cluster.uid("next")
     assert "is still held by claim default/p" in call(world, prepare=True, uids={"next": uid})[uid]
     node.start_kubelet()
-    world.town.phase("next", "Running")
-    assert world.made() == world.town.devices("next")
+    world.quick_cluster.phase("next", "Running")
+    assert world.made() == world.quick_cluster.devices("next")
 
 
 def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("p")
-    node = world.town.cluster.node(objects.NODE)
+    node = world.quick_cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
-    world.town.delete("p", force=True)
-    world.town.api.delete(CLAIM, "p", namespace="default")
-    world.town.gone(CLAIM, "p")
+    world.quick_cluster.delete("p", force=True)
+    world.quick_cluster.api.delete(CLAIM, "p", namespace="default")
+    world.quick_cluster.gone(CLAIM, "p")
     assert len(world.made()) == 1
     node.start_kubelet()
-    world.town.until(lambda: world.made() == [], "Unprepare")
+    world.quick_cluster.until(lambda: world.made() == [], "Unprepare")
 
 
 def test_a_device_is_prepared_for_an_admin_beside_its_owner(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     label: Object = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
-    world.town.api.patch(NAMESPACE, "default", label, kind=PatchKind.MERGE)
+    world.quick_cluster.api.patch(NAMESPACE, "default", label, kind=PatchKind.MERGE)
     world.run("owner", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     before = world.made()
     world.run("admin", node_on_cluster.chip("watched", adminAccess=True))
-    assert world.town.devices("admin")[0] in world.town.devices("owner")
+    assert world.quick_cluster.devices("admin")[0] in world.quick_cluster.devices("owner")
     gone(world, "admin")
     assert world.made() == before
 
@@ -349,19 +356,19 @@ def burn(response: v1.NodePrepareResourcesResponse, _context: grpc.ServicerConte
 
 def test_prepared_devices_stay_while_another_driver_of_the_claim_fails(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
-    other = world.town.plugin()
+    other = world.quick_cluster.plugin()
     other.on_prepare = burn
-    world.town.create(CLASS, objects.device_class("other", OTHER))
-    world.town.offer("gpu-0")
+    world.quick_cluster.create(CLASS, objects.device_class("other", OTHER))
+    world.quick_cluster.offer("gpu-0")
     steps: list[str] = []
     world.hardware.step = steps.append
     world.claim("p", node_on_cluster.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
-    world.town.create(POD, objects.pod("p", claim="p"))
-    world.town.until(lambda: other.count("prepare") >= 3 and world.made(), "three attempts")
+    world.quick_cluster.create(POD, objects.pod("p", claim="p"))
+    world.quick_cluster.until(lambda: other.count("prepare") >= 3 and world.made(), "three attempts")
     assert not [step for step in steps if "unmake" in step]
     gone(world, "p")
     assert world.made() == []
-    assert other.uids("unprepare") == [world.town.uid("p")]
+    assert other.uids("unprepare") == [world.quick_cluster.uid("p")]
 
 
 class Describing(node_on_cluster.Driver):
@@ -377,9 +384,9 @@ def describing(world: node_on_cluster.NodeOnCluster) -> node_on_cluster.RunningN
 
 def test_containers_find_files_about_their_devices(world: node_on_cluster.NodeOnCluster, describing: node_on_cluster.RunningNode) -> None:
     world.run("p")
-    [mount] = world.town.view("p").edits.mounts
+    [mount] = world.quick_cluster.view("p").edits.mounts
     assert mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/p/gpu/fake.example.com-metadata.json"
-    assert mount.host_path == str(describing.home / "device-metadata" / world.town.uid("p") / "gpu" / "metadata.json")
+    assert mount.host_path == str(describing.home / "device-metadata" / world.quick_cluster.uid("p") / "gpu" / "metadata.json")
     gone(world, "p")
     assert list((describing.home / "device-metadata").iterdir()) == []
 
@@ -387,9 +394,9 @@ def test_containers_find_files_about_their_devices(world: node_on_cluster.NodeOn
 def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(
     world: node_on_cluster.NodeOnCluster, describing: node_on_cluster.RunningNode
 ) -> None:
-    world.town.create(CLAIM_TEMPLATE, objects.template("t", node_on_cluster.chip()))
-    world.town.run(objects.pod("p", template="t"))
-    [mount] = world.town.view("p").edits.mounts
+    world.quick_cluster.create(CLAIM_TEMPLATE, objects.template("t", node_on_cluster.chip()))
+    world.quick_cluster.run(objects.pod("p", template="t"))
+    [mount] = world.quick_cluster.view("p").edits.mounts
     assert (
         mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/gpu/fake.example.com-metadata.json"
     )

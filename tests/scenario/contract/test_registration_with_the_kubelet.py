@@ -36,7 +36,7 @@ def test_the_kubelet_is_told_who_where_and_which_services(world: node_on_cluster
 def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p", node_on_cluster.pipe())
-    uid = world.town.uid("p")
+    uid = world.quick_cluster.uid("p")
     with grpc.insecure_channel(f"unix:{driver.home / 'dra.sock'}") as channel:
         request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", uid=uid, name="p")])
         [new] = v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[uid].devices
@@ -55,7 +55,7 @@ def test_sockets_are_private_and_the_service_is_there_before_the_registration(wo
 
 
 def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_one(world: node_on_cluster.NodeOnCluster) -> None:
-    registry = world.town.cluster.node(objects.NODE).folder.registry
+    registry = world.quick_cluster.cluster.node(objects.NODE).folder.registry
     dead, foreign = registry / f"{node_on_cluster.NAME}-0123abcd-reg.sock", registry / "other.example.com-0123abcd-reg.sock"
     for path in (dead, foreign):
         with socket.socket(socket.AF_UNIX) as left:
@@ -69,18 +69,20 @@ def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(wor
     world.run("before")
     first = driver.node.registrar.socket
     first.unlink()
-    world.town.until(lambda: driver.node.registrar.socket != first and driver.node.registrar.wait_registered(0), "another registration")
+    world.quick_cluster.until(
+        lambda: driver.node.registrar.socket != first and driver.node.registrar.wait_registered(0), "another registration"
+    )
     world.run("after")
 
 
 def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve(grace=0.5)
     everything = driver.offered()
-    world.town.cluster.node(objects.NODE).stop_kubelet()
+    world.quick_cluster.cluster.node(objects.NODE).stop_kubelet()
     driver.node.registrar.socket.unlink()
-    world.town.until(lambda: world.town.slices() and driver.offered() == set(), "empty slices")
-    world.town.cluster.node(objects.NODE).start_kubelet()
-    world.town.until(lambda: driver.offered() == everything, "all devices")
+    world.quick_cluster.until(lambda: world.quick_cluster.slices() and driver.offered() == set(), "empty slices")
+    world.quick_cluster.cluster.node(objects.NODE).start_kubelet()
+    world.quick_cluster.until(lambda: driver.offered() == everything, "all devices")
     world.run("p")
 
 
@@ -92,44 +94,44 @@ def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(worl
         with pytest.raises(grpc.RpcError, match="endpoint taken"):
             stub.NotifyRegistrationStatus(refusal, timeout=5)
     assert driver.node.registrar.status == registration.Status(state=registration.State.REFUSED, error="endpoint taken")
-    world.town.until(lambda: driver.offered() == set(), "empty slices")
+    world.quick_cluster.until(lambda: driver.offered() == set(), "empty slices")
 
 
 def test_slices_are_published_before_the_kubelet_has_answered(world: node_on_cluster.NodeOnCluster) -> None:
-    world.town.cluster.node(objects.NODE).stop_kubelet()
+    world.quick_cluster.cluster.node(objects.NODE).stop_kubelet()
     driver = world.serve(wait=False)
-    world.town.until(driver.offered, "devices")
+    world.quick_cluster.until(driver.offered, "devices")
     assert driver.node.registrar.status.state is registration.State.UNKNOWN
 
 
 def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
-    everything, started = driver.offered(), world.town.view("p").started_at
-    world.town.cluster.restart_kubelet(objects.NODE)
-    world.town.until(lambda: driver.offered() == everything, "all devices")
-    assert world.town.view("p").started_at == started
-    world.town.delete("p")
-    world.town.gone(POD, "p")
+    everything, started = driver.offered(), world.quick_cluster.view("p").started_at
+    world.quick_cluster.cluster.restart_kubelet(objects.NODE)
+    world.quick_cluster.until(lambda: driver.offered() == everything, "all devices")
+    assert world.quick_cluster.view("p").started_at == started
+    world.quick_cluster.delete("p")
+    world.quick_cluster.gone(POD, "p")
     assert world.made() == []
 
 
 def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     world.run("p")
-    names = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)}
+    names = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.quick_cluster)}
     first.stop()
     world.serve(driver=node_on_cluster.Driver(world.hardware))
-    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)} == names
-    world.town.delete("p")
-    world.town.gone(POD, "p")
+    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.quick_cluster)} == names
+    world.quick_cluster.delete("p")
+    world.quick_cluster.gone(POD, "p")
     assert world.made() == []
 
 
 def test_a_driver_that_was_away_too_long_publishes_again(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     first.stop()
-    world.town.until(lambda: world.town.slices() == [], "the kubelet's wipe")
+    world.quick_cluster.until(lambda: world.quick_cluster.slices() == [], "the kubelet's wipe")
     world.serve()
     world.run("p")
 
@@ -138,8 +140,10 @@ def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: n
     driver = world.serve()
     path = driver.home / "dra.sock"
     path.unlink()
-    world.town.until(path.exists, "another socket")
-    world.town.until(lambda: world.town.cluster.node(objects.NODE).kubelet.plugins.is_usable(node_on_cluster.NAME), "the connection")
+    world.quick_cluster.until(path.exists, "another socket")
+    world.quick_cluster.until(
+        lambda: world.quick_cluster.cluster.node(objects.NODE).kubelet.plugins.is_usable(node_on_cluster.NAME), "the connection"
+    )
     world.run("p")
 
 
@@ -150,15 +154,15 @@ def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(wo
     assert old.node.registrar.socket != new.node.registrar.socket
     assert {path.name for path in old.home.glob("dra-*.sock")} == {f"dra-{ONE}.sock", f"dra-{TWO}.sock"}
     world.run("between")
-    uids = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)}
+    uids = {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.quick_cluster)}
     old.stop()
-    world.town.until(lambda: len(list(old.home.glob("dra-*.sock"))) == 1, "the end of the old sockets")
+    world.quick_cluster.until(lambda: len(list(old.home.glob("dra-*.sock"))) == 1, "the end of the old sockets")
     for pod in ("early", "between"):
-        world.town.delete(pod)
-        world.town.gone(POD, pod)
+        world.quick_cluster.delete(pod)
+        world.quick_cluster.gone(POD, pod)
     assert world.made() == []
     world.run("late")
-    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.town)} == uids
+    assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.quick_cluster)} == uids
 
 
 def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: node_on_cluster.NodeOnCluster) -> None:
@@ -189,8 +193,8 @@ def test_a_new_instance_that_cannot_start_leaves_the_old_one_serving(world: node
     world.run("after")
     assert old.offered() == everything
     for pod in ("before", "after"):
-        world.town.delete(pod)
-        world.town.gone(POD, pod)
+        world.quick_cluster.delete(pod)
+        world.quick_cluster.gone(POD, pod)
     assert world.made() == []
 
 
@@ -204,7 +208,7 @@ def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: node_on
 
 
 def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: node_on_cluster.NodeOnCluster) -> None:
-    home = world.town.cluster.node(objects.NODE).folder.plugins / node_on_cluster.NAME
+    home = world.quick_cluster.cluster.node(objects.NODE).folder.plugins / node_on_cluster.NAME
     home.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(os.fspath(home / f"dra-{ONE}.sock"))
@@ -225,7 +229,7 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: node_
     driver = world.serve()
     world.run("p")
     expect_health(world, ("Healthy", None))
-    [device] = world.town.devices("p")
+    [device] = world.quick_cluster.devices("p")
     driver.node.health.report(device, contexts.Health.UNHEALTHY, "too hot")
     expect_health(world, ("Unhealthy", "too hot"))
     driver.node.health.report(device, contexts.Health.HEALTHY)
@@ -237,26 +241,26 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: node_
 def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
-    ill, well = world.town.devices("p")
+    ill, well = world.quick_cluster.devices("p")
     driver.node.health.report(ill, contexts.Health.UNHEALTHY, "too hot")
-    uid = world.town.uid("p")
+    uid = world.quick_cluster.uid("p")
     expected = {f"{node_on_cluster.NAME}/claim={uid}-{ill}": "Unhealthy", f"{node_on_cluster.NAME}/claim={uid}-{well}": "Healthy"}
-    world.town.until(lambda: health_by_name(world) == expected, "the health of each")
+    world.quick_cluster.until(lambda: health_by_name(world) == expected, "the health of each")
 
 
 def health_by_name(world: node_on_cluster.NodeOnCluster) -> dict[str, str]:
     """What the pod's status says of each device, by its CDI name."""
-    [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
+    [container] = json_types.objects(world.quick_cluster.find(POD, "p") or {}, "status", "containerStatuses")
     statuses = json_types.objects(container, "allocatedResourcesStatus")
     result = [one for status in statuses for one in json_types.objects(status, "resources")]
     return {json_types.text(one, "resourceID"): json_types.text(one, "health") for one in result}
 
 
 def expect_health(world: node_on_cluster.NodeOnCluster, expected: tuple[str, str | None]) -> None:
-    world.town.until(lambda: shown(world) == [expected], f"{expected} in the pod's status")
+    world.quick_cluster.until(lambda: shown(world) == [expected], f"{expected} in the pod's status")
 
 
 def shown(world: node_on_cluster.NodeOnCluster) -> list[tuple[object, object]]:
-    [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
+    [container] = json_types.objects(world.quick_cluster.find(POD, "p") or {}, "status", "containerStatuses")
     statuses = json_types.objects(container, "allocatedResourcesStatus")
     return [(one.get("health"), one.get("message")) for status in statuses for one in json_types.objects(status, "resources")]

@@ -21,7 +21,7 @@ ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 @pytest.fixture
 def server() -> AllocatingServer:
-    """A desk with a class for everything, called as in the page's samples."""
+    """A server with a class for everything, named as in the page's samples."""
     made = AllocatingServer()
     made.api.create(CLASS, {"metadata": {"name": EXAMPLE}, "spec": {}})
     return made

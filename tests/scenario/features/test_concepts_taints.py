@@ -1,4 +1,4 @@
-"""The concepts page, device taints and tolerations: on a desk where only allocation matters, on a running cluster for eviction."""
+"""The concepts page, device taints and tolerations: on an allocating server where only allocation matters, on a running cluster for eviction."""
 
 import datetime
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ def cluster() -> Iterator[tpu_cluster.TpuCluster]:
 
 
 def test_a_central_publisher_offers_the_slices_and_nobody_owns_them(cluster: tpu_cluster.TpuCluster) -> None:
-    central = [one for one in cluster.town.api.list(SLICE).items if not json_types.text(one, "spec", "nodeName")]
+    central = [one for one in cluster.quick_cluster.api.list(SLICE).items if not json_types.text(one, "spec", "nodeName")]
     assert {json_types.text(one, "spec", "pool", "name") for one in central} == {"tpus"}
     assert all(json_types.at(one, "spec", "perDeviceNodeSelection") is True for one in central)
     assert not any(json_types.items(one, "metadata", "ownerReferences") for one in central)
@@ -30,7 +30,7 @@ def test_pods_that_keep_apart_take_one_node_each_and_each_node_prepares_its_part
     for name in names:
         cluster.pod(name, "big", workload="train")
     for name in names:
-        cluster.town.phase(name, "Running")
+        cluster.quick_cluster.phase(name, "Running")
     nodes = {name: cluster.node_of(name) for name in names}
     assert sorted(nodes.values()) == list(tpu_cluster.NODES)
     result = {nodes[name]: cluster.environment(name) for name in names}
@@ -39,66 +39,66 @@ def test_pods_that_keep_apart_take_one_node_each_and_each_node_prepares_its_part
     }
     assert {one["TPU_WORKER_HOSTNAMES"] for one in result.values()} == {",".join(tpu_cluster.NODES)}
     assert {one["TPU_TOPOLOGY"] for one in result.values()} == {"4x4"}
-    cluster.town.until(lambda: cluster.ready("big") == "True: all of 4 nodes", "all parts of the status")
+    cluster.quick_cluster.until(lambda: cluster.ready("big") == "True: all of 4 nodes", "all parts of the status")
     assert cluster.workers("big") == {node: place for place, node in enumerate(tpu_cluster.NODES)}
     cluster.pod("w4", "big", workload="train")
-    cluster.town.until(lambda: "anti-affinity forbids" in cluster.town.scheduling_message("w4"), "the fifth pod's reason")
+    cluster.quick_cluster.until(lambda: "anti-affinity forbids" in cluster.quick_cluster.scheduling_message("w4"), "the fifth pod's reason")
 
 
 def test_a_device_is_not_ready_until_every_node_has_prepared_and_says_who_has(cluster: tpu_cluster.TpuCluster) -> None:
     cluster.claim("pair", 8)
     cluster.pod("p0", "pair", workload="pair")
-    cluster.town.phase("p0", "Running")
-    cluster.town.until(lambda: cluster.ready("pair") == "False: 1 of 2 nodes", "the first part of the status")
+    cluster.quick_cluster.phase("p0", "Running")
+    cluster.quick_cluster.until(lambda: cluster.ready("pair") == "False: 1 of 2 nodes", "the first part of the status")
     cluster.pod("p1", "pair", workload="pair")
-    cluster.town.phase("p1", "Running")
-    cluster.town.until(lambda: cluster.ready("pair") == "True: all of 2 nodes", "the second part")
+    cluster.quick_cluster.phase("p1", "Running")
+    cluster.quick_cluster.until(lambda: cluster.ready("pair") == "True: all of 2 nodes", "the second part")
     first, second = cluster.node_of("p0"), cluster.node_of("p1")
     assert cluster.workers("pair") == {first: 0, second: 1}
-    cluster.town.delete("p0", force=True)
-    cluster.town.until(lambda: cluster.workers("pair") == {second: 1}, "one part alone")
+    cluster.quick_cluster.delete("p0", force=True)
+    cluster.quick_cluster.until(lambda: cluster.workers("pair") == {second: 1}, "one part alone")
     assert cluster.ready("pair") == "False: 1 of 2 nodes"
 
 
 def test_slices_that_overlap_exclude_each_other_until_the_first_is_given_back(cluster: tpu_cluster.TpuCluster) -> None:
     cluster.claim("small", 4)
     cluster.pod("s", "small")
-    cluster.town.phase("s", "Running")
+    cluster.quick_cluster.phase("s", "Running")
     cluster.claim("whole", 16)
     cluster.pod("w", "whole", workload="whole")
     cluster.claim("half", 8)
     cluster.pod("h", "half", workload="half")
-    cluster.town.phase("h", "Running")
-    cluster.town.until(lambda: " needed, " in cluster.town.scheduling_message("w"), "the reason")
-    assert (cluster.town.devices("small"), cluster.town.devices("half")) == (["tpu-2x2-1"], ["tpu-2x4-2"])
+    cluster.quick_cluster.phase("h", "Running")
+    cluster.quick_cluster.until(lambda: " needed, " in cluster.quick_cluster.scheduling_message("w"), "the reason")
+    assert (cluster.quick_cluster.devices("small"), cluster.quick_cluster.devices("half")) == (["tpu-2x2-1"], ["tpu-2x4-2"])
     for pod in ("s", "h"):
-        cluster.town.delete(pod, force=True)
-    cluster.town.phase("w", "Running")
-    assert cluster.town.devices("whole") == ["tpu-4x4-1"]
+        cluster.quick_cluster.delete(pod, force=True)
+    cluster.quick_cluster.phase("w", "Running")
+    assert cluster.quick_cluster.devices("whole") == ["tpu-4x4-1"]
     assert cluster.environment("w")["TPU_TOPOLOGY"] == "4x4"
 
 
 def test_a_node_without_a_part_in_the_slice_gets_no_pod_of_its_claim(cluster: tpu_cluster.TpuCluster) -> None:
     cluster.claim("pair", 8)
     cluster.pod("in", "pair", workload="pair")
-    cluster.town.phase("in", "Running")
-    cluster.town.until(lambda: cluster.workers("pair"), "the part of the first")
+    cluster.quick_cluster.phase("in", "Running")
+    cluster.quick_cluster.until(lambda: cluster.workers("pair"), "the part of the first")
     cluster.pod("out", "pair", node=tpu_cluster.OUTSIDE)
-    cluster.town.until(lambda: cluster.town.scheduling_message("out").startswith("0/5 nodes are available"), "a refusal")
+    cluster.quick_cluster.until(lambda: cluster.quick_cluster.scheduling_message("out").startswith("0/5 nodes are available"), "a refusal")
     assert cluster.node_of("out") == ""
     assert list(cluster.workers("pair")) == [cluster.node_of("in")]
 
 
 def test_pods_keep_apart_by_any_label_of_their_nodes(cluster: tpu_cluster.TpuCluster) -> None:
     for number, node in enumerate(tpu_cluster.NODES):
-        cluster.town.api.patch(NODE, node, {"metadata": {"labels": {"rack": f"r{number // 2}"}}}, kind=PatchKind.MERGE)
+        cluster.quick_cluster.api.patch(NODE, node, {"metadata": {"labels": {"rack": f"r{number // 2}"}}}, kind=PatchKind.MERGE)
     cluster.claim("big", 16)
     for number in range(2):
         cluster.pod(f"p{number}", "big", workload="spread", topology="rack")
-        cluster.town.phase(f"p{number}", "Running")
+        cluster.quick_cluster.phase(f"p{number}", "Running")
     racks = {tpu_cluster.NODES.index(cluster.node_of(f"p{number}")) // 2 for number in range(2)}
     assert racks == {0, 1}
     cluster.pod("p2", "big", workload="spread", topology="rack")
-    cluster.town.until(lambda: "(rack=r0)" in cluster.town.scheduling_message("p2"), "the third pod's reason")
-    cluster.town.delete("p1", force=True)
-    cluster.town.phase("p2", "Running")
+    cluster.quick_cluster.until(lambda: "(rack=r0)" in cluster.quick_cluster.scheduling_message("p2"), "the third pod's reason")
+    cluster.quick_cluster.delete("p1", force=True)
+    cluster.quick_cluster.phase("p2", "Running")

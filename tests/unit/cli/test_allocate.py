@@ -51,9 +51,9 @@ def write(shell: command_line.CommandLine, *objects: object) -> str:
 
 
 def test_what_fits_is_shown_with_node_and_device_and_status_0(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("allocate", "-f", slices, "-f", write(shell, claim("one", request("3g.20gb"))))
-    assert (told.status, told.err) == (0, "")
-    assert [line.split() for line in told.out.splitlines()] == [
+    ran = shell.run("allocate", "-f", slices, "-f", write(shell, claim("one", request("3g.20gb"))))
+    assert (ran.status, ran.err) == (0, "")
+    assert [line.split() for line in ran.out.splitlines()] == [
         ["CLAIM", "NODE", "REQUEST", "DEVICE"],
         ["demo/one", "node-1", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4"],
     ]
@@ -61,13 +61,13 @@ def test_what_fits_is_shown_with_node_and_device_and_status_0(shell: command_lin
 
 def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
-    told = shell.run("allocate", "-f", slices, "-f", file, "--why")
-    assert told.status == 1
-    assert "claim demo/two does not fit" in told.out
-    assert "needs 2 devices, 1 available" in told.out
+    ran = shell.run("allocate", "-f", slices, "-f", file, "--why")
+    assert ran.status == 1
+    assert "claim demo/two does not fit" in ran.out
+    assert "needs 2 devices, 1 available" in ran.out
     short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
-    assert f"1 device: {short} (gpu-0-mig-7g40gb-0-0)" in told.out
-    assert "47 devices: not selected by the request: " in told.out
+    assert f"1 device: {short} (gpu-0-mig-7g40gb-0-0)" in ran.out
+    assert "47 devices: not selected by the request: " in ran.out
 
 
 def test_with_v_every_device_has_a_line_of_its_own(shell: command_line.CommandLine, slices: str) -> None:
@@ -94,24 +94,24 @@ def test_a_taint_rule_keeps_devices_away(shell: command_line.CommandLine, slices
         "metadata": {"name": "broken"},
         "spec": {"deviceSelector": {"driver": "gpu.drakit.dev", "pool": "node-1"}, "taint": taint},
     }
-    told = shell.run("allocate", slices, write(shell, claim("one", request("7g.40gb")), rule), "--why")
-    assert told.status == 1
-    assert "2 devices: tainted and not tolerated: example.com/broken=yes:NoSchedule" in told.out
-    assert "needs 1 device, none available" in told.out
+    ran = shell.run("allocate", slices, write(shell, claim("one", request("7g.40gb")), rule), "--why")
+    assert ran.status == 1
+    assert "2 devices: tainted and not tolerated: example.com/broken=yes:NoSchedule" in ran.out
+    assert "needs 1 device, none available" in ran.out
 
 
 def test_kinds_that_are_not_looked_at_are_named(shell: command_line.CommandLine, slices: str) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
-    told = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
-    assert told.status == 0
-    assert "skipped, not looked at: Service web (" in told.err
+    ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
+    assert ran.status == 0
+    assert "skipped, not looked at: Service web (" in ran.err
 
 
 def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
-    told = shell.run("allocate", "-f", slices, "-f", file, "-o", "json")
-    answer = json.loads(told.out)
-    assert (told.status, answer["fits"]) == (1, False)
+    ran = shell.run("allocate", "-f", slices, "-f", file, "-o", "json")
+    answer = json.loads(ran.out)
+    assert (ran.status, answer["fits"]) == (1, False)
     first, second = answer["decisions"]
     assert first["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-4"
     groups = second["why"]["node-1"][0]["devices"]
@@ -121,8 +121,8 @@ def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(shell: c
 def test_claims_that_are_allocated_already_take_their_devices_away(shell: command_line.CommandLine, slices: str) -> None:
     result = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
     held = claim("held", request("3g.20gb")) | {"status": {"allocation": {"devices": {"results": [result]}}}}
-    told = shell.run("allocate", "-f", slices, "-f", write(shell, held, claim("one", request("3g.20gb"))), "-o", "json")
-    (decision,) = json.loads(told.out)["decisions"]
+    ran = shell.run("allocate", "-f", slices, "-f", write(shell, held, claim("one", request("3g.20gb"))), "-o", "json")
+    (decision,) = json.loads(ran.out)["decisions"]
     assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
 
 
@@ -145,14 +145,14 @@ def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(shell: co
     }
     node: dict[str, object] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"gpu": "yes"}}}
     asked = [template, pod, claim("one", request("3g.20gb"))]
-    told = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node), "-o", "json")
-    (decision,) = json.loads(told.out)["decisions"]
+    ran = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node), "-o", "json")
+    (decision,) = json.loads(ran.out)["decisions"]
     assert (decision["asked"], decision["node"]) == ("pod demo/p", "node-1")
     assert {one["claim"] for one in decision["claims"]} == {"demo/p-a", "demo/one"}
     node["metadata"] = {"name": "node-1"}
-    told = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node))
-    assert told.status == 1
-    assert "lacks the labels gpu=yes of the pod's nodeSelector" in told.out
+    ran = shell.run("allocate", "-f", slices, "-f", write(shell, *asked, node))
+    assert ran.status == 1
+    assert "lacks the labels gpu=yes of the pod's nodeSelector" in ran.out
 
 
 def test_a_template_that_no_pod_uses_is_tried_once(shell: command_line.CommandLine, slices: str) -> None:
@@ -162,9 +162,9 @@ def test_a_template_that_no_pod_uses_is_tried_once(shell: command_line.CommandLi
         "metadata": {"name": "t", "namespace": "demo"},
         "spec": {"spec": claim("", request("1g.5gb"))["spec"]},
     }
-    told = shell.run("allocate", "-f", slices, "-f", write(shell, template))
-    assert told.status == 0
-    assert "template demo/t" in told.out
+    ran = shell.run("allocate", "-f", slices, "-f", write(shell, template))
+    assert ran.status == 0
+    assert "template demo/t" in ran.out
 
 
 def test_a_gate_that_is_off_changes_the_answer(shell: command_line.CommandLine, slices: str) -> None:
@@ -182,18 +182,18 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("arguments, told", BAD.values(), ids=BAD)
-def test_bad_input_is_status_2_and_one_line(shell: command_line.CommandLine, slices: str, arguments: tuple[str, ...], told: str) -> None:
-    given = () if told.startswith("give") else ("-f", slices, "-f", write(shell, claim("one", request("1g.5gb"))))
+@pytest.mark.parametrize("arguments, message", BAD.values(), ids=BAD)
+def test_bad_input_is_status_2_and_one_line(shell: command_line.CommandLine, slices: str, arguments: tuple[str, ...], message: str) -> None:
+    given = () if message.startswith("give") else ("-f", slices, "-f", write(shell, claim("one", request("1g.5gb"))))
     ran = shell.run("allocate", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("drakit: ")
     assert ran.err.count("\n") == 1
-    assert told in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("a: [", "is not YAML"),
         ("just text", "document 1 (line 1): an object needs apiVersion and kind"),
@@ -204,12 +204,12 @@ def test_bad_input_is_status_2_and_one_line(shell: command_line.CommandLine, sli
         (CLASS, "there is nothing to allocate"),
     ],
 )
-def test_a_file_that_the_server_would_refuse_is_status_2(shell: command_line.CommandLine, text: str, told: str) -> None:
+def test_a_file_that_the_server_would_refuse_is_status_2(shell: command_line.CommandLine, text: str, message: str) -> None:
     file = shell.folder / "bad.yaml"
     file.write_text(text)
     ran = shell.run("allocate", "-f", str(file))
     assert (ran.status, ran.out) == (2, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
 def test_a_live_cluster_gives_slices_classes_and_what_is_taken(
@@ -288,8 +288,8 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(shell: comman
     wanted["spec"] = {**as_object(wanted["spec"]), "reservedFor": job}  # type: ignore[arg-type]
     file = write(shell, wanted, claim("one", request("1g.5gb")))
     for gate, expected in (("true", [True, None]), ("false", [None, None])):
-        told = shell.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
-        found = [one for decision in yaml.safe_load(told.out)["decisions"] for one in decision["claims"]]
+        ran = shell.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
+        found = [one for decision in yaml.safe_load(ran.out)["decisions"] for one in decision["claims"]]
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
 
 
@@ -300,10 +300,10 @@ LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not release the count
 
 def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    told = shell.run("allocate", slices, file, "--why")
-    assert told.status == 0
-    assert "gpu-1-mig-3g20gb-9-0" in told.out
-    [warning] = [line for line in told.out.splitlines() if line.startswith("warning: ")]
+    ran = shell.run("allocate", slices, file, "--why")
+    assert ran.status == 0
+    assert "gpu-1-mig-3g20gb-9-0" in ran.out
+    [warning] = [line for line in ran.out.splitlines() if line.startswith("warning: ")]
     assert warning.startswith(f"warning: claim demo/two: {LEFT_PENDING}")
     assert "name the GPU with a CEL selector in the first request" in warning
     assert "warning" not in shell.run("allocate", slices, file).out
@@ -313,28 +313,26 @@ def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits
 
 def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    told = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
-    assert told.status == 1
-    assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in told.out
-    assert "warning" not in told.out
+    ran = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
+    assert ran.status == 1
+    assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in ran.out
+    assert "warning" not in ran.out
     unknown = shell.run("allocate", slices, file, "--as-kubernetes", "1.35")
     assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
 
 
 def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run(
-        "allocate", slices, write(shell, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why"
-    )
-    assert told.status == 1
-    assert "1.36" not in told.out
+    ran = shell.run("allocate", slices, write(shell, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why")
+    assert ran.status == 1
+    assert "1.36" not in ran.out
 
 
 def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending(shell: command_line.CommandLine, slices: str) -> None:
-    told = shell.run("lint", slices, write(shell, claim("two", *HALVES, **SHARED_PARENT)))
-    assert told.status == 0
-    assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in told.out
-    assert "  fix: name the GPU with a CEL selector in the first request" in told.out
-    assert "0 errors, 1 warning" in told.out
+    ran = shell.run("lint", slices, write(shell, claim("two", *HALVES, **SHARED_PARENT)))
+    assert ran.status == 0
+    assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in ran.out
+    assert "  fix: name the GPU with a CEL selector in the first request" in ran.out
+    assert "0 errors, 1 warning" in ran.out
 
 
 def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits(shell: command_line.CommandLine, slices: str) -> None:
@@ -342,9 +340,9 @@ def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )
     given = ("allocate", slices, str(MANIFESTS / "gpu" / "deviceclasses.yaml"), taken)
-    told = shell.run(*given, named, "--as-kubernetes", "1.36")
-    assert (told.status, "gpu-1-mig-1g5gb-19-6" in told.out, "gpu-1-mig-4g20gb-5-0" in told.out) == (0, True, True), told
-    told = shell.run(*given, unnamed, "--as-kubernetes", "1.36")
-    assert (told.status, "pod drakit-demo/four-partitions does not fit" in told.out) == (1, True), told
+    ran = shell.run(*given, named, "--as-kubernetes", "1.36")
+    assert (ran.status, "gpu-1-mig-1g5gb-19-6" in ran.out, "gpu-1-mig-4g20gb-5-0" in ran.out) == (0, True, True), ran
+    ran = shell.run(*given, unnamed, "--as-kubernetes", "1.36")
+    assert (ran.status, "pod drakit-demo/four-partitions does not fit" in ran.out) == (1, True), ran
     assert "1.36" not in shell.run("lint", *given[1:], named).out
     assert "name the GPU with a CEL selector in the first request" in shell.run("lint", *given[1:], unnamed).out

@@ -68,16 +68,16 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("make, told", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.parametrize("make, message", CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_that_cannot_be_prepared_is_refused_in_one_line_and_leaves_nothing(
-    shell: command_line.CommandLine, make: Callable[[command_line.CommandLine], str], told: str
+    shell: command_line.CommandLine, make: Callable[[command_line.CommandLine], str], message: str
 ) -> None:
     before = shell.on_node("show", "-o", "json").out
     refused = shell.on_node("prepare", make(shell))
     assert (refused.status, refused.out) == (1, "")
     assert refused.err.startswith("drakit: ")
     assert refused.err.count("\n") == 1
-    assert told in refused.err
+    assert message in refused.err
     assert shell.on_node("show", "-o", "json").out == before
     assert not list(shell.folder.glob("node/cdi/*"))
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
@@ -106,7 +106,7 @@ def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(sh
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (("show", "--mock", "dgx-h10"), "mock.machine: no mock machine 'dgx-h10'; did you mean dgx-h100? Known are dgx-a100-40gb,"),
         (
@@ -134,10 +134,10 @@ def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(sh
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )
-def test_a_wrong_setting_is_named_in_one_line(shell: command_line.CommandLine, arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_setting_is_named_in_one_line(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
     ran = shell.run(*arguments)
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith(f"drakit: {told}")
+    assert ran.err.startswith(f"drakit: {message}")
     assert ran.err.count("\n") == 1
 
 
@@ -151,10 +151,10 @@ def test_an_unknown_variable_is_not_ignored(shell: command_line.CommandLine, mon
 def test_a_folder_that_holds_another_machine_is_refused_with_both_ways_out(shell: command_line.CommandLine) -> None:
     assert shell.on_node("show").status == 0
     folder = shell.folder / "node"
-    told = shell.run("show", "--mock", "dgx-h100", "--node", "node-1", "--folder", str(folder))
-    assert (told.status, told.out) == (1, "")
+    ran = shell.run("show", "--mock", "dgx-h100", "--node", "node-1", "--folder", str(folder))
+    assert (ran.status, ran.out) == (1, "")
     holds = f"{folder}/mock holds machine '{command_line.MACHINE}', not 'dgx-h100'"
-    assert told.err == f"drakit: mock.dir: {holds}: write --mock {command_line.MACHINE}, or give another --folder\n"
+    assert ran.err == f"drakit: mock.dir: {holds}: write --mock {command_line.MACHINE}, or give another --folder\n"
     assert shell.on_node("show").status == 0
 
 
@@ -163,19 +163,19 @@ def test_a_driver_without_a_kubelet_is_refused_and_makes_no_folder(
 ) -> None:
     for name in ("PLUGINS_DIR", "REGISTRY_DIR", "CDI_DIR"):
         monkeypatch.setenv(f"DRAKIT_NODE__{name}", str(shell.folder / "system" / name.lower()))
-    told = shell.run("run", "--mock", command_line.MACHINE, "--node", "node-1")
-    assert (told.status, told.out) == (1, "")
+    ran = shell.run("run", "--mock", command_line.MACHINE, "--node", "node-1")
+    assert (ran.status, ran.out) == (1, "")
     missing = f"{shell.folder}/system/registry_dir is not there: no kubelet has run on this node"
-    assert told.err == f"drakit: node.registry_dir: {missing}; to pretend, beside drakit cluster, give --folder DIR as it prints\n"
+    assert ran.err == f"drakit: node.registry_dir: {missing}; to pretend, beside drakit cluster, give --folder DIR as it prints\n"
     assert not (shell.folder / "system").exists()
 
 
 def test_a_syntax_error_of_a_claim_is_told_with_line_and_column(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
     file.write_text("kind: ResourceClaim\n  metadata: {}\n")
-    told = shell.on_node("prepare", str(file))
-    assert told.status == 1
-    assert told.err.startswith("drakit: claim.yaml: is neither YAML nor JSON: line 2, column 11: ")
+    ran = shell.on_node("prepare", str(file))
+    assert ran.status == 1
+    assert ran.err.startswith("drakit: claim.yaml: is neither YAML nor JSON: line 2, column 11: ")
 
 
 def test_a_kubernetes_object_is_no_mock_machine(shell: command_line.CommandLine) -> None:

@@ -283,9 +283,9 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
 def findings(shell: command_line.CommandLine, objects: tuple[object, ...], *arguments: str) -> tuple[int, list[dict[str, object]]]:
     file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    told = shell.run("lint", "-f", str(file), "-o", "json", *arguments)
-    assert told.err == ""
-    return told.status, json.loads(told.out)
+    ran = shell.run("lint", "-f", str(file), "-o", "json", *arguments)
+    assert ran.err == ""
+    return ran.status, json.loads(ran.out)
 
 
 def expect(found: list[dict[str, object]], severity: str, field: str, text: str, fix: str) -> None:
@@ -320,16 +320,16 @@ def test_a_warning_fails_only_when_strict(
 def test_what_the_driver_publishes_and_its_samples_ask_for_is_without_fault(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slices.yaml"
     file.write_text(shell.on_node("slices", "-o", "yaml").out)
-    told = shell.run("lint", "-f", str(file), "--strict")
-    assert (told.status, told.err) == (0, "")
-    assert told.out.endswith("0 errors, 0 warnings\n")
+    ran = shell.run("lint", "-f", str(file), "--strict")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.endswith("0 errors, 0 warnings\n")
 
 
 def test_people_get_file_document_field_and_fix_in_three_lines(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
     file.write_text(yaml.safe_dump(claim(exactly={"toleration": []})))
-    told = shell.run("lint", "-f", str(file))
-    assert told.out.splitlines() == [
+    ran = shell.run("lint", "-f", str(file))
+    assert ran.out.splitlines() == [
         f"error: {file}:10 (document 1), ResourceClaim default/c",
         "  spec.devices.requests[0].exactly.toleration: unknown field",
         "  fix: write tolerations, or remove it: kubectl refuses it and the server drops it",
@@ -338,13 +338,13 @@ def test_people_get_file_document_field_and_fix_in_three_lines(shell: command_li
 
 
 @pytest.mark.parametrize(
-    "arguments, told", [((), "nothing to check"), (("-f", "/no/such/file"), "cannot be read"), (("--gate", "x"), "write NAME=true")]
+    "arguments, message", [((), "nothing to check"), (("-f", "/no/such/file"), "cannot be read"), (("--gate", "x"), "write NAME=true")]
 )
-def test_files_that_cannot_be_read_are_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], told: str) -> None:
+def test_files_that_cannot_be_read_are_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
     given = ("-f", str(shell.folder)) if arguments[:1] == ("--gate",) else ()
     ran = shell.run("lint", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
 SHARED_NIC = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}

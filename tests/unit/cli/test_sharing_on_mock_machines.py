@@ -23,7 +23,7 @@ def daemons(shell: command_line.CommandLine) -> list[processes.Process]:
 
 @pytest.fixture
 def shared(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]:
-    """A desk on which no daemon is left in the end."""
+    """A command line whose MPS daemons are killed at the end."""
     yield shell
     for one in daemons(shell):
         one.send(signal.SIGKILL)

@@ -43,7 +43,7 @@ def files(folder: pathlib.Path) -> list[str]:
 
 @pytest.fixture
 def shell(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]:
-    """A desk whose paths are short enough for sockets."""
+    """A command line whose paths are short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="dk") as short:
         yield dataclasses.replace(shell, folder=pathlib.Path(short))
 

@@ -58,11 +58,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("text, told", BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_told_with_its_place(text: str, told: str) -> None:
+@pytest.mark.parametrize("text, message", BROKEN.values(), ids=BROKEN)
+def test_what_is_broken_is_told_with_its_place(text: str, message: str) -> None:
     with pytest.raises(reading.ReadingError) as raised:
         reading.parts(text)
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(message)
     assert "unicode string" not in str(raised.value)
 
 

@@ -84,18 +84,18 @@ def test_a_last_line_that_was_being_written_does_not_count(file: pathlib.Path, l
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, message",
     [
         (b"hello\n", "line 1 cannot be read"),
         (b'{"a":1}\n', "line 1 cannot be read (the file is of another kind or version)"),
         (b"[" * 100_000 + b"\n", "line 1 cannot be read"),
     ],
 )
-def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, content: bytes, told: str) -> None:
+def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, content: bytes, message: str) -> None:
     file.write_bytes(content)
     with pytest.raises(StateError, match="move the file away to start with an empty cluster") as refused:
         opened(file)
-    assert f"{file}: {told}" in str(refused.value)
+    assert f"{file}: {message}" in str(refused.value)
     assert file.read_bytes() == content
 
 

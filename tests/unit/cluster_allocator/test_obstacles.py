@@ -31,7 +31,7 @@ def found(slices: list[Object], *claims: Object, used: AllocatedState | None = N
     return obstacles.find(problem, holders or {})
 
 
-def told(obstacle: Obstacle) -> dict[str, list[str]]:
+def by_reason(obstacle: Obstacle) -> dict[str, list[str]]:
     """Return the names of the devices by the cause."""
     return {group.text: [device.rpartition("/")[2] for device in group.devices] for group in obstacle.groups}
 
@@ -46,7 +46,7 @@ def test_devices_that_lack_a_counter_form_one_group_naming_the_claim_that_took_i
     holders = {DeviceId("drv", "pool", "small"): ["ns/x"]}
     (obstacle,) = found(partitioned(devices, SIZES), claim(request()), used=used, holders=holders)
     assert (obstacle.request, obstacle.text) == ("r", "needs 1 device, none available")
-    assert told(obstacle) == {
+    assert by_reason(obstacle) == {
         "taken by claim ns/x": ["small"],
         "counter slice-0 of set: 1 needed, none of 1 left, taken by claim ns/x": [f"large-{number}" for number in range(7)],
     }
@@ -62,20 +62,20 @@ def test_selectors_taints_and_capacity_are_named() -> None:
     (obstacle,) = found(
         [resource_slice(devices)], claim(request(capacity=bandwidth("11"), selectors=[{"cel": {"expression": expression}}]))
     )
-    assert told(obstacle) == {
+    assert by_reason(obstacle) == {
         f"not selected by the request: {expression}": ["other"],
         "has no capacity bandwidth": ["broken"],
         "capacity bandwidth: 11 needed, 10 of 10 left": ["nic"],
     }
     (obstacle,) = found([resource_slice(devices[1:2])], claim(request()))
-    assert told(obstacle) == {"tainted and not tolerated: k=v:NoSchedule": ["broken"]}
+    assert by_reason(obstacle) == {"tainted and not tolerated: k=v:NoSchedule": ["broken"]}
 
 
 def test_the_first_request_that_fits_no_longer_beside_the_others_is_shown() -> None:
     devices = [device("whole", draws={"set.memory": "4"}), device("half", draws={"set.memory": "2"})]
     (obstacle,) = found(partitioned(devices, SIZES), claim(request("a"), request("b")))
     assert (obstacle.request, obstacle.text) == ("b", "needs 1 device, none available beside a (whole)")
-    assert told(obstacle) == {
+    assert by_reason(obstacle) == {
         "taken by request a": ["whole"],
         "counter memory of set: 2 needed, none of 4 left, taken by request a": ["half"],
     }
@@ -85,7 +85,7 @@ def test_a_constraint_is_named_with_both_values_and_with_what_would_be_without_i
     devices = [device(f"d{number}", attributes=strings(parent=f"p{number}")) for number in range(2)]
     match: Object = {"matchAttribute": "drv/parent"}
     first, second = found([resource_slice(devices)], claim(request("a"), request("b"), constraints=[match]))
-    assert told(first) == {"taken by request a": ["d0"], "matchAttribute drv/parent: p1, while p0 is chosen": ["d1"]}
+    assert by_reason(first) == {"taken by request a": ["d0"], "matchAttribute drv/parent: p1, while p0 is chosen": ["d1"]}
     assert second.text == "it would fit without the constraint matchAttribute drv/parent"
 
 
@@ -104,23 +104,23 @@ def test_amounts_are_told_in_the_units_in_which_they_are_published() -> None:
     used = AllocatedState()
     used.hold(DeviceId("drv", "pool", "half"))
     (obstacle,) = found(partitioned(devices, {"set.memory": "40Gi"}), claim(request()), used=used)
-    assert "counter memory of set: 40Gi needed, 20Gi of 40Gi left" in told(obstacle)
+    assert "counter memory of set: 40Gi needed, 20Gi of 40Gi left" in by_reason(obstacle)
     (obstacle,) = found([resource_slice([shared("nic", "10Gi")])], claim(request(capacity=bandwidth("11Gi"))))
-    assert told(obstacle) == {"capacity bandwidth: 11Gi needed, 10Gi of 10Gi left": ["nic"]}
+    assert by_reason(obstacle) == {"capacity bandwidth: 11Gi needed, 10Gi of 10Gi left": ["nic"]}
 
 
 def test_a_policy_that_forbids_the_amount_is_shown() -> None:
     limits: Object = {"default": "1G", "validRange": {"min": "1G", "max": "4G", "step": "1G"}}
     nic: Object = {**shared("nic", "10G"), "capacity": {"bandwidth": {"value": "10G", "requestPolicy": limits}}}
     (obstacle,) = found([resource_slice([nic])], claim(request(capacity=bandwidth("5G"))))
-    assert told(obstacle) == {"capacity bandwidth: 5G is against its policy, at least 1G at most 4G in steps of 1G": ["nic"]}
+    assert by_reason(obstacle) == {"capacity bandwidth: 5G is against its policy, at least 1G at most 4G in steps of 1G": ["nic"]}
 
 
 def test_a_selector_that_fails_is_shown_with_its_reason() -> None:
     expression = 'device.attributes["drv"].kind == "a"'
     selecting = claim(request(selectors=[{"cel": {"expression": expression}}]))
     (obstacle,) = found([resource_slice([device("d")])], selecting)
-    (text,) = told(obstacle)
+    (text,) = by_reason(obstacle)
     assert text.startswith("a selector of the request fails: ")
     assert text.endswith(f": {expression}")
 
@@ -129,10 +129,10 @@ def test_only_taints_that_are_not_tolerated_are_named() -> None:
     marks: list[Object] = [{"key": key, "effect": effect} for key, effect in (("a", "NoSchedule"), ("b", "NoExecute"), ("c", "None"))]
     tolerant = claim(request(tolerations=[{"key": "a", "operator": "Exists"}]))
     (obstacle,) = found([resource_slice([device("d", taints=[*marks])])], tolerant)
-    assert told(obstacle) == {"tainted and not tolerated: b:NoExecute": ["d"]}
+    assert by_reason(obstacle) == {"tainted and not tolerated: b:NoExecute": ["d"]}
 
 
 def test_capacity_that_requests_before_took_is_told_with_what_they_left() -> None:
     wanted = claim(request("a", capacity=bandwidth("7G")), request("b", capacity=bandwidth("4G")))
     (obstacle,) = found([resource_slice([shared("nic", "10G")])], wanted)
-    assert (obstacle.request, told(obstacle)) == ("b", {"capacity bandwidth: 4G needed, 3G left by the requests before": ["nic"]})
+    assert (obstacle.request, by_reason(obstacle)) == ("b", {"capacity bandwidth: 4G needed, 3G left by the requests before": ["nic"]})

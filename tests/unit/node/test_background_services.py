@@ -59,7 +59,7 @@ class Busy(author.FakeDriver):
             self.context.record_event(REF, contexts.Event(reason="Bye", message="the driver stops"))
 
 
-class Running:
+class RunningNode:
     """A node on real sockets with a busy driver."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -99,8 +99,8 @@ class Running:
 
 
 @pytest.fixture
-def town(tmp_path: pathlib.Path) -> Iterator[Running]:
-    made = Running(tmp_path)
+def running(tmp_path: pathlib.Path) -> Iterator[RunningNode]:
+    made = RunningNode(tmp_path)
     yield made
     made.driver.gate.set()
     made.node.stop()
@@ -111,155 +111,155 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return any(holds() or waiting.wait(0.02) for _ in range(1500))
 
 
-def site_of(town: Running) -> contexts.DriverContext:
-    assert town.driver.context is not None
-    return town.driver.context
+def context_of(running: RunningNode) -> contexts.DriverContext:
+    assert running.driver.context is not None
+    return running.driver.context
 
 
-def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(town: Running) -> None:
-    town.node.start()
-    assert town.driver.calls == ["start"]
-    town.driver.gate.clear()
-    call = threading.Thread(target=town.prepare)
+def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(running: RunningNode) -> None:
+    running.node.start()
+    assert running.driver.calls == ["start"]
+    running.driver.gate.clear()
+    call = threading.Thread(target=running.prepare)
     call.start()
-    assert town.driver.preparing.wait(30)
-    stopping = threading.Thread(target=town.node.stop)
+    assert running.driver.preparing.wait(30)
+    stopping = threading.Thread(target=running.node.stop)
     stopping.start()
     stopping.join(0.5)
     assert stopping.is_alive()
-    assert town.driver.calls == ["start"]
-    town.driver.gate.set()
+    assert running.driver.calls == ["start"]
+    running.driver.gate.set()
     stopping.join(30)
     call.join(30)
-    assert town.driver.calls == ["start", "prepare", "stop"]
+    assert running.driver.calls == ["start", "prepare", "stop"]
 
 
-def test_what_the_author_says_in_stop_is_still_told(town: Running) -> None:
-    town.node.start()
-    town.node.stop()
-    assert [notice.reason for _, notice, _ in town.events.told] == ["Bye"]
-    town.node.stop()
-    assert town.driver.calls == ["start", "stop"]
+def test_what_the_author_says_in_stop_is_still_told(running: RunningNode) -> None:
+    running.node.start()
+    running.node.stop()
+    assert [notice.reason for _, notice, _ in running.events.written] == ["Bye"]
+    running.node.stop()
+    assert running.driver.calls == ["start", "stop"]
 
 
 @pytest.mark.parametrize(
     "error, message", [(errors.SettingsError("no"), "no"), (KeyError("bug"), r"start\(\): KeyError: 'bug'; see the log")]
 )
-def test_an_error_in_start_keeps_the_node_from_starting(town: Running, error: Exception, message: str) -> None:
-    town.driver.start_error = error
+def test_an_error_in_start_keeps_the_node_from_starting(running: RunningNode, error: Exception, message: str) -> None:
+    running.driver.start_error = error
     with pytest.raises(errors.DrakitError, match=message):
-        town.node.start()
-    assert town.driver.calls == ["start"]
-    assert list((town.folder / "r").iterdir()) == []
-    assert not (town.folder / "d" / "dra.sock").exists()
+        running.node.start()
+    assert running.driver.calls == ["start"]
+    assert list((running.folder / "r").iterdir()) == []
+    assert not (running.folder / "d" / "dra.sock").exists()
 
 
-def test_a_taint_is_published_at_once_survives_a_restart_and_can_be_removed(town: Running) -> None:
-    town.node.start()
-    assert eventually(lambda: "chip-0" in town.taints())
-    site_of(town).taint("chip-0", HOT)
-    assert eventually(lambda: bool(town.taints()["chip-0"]))
-    (put,) = town.taints()["chip-0"]
+def test_a_taint_is_published_at_once_survives_a_restart_and_can_be_removed(running: RunningNode) -> None:
+    running.node.start()
+    assert eventually(lambda: "chip-0" in running.taints())
+    context_of(running).taint("chip-0", HOT)
+    assert eventually(lambda: bool(running.taints()["chip-0"]))
+    (put,) = running.taints()["chip-0"]
     assert put.time_added is not None
     assert put.time_added.microsecond == 0
-    town.node.stop()
-    town.node = town.new_node()
-    town.node.start()
-    assert eventually(lambda: town.driver.calls.count("start") == 2 and town.node.publisher.published.is_set())
-    assert town.taints()["chip-0"] == (put,)
-    site_of(town).untaint("chip-0", HOT.key)
-    assert eventually(lambda: not town.taints()["chip-0"])
+    running.node.stop()
+    running.node = running.new_node()
+    running.node.start()
+    assert eventually(lambda: running.driver.calls.count("start") == 2 and running.node.publisher.published.is_set())
+    assert running.taints()["chip-0"] == (put,)
+    context_of(running).untaint("chip-0", HOT.key)
+    assert eventually(lambda: not running.taints()["chip-0"])
 
 
-def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(town: Running) -> None:
-    town.node.start()
-    assert eventually(lambda: town.driver.looks == 1 and "chip-1" in town.taints())
-    town.driver.hardware.present.discard("chip-1")
+def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(running: RunningNode) -> None:
+    running.node.start()
+    assert eventually(lambda: running.driver.looks == 1 and "chip-1" in running.taints())
+    running.driver.hardware.present.discard("chip-1")
     for _ in range(50):
-        site_of(town).rediscover()
-    assert eventually(lambda: "chip-1" not in town.taints())
-    assert town.driver.looks <= 3
+        context_of(running).rediscover()
+    assert eventually(lambda: "chip-1" not in running.taints())
+    assert running.driver.looks <= 3
 
 
-def test_health_reaches_the_board_that_the_kubelet_is_told_from(town: Running) -> None:
-    town.node.start()
-    site_of(town).report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="too hot"))
-    found = {one.device: (one.health, one.message) for one in town.node.health.snapshot()}
+def test_health_reaches_the_board_that_the_kubelet_is_told_from(running: RunningNode) -> None:
+    running.node.start()
+    context_of(running).report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="too hot"))
+    found = {one.device: (one.health, one.message) for one in running.node.health.snapshot()}
     assert found["chip-0"] == (contexts.Health.UNHEALTHY, "too hot")
 
 
-def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(town: Running) -> None:
-    town.node.start()
-    town.driver.failure = errors.DeviceGoneError("chip-0 fell off")
-    assert "fell off" in town.prepare().error
-    assert eventually(lambda: town.statuses.conditions(UID, "chip-0") == {"Ready": (False, "DeviceGone")})
-    town.driver.failure = None
-    assert town.prepare().error == ""
-    assert eventually(lambda: town.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
+def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(running: RunningNode) -> None:
+    running.node.start()
+    running.driver.failure = errors.DeviceGoneError("chip-0 fell off")
+    assert "fell off" in running.prepare().error
+    assert eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (False, "DeviceGone")})
+    running.driver.failure = None
+    assert running.prepare().error == ""
+    assert eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
 
 
-def lose_journal(town: Running) -> None:
+def lose_journal(running: RunningNode) -> None:
     """A claim was prepared and is in use; the next process finds an unreadable journal."""
-    town.node.start()
-    assert town.prepare().error == ""
-    town.node.stop()
-    (town.folder / "d" / "journal.db").write_bytes(b"nonsense" * 100)
-    town.listing.known = [town.claims.fetch(REF)]
-    town.node = town.new_node()
-    assert town.node.local.is_lost
+    running.node.start()
+    assert running.prepare().error == ""
+    running.node.stop()
+    (running.folder / "d" / "journal.db").write_bytes(b"nonsense" * 100)
+    running.listing.known = [running.claims.fetch(REF)]
+    running.node = running.new_node()
+    assert running.node.local.is_lost
 
 
-def sockets(town: Running) -> list[str]:
-    return [path.name for folder in ("d", "r") for path in (town.folder / folder).glob("*.sock")]
+def sockets(running: RunningNode) -> list[str]:
+    return [path.name for folder in ("d", "r") for path in (running.folder / folder).glob("*.sock")]
 
 
-def test_a_lost_journal_is_restored_and_then_the_driver_serves(town: Running) -> None:
-    lose_journal(town)
-    town.node.start()
-    assert eventually(lambda: len(sockets(town)) == 2)
-    assert not town.node.local.is_lost
-    entry = town.node.local.journal.entry(UID)
+def test_a_lost_journal_is_restored_and_then_the_driver_serves(running: RunningNode) -> None:
+    lose_journal(running)
+    running.node.start()
+    assert eventually(lambda: len(sockets(running)) == 2)
+    assert not running.node.local.is_lost
+    entry = running.node.local.journal.entry(UID)
     assert entry is not None
     assert [grant.device.name for grant in entry.grants] == ["chip-0"]
-    assert town.prepare().error == ""
+    assert running.prepare().error == ""
 
 
-def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregistered(town: Running) -> None:
-    lose_journal(town)
-    town.listing.failures = [errors.ApiError("away", status=503)] * 2
-    town.node.start()
-    assert eventually(lambda: "cannot be restored" in town.node.registration())
-    assert "away" in town.node.registration()
-    assert sockets(town) == []
-    assert eventually(lambda: len(sockets(town)) == 2)
-    assert "journal lost" not in town.node.registration()
-    assert town.prepare().error == ""
+def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregistered(running: RunningNode) -> None:
+    lose_journal(running)
+    running.listing.failures = [errors.ApiError("away", status=503)] * 2
+    running.node.start()
+    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert "away" in running.node.registration()
+    assert sockets(running) == []
+    assert eventually(lambda: len(sockets(running)) == 2)
+    assert "journal lost" not in running.node.registration()
+    assert running.prepare().error == ""
 
 
-def test_a_driver_stops_while_its_journal_is_lost(town: Running) -> None:
-    lose_journal(town)
-    town.listing.failures = [errors.ApiError("away", status=503)] * 1000
-    town.node.start()
-    assert eventually(lambda: "cannot be restored" in town.node.registration())
-    town.node.stop()
-    assert (town.driver.calls[-1], sockets(town)) == ("stop", [])
+def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
+    lose_journal(running)
+    running.listing.failures = [errors.ApiError("away", status=503)] * 1000
+    running.node.start()
+    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    running.node.stop()
+    assert (running.driver.calls[-1], sockets(running)) == ("stop", [])
     assert {thread.name for thread in threading.enumerate()}.isdisjoint({"restore", "guard"})
 
 
-def test_a_process_that_waits_for_another_s_restoration_serves_after_it(town: Running) -> None:
-    lose_journal(town)
-    with town.node.local.restorer.alone():
-        other = town.new_node()
+def test_a_process_that_waits_for_another_s_restoration_serves_after_it(running: RunningNode) -> None:
+    lose_journal(running)
+    with running.node.local.restorer.alone():
+        other = running.new_node()
         try:
             other.start()
             threading.Event().wait(0.3)
-            assert sockets(town) == []
-            assert town.node.local.restorer.restore(town.listing) == {}
+            assert sockets(running) == []
+            assert running.node.local.restorer.restore(running.listing) == {}
         except BaseException:
             other.stop()
             raise
     try:
-        assert eventually(lambda: len(sockets(town)) == 2)
+        assert eventually(lambda: len(sockets(running)) == 2)
         assert not other.local.is_lost
     finally:
         other.stop()
@@ -275,10 +275,10 @@ class Watching(Busy):
         self.calls.append("watch ends")
 
 
-def test_a_watch_runs_from_start_to_stop_and_ends_first(town: Running) -> None:
-    town.driver = Watching(author.Hardware())
-    town.node = town.new_node()
-    town.node.start()
-    assert eventually(lambda: town.taints().get("chip-0", ()) != ())
-    town.node.stop()
-    assert town.driver.calls == ["start", "watch", "watch ends", "stop"]
+def test_a_watch_runs_from_start_to_stop_and_ends_first(running: RunningNode) -> None:
+    running.driver = Watching(author.Hardware())
+    running.node = running.new_node()
+    running.node.start()
+    assert eventually(lambda: running.taints().get("chip-0", ()) != ())
+    running.node.stop()
+    assert running.driver.calls == ["start", "watch", "watch ends", "stop"]

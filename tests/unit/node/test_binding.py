@@ -26,13 +26,13 @@ class Bindings:
                 yield self.news.get(timeout=0.01)
 
 
-class Town:
-    """A node on which claims are bound; ``told`` is what was stated, as (claim, device, condition type, reason)."""
+class BindingNode:
+    """A node on which claims are bound; ``stated`` has each condition, as (claim, device, condition type, reason)."""
 
     def __init__(self) -> None:
         self.node = crash_node.CrashNode()
         self.node.driver_type = fpga.FpgaDriver
-        self.told: list[tuple[str, str, str, str]] = []
+        self.stated: list[tuple[str, str, str, str]] = []
         self.bindings = Bindings()
         self._stop = threading.Event()
         self._thread = threading.Thread()
@@ -50,7 +50,7 @@ class Town:
             self.node.journal,
             self.node.claims,
             self.bindings,
-            lambda ref, said: self.told.extend((ref.name, key[1], one.type, one.reason) for key, one in said.items()),
+            lambda ref, said: self.stated.extend((ref.name, key[1], one.type, one.reason) for key, one in said.items()),
             timing.SystemClock(),
             ours=binding.OwnDevices(driver=fpga.FpgaDriver.name, pool=crash_node.POOL),
             first_pause=0.01,
@@ -87,8 +87,8 @@ class Town:
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
-    made = Town()
+def binding_node() -> Iterator[BindingNode]:
+    made = BindingNode()
     yield made
     made.stop()
 
@@ -96,117 +96,117 @@ def town() -> Iterator[Town]:
 BOUND = ("c", "chip-0", fpga.READY, "Bound")
 
 
-def test_a_claim_that_waits_is_bound_and_said_so(town: Town) -> None:
-    town.start()
-    town.see(town.claim())
-    town.until(lambda: town.told)
-    assert town.told == [BOUND]
-    assert town.node.hardware.made == {"chip-0": 1}
+def test_a_claim_that_waits_is_bound_and_said_so(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.see(binding_node.claim())
+    binding_node.until(lambda: binding_node.stated)
+    assert binding_node.stated == [BOUND]
+    assert binding_node.node.hardware.made == {"chip-0": 1}
 
 
-def test_a_claim_of_somebody_else_is_left_alone(town: Town) -> None:
-    town.start()
-    town.see(town.node.claim("x", driver="other.example.com"), allocated=False, waits=False)
-    ref = town.claim()
-    town.see(ref, waits=False)
-    town.see(town.claim("chip-1", "d"))
-    town.until(lambda: town.told)
-    assert town.node.journal.entry(ref.uid) is None
+def test_a_claim_of_somebody_else_is_left_alone(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.see(binding_node.node.claim("x", driver="other.example.com"), allocated=False, waits=False)
+    ref = binding_node.claim()
+    binding_node.see(ref, waits=False)
+    binding_node.see(binding_node.claim("chip-1", "d"))
+    binding_node.until(lambda: binding_node.stated)
+    assert binding_node.node.journal.entry(ref.uid) is None
 
 
 @pytest.mark.parametrize(
     "error,reason", [(errors.ConfigError("no such bitstream"), "Config"), (errors.DeviceGoneError("unplugged"), "DeviceGone")]
 )
-def test_a_final_error_is_the_failure_condition(town: Town, error: Exception, reason: str) -> None:
-    town.start()
-    town.driver.refusals = [error]
-    town.see(town.claim())
-    town.until(lambda: town.told)
-    assert town.told == [("c", "chip-0", fpga.BROKEN, reason)]
-    assert town.node.is_clean
+def test_a_final_error_is_the_failure_condition(binding_node: BindingNode, error: Exception, reason: str) -> None:
+    binding_node.start()
+    binding_node.driver.refusals = [error]
+    binding_node.see(binding_node.claim())
+    binding_node.until(lambda: binding_node.stated)
+    assert binding_node.stated == [("c", "chip-0", fpga.BROKEN, reason)]
+    assert binding_node.node.is_clean
 
 
-def test_a_device_that_is_not_there_any_more_is_a_failure_too(town: Town) -> None:
-    town.start()
-    town.see(town.claim("chip-9"))
-    town.until(lambda: town.told)
-    assert town.told == [("c", "chip-9", fpga.BROKEN, "ClaimUnknownDevice")]
+def test_a_device_that_is_not_there_any_more_is_a_failure_too(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.see(binding_node.claim("chip-9"))
+    binding_node.until(lambda: binding_node.stated)
+    assert binding_node.stated == [("c", "chip-9", fpga.BROKEN, "ClaimUnknownDevice")]
 
 
 @pytest.mark.parametrize(
     "error", [errors.RetryError("half done", after=0.01), errors.HardwareError("flash", "timed out"), ValueError("a bug")]
 )
-def test_other_errors_are_tried_again(town: Town, error: Exception) -> None:
-    town.start()
-    town.driver.refusals = [error, error]
-    town.see(town.claim())
-    town.until(lambda: town.told)
-    assert (town.told, town.driver.bound) == ([BOUND], 3)
+def test_other_errors_are_tried_again(binding_node: BindingNode, error: Exception) -> None:
+    binding_node.start()
+    binding_node.driver.refusals = [error, error]
+    binding_node.see(binding_node.claim())
+    binding_node.until(lambda: binding_node.stated)
+    assert (binding_node.stated, binding_node.driver.bound) == ([BOUND], 3)
 
 
-def test_claims_are_bound_side_by_side(town: Town) -> None:
-    town.start()
-    town.driver.gate.clear()
-    town.see(town.claim())
-    town.see(town.claim("chip-1", "d"))
-    town.until(lambda: len(town.node.journal.entries()) == 2)
-    town.driver.gate.set()
-    town.until(lambda: len(town.told) == 2)
+def test_claims_are_bound_side_by_side(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.driver.gate.clear()
+    binding_node.see(binding_node.claim())
+    binding_node.see(binding_node.claim("chip-1", "d"))
+    binding_node.until(lambda: len(binding_node.node.journal.entries()) == 2)
+    binding_node.driver.gate.set()
+    binding_node.until(lambda: len(binding_node.stated) == 2)
 
 
-def test_what_is_deallocated_while_it_is_bound_is_undone(town: Town) -> None:
-    town.start()
-    town.driver.gate.clear()
-    ref = town.claim()
-    town.see(ref)
-    town.until(town.node.journal.entries)
-    town.node.claims.put_unallocated(ref)
-    town.see(ref, allocated=False, waits=False)
-    town.driver.gate.set()
-    town.until(lambda: town.node.is_clean and town.binding.is_idle)
+def test_what_is_deallocated_while_it_is_bound_is_undone(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.driver.gate.clear()
+    ref = binding_node.claim()
+    binding_node.see(ref)
+    binding_node.until(binding_node.node.journal.entries)
+    binding_node.node.claims.put_unallocated(ref)
+    binding_node.see(ref, allocated=False, waits=False)
+    binding_node.driver.gate.set()
+    binding_node.until(lambda: binding_node.node.is_clean and binding_node.binding.is_idle)
 
 
-def test_what_is_deleted_while_it_is_tried_again_is_undone_at_once(town: Town) -> None:
-    town.start()
-    town.driver.refusals = [errors.RetryError("come back in an hour", after=3600)]
-    ref = town.claim()
-    town.see(ref)
-    town.until(lambda: town.driver.bound)
-    town.node.claims.remove(ref)
-    town.see(ref, allocated=False, waits=False)
-    town.until(lambda: town.node.is_clean and town.binding.is_idle)
+def test_what_is_deleted_while_it_is_tried_again_is_undone_at_once(binding_node: BindingNode) -> None:
+    binding_node.start()
+    binding_node.driver.refusals = [errors.RetryError("come back in an hour", after=3600)]
+    ref = binding_node.claim()
+    binding_node.see(ref)
+    binding_node.until(lambda: binding_node.driver.bound)
+    binding_node.node.claims.remove(ref)
+    binding_node.see(ref, allocated=False, waits=False)
+    binding_node.until(lambda: binding_node.node.is_clean and binding_node.binding.is_idle)
 
 
-def test_a_start_goes_on_with_what_was_begun_and_undoes_what_is_not_wanted(town: Town) -> None:
-    started = town.node.boot()
-    wanted, deleted = town.claim(), town.claim("chip-1", "d")
-    started.bind(wanted, town.node.caller)
-    started.bind(deleted, town.node.caller)
-    town.node.claims.remove(deleted)
-    town.start()
-    town.until(lambda: town.told and town.node.journal.entry(deleted.uid) is None)
-    assert town.told == [BOUND]
-    assert town.node.hardware.made == {"chip-0": 1}
+def test_a_start_goes_on_with_what_was_begun_and_undoes_what_is_not_wanted(binding_node: BindingNode) -> None:
+    started = binding_node.node.boot()
+    wanted, deleted = binding_node.claim(), binding_node.claim("chip-1", "d")
+    started.bind(wanted, binding_node.node.caller)
+    started.bind(deleted, binding_node.node.caller)
+    binding_node.node.claims.remove(deleted)
+    binding_node.start()
+    binding_node.until(lambda: binding_node.stated and binding_node.node.journal.entry(deleted.uid) is None)
+    assert binding_node.stated == [BOUND]
+    assert binding_node.node.hardware.made == {"chip-0": 1}
 
 
-def test_what_is_prepared_meanwhile_stays_prepared(town: Town) -> None:
-    started = town.start()
-    ref = town.claim()
-    town.see(ref)
-    town.until(lambda: town.told)
-    assert started.prepare([ref], town.node.caller)[ref.uid].error == ""
-    town.node.claims.remove(ref)
-    town.see(ref, allocated=False, waits=False)
-    town.until(lambda: town.bindings.news.empty() and town.binding.is_idle)
-    entry = town.node.journal.entry(ref.uid)
+def test_what_is_prepared_meanwhile_stays_prepared(binding_node: BindingNode) -> None:
+    started = binding_node.start()
+    ref = binding_node.claim()
+    binding_node.see(ref)
+    binding_node.until(lambda: binding_node.stated)
+    assert started.prepare([ref], binding_node.node.caller)[ref.uid].error == ""
+    binding_node.node.claims.remove(ref)
+    binding_node.see(ref, allocated=False, waits=False)
+    binding_node.until(lambda: binding_node.bindings.news.empty() and binding_node.binding.is_idle)
+    entry = binding_node.node.journal.entry(ref.uid)
     assert entry is not None
     assert entry.state is lifecycle.State.PREPARED
 
 
-def test_an_api_server_that_is_away_is_asked_again(town: Town) -> None:
-    town.start()
-    ref = town.claim()
-    town.node.claims.failures = [errors.ApiError("away"), errors.ApiError("away")]
-    town.see(ref)
-    town.until(lambda: town.told)
-    assert town.told == [BOUND]
+def test_an_api_server_that_is_away_is_asked_again(binding_node: BindingNode) -> None:
+    binding_node.start()
+    ref = binding_node.claim()
+    binding_node.node.claims.failures = [errors.ApiError("away"), errors.ApiError("away")]
+    binding_node.see(ref)
+    binding_node.until(lambda: binding_node.stated)
+    assert binding_node.stated == [BOUND]

@@ -123,8 +123,8 @@ def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(contex
 def test_network_facts_that_a_driver_reports_reach_containers_too(context: Site) -> None:
     context.prepare()
     assert context.local.metadata is not None
-    told: list[str] = []
-    carry = background.updating_metadata(context.local.metadata, "node-1", lambda _, status: told.append(status.device))
+    devices: list[str] = []
+    carry = background.updating_metadata(context.local.metadata, "node-1", lambda _, status: devices.append(status.device))
     carry(REF, claim_status.DeviceStatus(device="chip-0"))
     assert "networkData" not in context.file.read_text()
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net1")))
@@ -132,16 +132,16 @@ def test_network_facts_that_a_driver_reports_reach_containers_too(context: Site)
     context.file.chmod(0o400)
     context.file.write_text("{")
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net2")))
-    assert told == ["chip-0"] * 3
+    assert devices == ["chip-0"] * 3
 
 
 class Recalling(Describing):
     """Keeps what its claim's CDI file is said to hold."""
 
-    told: ClassVar[list[edits.Edits | None]] = []
+    recalled_from: ClassVar[list[edits.Edits | None]] = []
 
     def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
-        self.told.append(grant.found)
+        self.recalled_from.append(grant.found)
         return self.plan(grant)
 
 
@@ -156,10 +156,10 @@ def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(tmp_p
         spec = json.loads(cdi_file.read_text())
         spec["devices"][0]["containerEdits"]["env"] = "spoilt"
         cdi_file.write_text(json.dumps(spec))
-    Recalling.told.clear()
+    Recalling.recalled_from.clear()
     context.open()
     assert context.local.restore(claim_statuses.FakeClaimList(context.claims.fetch(REF))) == {}
-    assert Recalling.told == [None if is_spoilt else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
+    assert Recalling.recalled_from == [None if is_spoilt else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
     assert "/resourceclaimtemplates/accelerator/gpu/" in context.mount.container_path
     assert context.file.exists()
     context.local.close()

@@ -21,8 +21,8 @@ from fakes import crash_node, manual_clock
 HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 
 
-class Desk:
-    """A context on a world of fakes, and what was carried away from it."""
+class ContextSetup:
+    """A driver context on fakes, and the number of times it asked for another discovery."""
 
     def __init__(self, home: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> None:
         self.world = crash_node.CrashNode()
@@ -54,90 +54,90 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: pathlib.Path) -> Desk:
-    return Desk(tmp_path)
+def setup(tmp_path: pathlib.Path) -> ContextSetup:
+    return ContextSetup(tmp_path)
 
 
-def test_grants_are_what_the_journal_says_is_prepared_oldest_first(desk: Desk) -> None:
-    first, second = desk.prepare("chip-0"), desk.prepare("pipe", shared=True)
-    assert [(grant.claim, grant.device.name) for grant in desk.context.grants()] == [(first, "chip-0"), (second, "pipe")]
-    (grant,) = [one for one in desk.context.grants() if one.claim == second]
-    assert desk.context.grant(second.uid, "pipe", grant.share_id) == grant
+def test_grants_are_what_the_journal_says_is_prepared_oldest_first(setup: ContextSetup) -> None:
+    first, second = setup.prepare("chip-0"), setup.prepare("pipe", shared=True)
+    assert [(grant.claim, grant.device.name) for grant in setup.context.grants()] == [(first, "chip-0"), (second, "pipe")]
+    (grant,) = [one for one in setup.context.grants() if one.claim == second]
+    assert setup.context.grant(second.uid, "pipe", grant.share_id) == grant
     assert grant.record == {"made": grant.share_id}
-    assert desk.context.grant(second.uid, "pipe") is None
-    assert desk.context.grant(second.uid, "chip-0") is None
-    desk.engine.unprepare([first], desk.world.caller)
-    assert desk.context.grant(first.uid, "chip-0") is None
+    assert setup.context.grant(second.uid, "pipe") is None
+    assert setup.context.grant(second.uid, "chip-0") is None
+    setup.engine.unprepare([first], setup.world.caller)
+    assert setup.context.grant(first.uid, "chip-0") is None
 
 
-def test_grants_of_an_earlier_boot_are_not_prepared_now(desk: Desk, tmp_path: pathlib.Path) -> None:
-    ref = desk.prepare("chip-0")
-    desk.world.boot_id = "boot-2"
-    again = desk.new_site(tmp_path)
+def test_grants_of_an_earlier_boot_are_not_prepared_now(setup: ContextSetup, tmp_path: pathlib.Path) -> None:
+    ref = setup.prepare("chip-0")
+    setup.world.boot_id = "boot-2"
+    again = setup.new_site(tmp_path)
     assert (list(again.grants()), again.grant(ref.uid, "chip-0")) == ([], None)
 
 
-def test_notes_go_with_their_claim(desk: Desk) -> None:
-    ref = desk.prepare("chip-0")
-    (grant,) = desk.context.grants()
-    desk.context.set_state(grant, "a", {"x": 1})
-    assert desk.context.state(grant) == {"a": {"x": 1}}
-    desk.engine.unprepare([ref], desk.world.caller)
-    assert desk.context.state(grant) == {}
+def test_notes_go_with_their_claim(setup: ContextSetup) -> None:
+    ref = setup.prepare("chip-0")
+    (grant,) = setup.context.grants()
+    setup.context.set_state(grant, "a", {"x": 1})
+    assert setup.context.state(grant) == {"a": {"x": 1}}
+    setup.engine.unprepare([ref], setup.world.caller)
+    assert setup.context.state(grant) == {}
     with pytest.raises(errors.ClaimError):
-        desk.context.set_state(grant, "a", {"x": 2})
+        setup.context.set_state(grant, "a", {"x": 2})
 
 
-def test_a_key_has_a_name_of_reasonable_length(desk: Desk) -> None:
-    desk.prepare("chip-0")
+def test_a_key_has_a_name_of_reasonable_length(setup: ContextSetup) -> None:
+    setup.prepare("chip-0")
     for key in ("", "k" * 64):
         with pytest.raises(errors.ConfigError, match="1 to 63"):
-            desk.context.set_state(desk.context.grants()[0], key, {})
+            setup.context.set_state(setup.context.grants()[0], key, {})
 
 
-def test_a_taint_has_the_time_of_its_first_putting_and_only_changes_are_news(desk: Desk) -> None:
-    desk.context.taint("chip-0", HOT)
-    desk.clock.moment = 3600
-    desk.context.taint("chip-0", HOT)
-    (kept,) = desk.context.taints()["chip-0"]
-    assert (kept.time_added, desk.changes, desk.context.revision) == (manual_clock.START, 1, 1)
-    desk.context.untaint("chip-0", "example.com/other")
-    assert desk.changes == 1
-    desk.context.untaint("chip-0", HOT.key)
-    assert (desk.context.taints(), desk.changes) == ({}, 2)
+def test_a_taint_has_the_time_of_its_first_putting_and_only_changes_are_news(setup: ContextSetup) -> None:
+    setup.context.taint("chip-0", HOT)
+    setup.clock.moment = 3600
+    setup.context.taint("chip-0", HOT)
+    (kept,) = setup.context.taints()["chip-0"]
+    assert (kept.time_added, setup.changes, setup.context.revision) == (manual_clock.START, 1, 1)
+    setup.context.untaint("chip-0", "example.com/other")
+    assert setup.changes == 1
+    setup.context.untaint("chip-0", HOT.key)
+    assert (setup.context.taints(), setup.changes) == ({}, 2)
 
 
-def test_a_taint_needs_a_device_that_can_be(desk: Desk) -> None:
+def test_a_taint_needs_a_device_that_can_be(setup: ContextSetup) -> None:
     with pytest.raises(errors.InventoryError):
-        desk.context.taint("Not A Device", HOT)
+        setup.context.taint("Not A Device", HOT)
 
 
-def test_locks_are_those_of_the_verbs(desk: Desk) -> None:
+def test_locks_are_those_of_the_verbs(setup: ContextSetup) -> None:
     entered = threading.Event()
-    ref = desk.world.claim("chip-0")
+    ref = setup.world.claim("chip-0")
 
     def prepare() -> None:
-        desk.engine.prepare([ref], desk.world.caller)
+        setup.engine.prepare([ref], setup.world.caller)
         entered.set()
 
     work = threading.Thread(target=prepare)
-    with desk.context.hold(["chip-0"]):
+    with setup.context.hold(["chip-0"]):
         work.start()
         assert not entered.wait(0.2)
     assert entered.wait(30)
     work.join()
 
 
-def test_without_carriers_what_would_travel_is_logged(desk: Desk) -> None:
-    desk.context.sinks = driver_context.ReportSinks()
-    ref = desk.prepare("chip-0")
+def test_without_carriers_what_would_travel_is_logged(setup: ContextSetup) -> None:
+    setup.context.sinks = driver_context.ReportSinks()
+    ref = setup.prepare("chip-0")
     stream = io.StringIO()
     logs.setup(stream=stream)
-    desk.context.report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="broken"))
-    desk.context.set_status(
+    setup.context.report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="broken"))
+    setup.context.set_status(
         ref, claim_status.DeviceStatus(device="chip-0", conditions=(claim_status.Condition(type="A", status=True, reason="B"),))
     )
-    desk.context.record_event(ref, contexts.Event(reason="Hot", message="too hot"))
+    setup.context.record_event(ref, contexts.Event(reason="Hot", message="too hot"))
     logs.setup(level=logs.Level.WARNING)
     result = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [one["event"] for one in result] == ["health", "status", "event"]
@@ -165,9 +165,9 @@ def test_too_many_taints_cost_the_discovered_ones_their_place() -> None:
 
 
 def real_site(folder: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> contexts.DriverContext:
-    desk = Desk(folder, clock)
-    desk.prepare("chip-0")
-    return desk.context
+    setup = ContextSetup(folder, clock)
+    setup.prepare("chip-0")
+    return setup.context
 
 
 def faked_site(folder: pathlib.Path, clock: manual_clock.ManualClock | None = None) -> contexts.DriverContext:
@@ -202,7 +202,7 @@ def sick(health: contexts.Health) -> contexts.HealthReport:
 
 def test_a_bad_report_with_a_time_counts_once_it_has_lasted(tmp_path: pathlib.Path) -> None:
     clock = manual_clock.ManualClock()
-    real, fake = Desk(tmp_path, clock), fake_context.FakeContext(tmp_path, monotonic=clock.monotonic)
+    real, fake = ContextSetup(tmp_path, clock), fake_context.FakeContext(tmp_path, monotonic=clock.monotonic)
     reports: list[contexts.HealthReport] = []
     real.context.sinks = driver_context.ReportSinks(health=reports.append)
     steps = [(0.0, contexts.Health.UNHEALTHY), (9.0, contexts.Health.UNKNOWN), (9.5, contexts.Health.HEALTHY)]

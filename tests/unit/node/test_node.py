@@ -34,7 +34,7 @@ class Running:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.driver = Fickle(author.Hardware())
-        self.told = threading.Event()
+        self.failure_reported = threading.Event()
         self.store = slice_store.FakeSliceStore()
         self.claims = claim_source.FakeClaimSource()
         registry = folder / "r"
@@ -48,7 +48,7 @@ class Running:
             registry=registry,
             clock=timing.SystemClock(),
             rescan_seconds=0.05,
-            failed=self.told.set,
+            failed=self.failure_reported.set,
         )
         self.socket = folder / "d" / "dra.sock"
         self.node = node.Node(spec, local_node.Folders(home=folder / "d", cdi=folder / "c"), outside, node_name=POOL)
@@ -114,7 +114,7 @@ def test_a_deleted_service_socket_is_made_again(running: Running) -> None:
 def test_a_service_socket_that_cannot_be_made_again_ends_the_process(running: Running) -> None:
     running.socket.unlink()
     running.socket.mkdir()
-    assert running.told.wait(10), "whoever runs the node is told"
+    assert running.failure_reported.wait(10), "whoever runs the node learns of it"
     assert running.node.failed.is_set()
 
 

@@ -23,7 +23,7 @@ def queries() -> list[str]:
 def labels_by_sample() -> dict[str, set[str]]:
     """The labels of each name of a sample: of a histogram those with _bucket, _sum and _count, not its own."""
     found: dict[str, set[str]] = {}
-    for line in metrics_page.told().splitlines():
+    for line in metrics_page.every_family().splitlines():
         if sample := re.match(r"(\w+)(?:\{(.*)\})? ", line):
             found.setdefault(sample[1], set()).update(re.findall(r'(\w+)="', sample[2] or ""))
     return found
@@ -36,7 +36,7 @@ def test_every_query_is_about_metrics_that_exist() -> None:
 
 
 def test_every_metric_of_the_drivers_is_shown() -> None:
-    families = set(re.findall(r"^# TYPE (drakit_\w+) ", metrics_page.told(), re.MULTILINE))
+    families = set(re.findall(r"^# TYPE (drakit_\w+) ", metrics_page.every_family(), re.MULTILINE))
     named = {re.sub(r"_(bucket|sum|count)$", "", name) for query in queries() for name in re.findall(r"\bdrakit_\w+", query)}
     assert families - named == {"drakit_listening"}, "is 1 wherever Prometheus can read it"
 

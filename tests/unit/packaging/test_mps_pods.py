@@ -103,7 +103,7 @@ def status(phase: str, **container: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    "told, phase, message",
+    "pod_status, phase, message",
     [
         (status("Pending"), ports.PodPhase.STARTING, ""),
         (
@@ -125,10 +125,10 @@ def status(phase: str, **container: Any) -> Object:
     ],
 )
 def test_the_state_of_a_pod_says_why_it_does_not_run(
-    server: apiserver.ApiServer, pods: kube_pods.ApiPods, told: Object, phase: ports.PodPhase, message: str
+    server: apiserver.ApiServer, pods: kube_pods.ApiPods, pod_status: Object, phase: ports.PodPhase, message: str
 ) -> None:
     pods.create(WANTED)
-    server.registry.update(POD, {**stored(server), "status": told}, subresource="status")
+    server.registry.update(POD, {**stored(server), "status": pod_status}, subresource="status")
     assert pods.state(NAME) == ports.PodState(phase=phase, message=message)
 
 

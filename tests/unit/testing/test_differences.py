@@ -17,7 +17,7 @@ class Board:
 
 
 @pytest.mark.parametrize(
-    "before, after, told",
+    "before, after, described",
     [
         ({"a": 1}, {"a": 1, "b": 2}, "['b'] is there that was not: 2"),
         ({"a": 1, "b": 2}, {"a": 1}, "['b'] is missing: 2"),
@@ -35,8 +35,8 @@ class Board:
         ({"a": 1, "b": 2}, {"b": 3, "c": 4}, "['c'] is there that was not: 4; ['a'] is missing: 1; ['b'] was 2 and is 3"),
     ],
 )
-def test_what_is_other_is_told_and_nothing_else(before: object, after: object, told: str) -> None:
-    assert differences.describe(before, after) == told
+def test_what_is_other_is_told_and_nothing_else(before: object, after: object, described: str) -> None:
+    assert differences.describe(before, after) == described
 
 
 def test_many_differences_are_counted_and_long_values_cut() -> None:
@@ -45,8 +45,8 @@ def test_many_differences_are_counted_and_long_values_cut() -> None:
 
 
 def test_a_long_text_is_shown_where_it_becomes_different() -> None:
-    told = differences.describe("x" * 5000 + "before", "x" * 5000 + "after")
-    assert told == f"it was ...{'x' * 20}before' and is ...{'x' * 20}after'"
+    described = differences.describe("x" * 5000 + "before", "x" * 5000 + "after")
+    assert described == f"it was ...{'x' * 20}before' and is ...{'x' * 20}after'"
 
 
 def test_values_unequal_in_a_way_of_their_own_are_shown_whole() -> None:

@@ -67,17 +67,17 @@ def test_an_admin_has_a_device_beside_its_owner(hardware: author.Hardware) -> No
 
 
 @pytest.mark.parametrize(
-    "verb, answer, told",
+    "verb, answer, message",
     [
         ("prepare", {"env": {}}, "prepare() returned dict; return drakit.Prepared"),
         ("prepare", None, "prepare() returned NoneType; return drakit.Prepared"),
         ("plan", None, "plan() returned NoneType; return a mapping"),
     ],
 )
-def test_an_answer_of_a_wrong_type_is_named_by_its_verb(hardware: author.Hardware, verb: str, answer: object, told: str) -> None:
+def test_an_answer_of_a_wrong_type_is_named_by_its_verb(hardware: author.Hardware, verb: str, answer: object, message: str) -> None:
     wrong = type("Wrong", (author.FakeDriver,), {verb: lambda *_: answer})
     with testing.Node(lambda: wrong(hardware)) as node:
-        assert told in node.try_prepare(node.claim("chip-0")).error
+        assert message in node.try_prepare(node.claim("chip-0")).error
         assert node.is_clean
 
 

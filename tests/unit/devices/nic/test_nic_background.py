@@ -6,7 +6,7 @@ from drakit.devices.nic import background, port
 
 
 @dataclasses.dataclass
-class Town:
+class ScriptedWatch:
     """A watch on which something happens at given times, and an event that is waited for instead of sleeping; ``stopped`` is when it is set."""
 
     events: list[float]
@@ -37,31 +37,31 @@ class Town:
         return self.now
 
 
-def settled(town: Town) -> float:
-    background.wait_until_quiet(town, town, quiet=1.0, most=5.0, monotonic=town.monotonic)
-    return town.now
+def settled(watch: ScriptedWatch) -> float:
+    background.wait_until_quiet(watch, watch, quiet=1.0, most=5.0, monotonic=watch.monotonic)
+    return watch.now
 
 
 def test_one_change_is_looked_at_a_moment_later() -> None:
-    assert settled(Town([])) == 1.0
+    assert settled(ScriptedWatch([])) == 1.0
 
 
 def test_changes_are_waited_for_until_there_are_none() -> None:
-    assert settled(Town([0.5, 1.5, 2.5])) == 4.0
+    assert settled(ScriptedWatch([0.5, 1.5, 2.5])) == 4.0
 
 
 def test_changes_without_end_are_looked_at_all_the_same() -> None:
-    assert settled(Town([number / 10 for number in range(1000)])) == 5.0
+    assert settled(ScriptedWatch([number / 10 for number in range(1000)])) == 5.0
 
 
 def test_whoever_stops_is_not_kept_waiting() -> None:
-    assert settled(Town([number / 10 for number in range(1000)], stopped=2.0)) == 2.0
+    assert settled(ScriptedWatch([number / 10 for number in range(1000)], stopped=2.0)) == 2.0
 
 
 def test_a_burst_of_a_hundred_changes_costs_a_few_looks() -> None:
-    town, looks = Town([number / 10 for number in range(1, 101)]), 0
-    while town.now < 20.0:
+    watch, looks = ScriptedWatch([number / 10 for number in range(1, 101)]), 0
+    while watch.now < 20.0:
         looks += 1
-        settled(town)
-        town.now = max([town.now, *[min(event for event in town.events if event > town.now)]]) if town.now < town.events[-1] else 20.0
+        settled(watch)
+        watch.now = max([watch.now, *[min(event for event in watch.events if event > watch.now)]]) if watch.now < watch.events[-1] else 20.0
     assert looks <= 4

@@ -32,7 +32,7 @@ class Machine(mock_port.MockPort):
         self._interfaces = tuple(changed if item.name == name else item for item in self._interfaces)
 
 
-class Town:
+class MonitorSetup:
     def __init__(
         self,
         folder: pathlib.Path,
@@ -79,30 +79,30 @@ class Town:
 
 
 def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    town = Town(tmp_path, take_over=("eth0",))
+    setup = MonitorSetup(tmp_path, take_over=("eth0",))
     for _ in range(2):
-        town.monitor.check()
+        setup.monitor.check()
     (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
     assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
     assert line["reason"].startswith("is named by nic.take_over and its reserve is 0 (nic.reserve)")
-    assert "eth0" not in [nic.interface.name for nic in town.driver.survey().nics]
+    assert "eth0" not in [nic.interface.name for nic in setup.driver.survey().nics]
 
 
 def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    town = Town(tmp_path)
-    town.monitor.check()
-    assert [item.name for item in town.driver.survey().withheld] == ["eth0"]
+    setup = MonitorSetup(tmp_path)
+    setup.monitor.check()
+    assert [item.name for item in setup.driver.survey().withheld] == ["eth0"]
     assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    town.monitor.check()
-    town.monitor.check()
-    assert town.context.rediscoveries == 0
-    town.machine.link("eth1", carrier=False)
-    town.monitor.check()
-    assert town.context.rediscoveries == 1
+    setup = MonitorSetup(tmp_path)
+    setup.monitor.check()
+    setup.monitor.check()
+    assert setup.context.rediscoveries == 0
+    setup.machine.link("eth1", carrier=False)
+    setup.monitor.check()
+    assert setup.context.rediscoveries == 1
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> N
 def test_a_link_that_is_lost_is_told_until_it_is_back(
     tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
 ) -> None:
-    town = Town(tmp_path, setting)
-    town.monitor.check()
+    setup = MonitorSetup(tmp_path, setting)
+    setup.monitor.check()
     for _ in range(2):
-        town.machine.link("eth1", carrier=False)
+        setup.machine.link("eth1", carrier=False)
         for _ in range(2):
-            town.monitor.check()
-        report = town.context.health_of(NIC)
+            setup.monitor.check()
+        report = setup.context.health_of(NIC)
         assert report == contexts.HealthReport(
             device=NIC, health=contexts.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
         )
-        assert [taint.effect for taint in town.context.taints().get(NIC, ())] == ([effect] if effect else [])
-        assert NIC in town.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
-        town.machine.link("eth1", carrier=True)
-        town.monitor.check()
-        assert town.context.health_of(NIC) == contexts.HealthReport(device=NIC, health=contexts.Health.HEALTHY)
-        assert town.context.taints() == {}
-    assert len(town.context.reports) == 4
+        assert [taint.effect for taint in setup.context.taints().get(NIC, ())] == ([effect] if effect else [])
+        assert NIC in setup.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
+        setup.machine.link("eth1", carrier=True)
+        setup.monitor.check()
+        assert setup.context.health_of(NIC) == contexts.HealthReport(device=NIC, health=contexts.Health.HEALTHY)
+        assert setup.context.taints() == {}
+    assert len(setup.context.reports) == 4
 
 
 def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
@@ -151,14 +151,14 @@ def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Pa
 
 
 def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    grant = town.prepared()
-    town.monitor.check()
-    assert town.context.statuses == []
-    town.attach(grant)
+    setup = MonitorSetup(tmp_path)
+    grant = setup.prepared()
+    setup.monitor.check()
+    assert setup.context.statuses == []
+    setup.attach(grant)
     for _ in range(2):
-        town.monitor.check()
-    ((claim, status),) = town.context.statuses
+        setup.monitor.check()
+    ((claim, status),) = setup.context.statuses
     assert claim == CLAIM
     assert (status.device, status.pool, status.share_id) == (NIC, "node-1", SHARE)
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16",), hardware_address="02:aa:00:00:00:07")
@@ -175,46 +175,46 @@ def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there
 
 
 def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    grant = town.prepared()
+    setup = MonitorSetup(tmp_path)
+    grant = setup.prepared()
     for cookie in (7, 8):
-        town.attach(grant, cookie)
-    town.monitor.check()
-    status = town.context.status_of(CLAIM.uid, NIC, SHARE)
+        setup.attach(grant, cookie)
+    setup.monitor.check()
+    status = setup.context.status_of(CLAIM.uid, NIC, SHARE)
     assert status is not None
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
 
 
 def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    grant = town.prepared()
-    town.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
-    town.monitor.check()
-    failed = town.context.status_of(CLAIM.uid, NIC, SHARE)
+    setup = MonitorSetup(tmp_path)
+    grant = setup.prepared()
+    setup.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
+    setup.monitor.check()
+    failed = setup.context.status_of(CLAIM.uid, NIC, SHARE)
     assert failed is not None
     assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
         (False, "AttachFailed", "the pod has another interface named 'net1'")
     ]
-    town.attach(grant)
-    town.reporter.attached(grant, "pod-1")
-    town.machine.remove(SHARE)
-    town.monitor.check()
-    missing = town.context.status_of(CLAIM.uid, NIC, SHARE)
+    setup.attach(grant)
+    setup.reporter.attached(grant, "pod-1")
+    setup.machine.remove(SHARE)
+    setup.monitor.check()
+    missing = setup.context.status_of(CLAIM.uid, NIC, SHARE)
     assert missing is not None
     assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
 
 
 def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    grant = town.prepared()
-    town.attach(grant)
+    setup = MonitorSetup(tmp_path)
+    grant = setup.prepared()
+    setup.attach(grant)
     for pod, reason in (("pod-1", "first reason"), ("pod-2", "second reason"), ("pod-1", "third reason")):
-        town.reporter.failed(grant, pod, reason)
+        setup.reporter.failed(grant, pod, reason)
     reported = []
     for pod in ("", "pod-1", "pod-3", "pod-2"):
-        town.reporter.attached(grant, pod)
-        town.monitor.check()
-        status = town.context.status_of(CLAIM.uid, NIC, SHARE)
+        setup.reporter.attached(grant, pod)
+        setup.monitor.check()
+        status = setup.context.status_of(CLAIM.uid, NIC, SHARE)
         assert status is not None
         assert status.network is not None, "what other pods of the claim have is told all the same"
         reported += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
@@ -222,23 +222,23 @@ def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Pa
 
 
 def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> None:
-    town, now = Town(tmp_path), [0.0]
-    grant = town.prepared()
-    town.attach(grant)
-    reporter = reporting.StatusReporter(town.machine, town.context, node="node-1", monotonic=lambda: now[0])
+    setup, now = MonitorSetup(tmp_path), [0.0]
+    grant = setup.prepared()
+    setup.attach(grant)
+    reporter = reporting.StatusReporter(setup.machine, setup.context, node="node-1", monotonic=lambda: now[0])
     reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
     reasons = []
     for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
         reporter.report()
-        status = town.context.status_of(CLAIM.uid, NIC, SHARE)
+        status = setup.context.status_of(CLAIM.uid, NIC, SHARE)
         reasons += [one.reason for one in status.conditions] if status is not None else []
     assert reasons == ["AttachFailed", "AttachFailed", "Attached"], "the kubelet tries again within five minutes"
 
 
 def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    town.prepared()
-    found = town.driver.metrics()
+    setup = MonitorSetup(tmp_path)
+    setup.prepared()
+    found = setup.driver.metrics()
     assert {(one.name, one.labels["direction"]) for one in found if one.total} == {
         (f"nic_share_{what}", way) for what in ("bytes", "packets", "drops") for way in ("egress", "ingress")
     }
@@ -259,16 +259,16 @@ def test_a_speed_is_remembered_while_the_link_is_away_only() -> None:
 
 
 def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
-    town = Town(tmp_path)
-    grant = town.prepared()
-    town.attach(grant)
-    town.driver.start(town.context)
+    setup = MonitorSetup(tmp_path)
+    grant = setup.prepared()
+    setup.attach(grant)
+    setup.driver.start(setup.context)
     try:
-        with town.context.updated:
-            assert town.context.updated.wait_for(lambda: bool(town.context.statuses), 30)
+        with setup.context.updated:
+            assert setup.context.updated.wait_for(lambda: bool(setup.context.statuses), 30)
     finally:
-        town.driver.stop()
+        setup.driver.stop()
 
 
 def test_what_never_began_can_be_stopped(tmp_path: pathlib.Path) -> None:
-    Town(tmp_path).monitor.stop()
+    MonitorSetup(tmp_path).monitor.stop()
