@@ -19,14 +19,14 @@ PROMISES = [
     "it is not the GPU that is partitioned",
     "all three are on one NIC",
     "each has a share id of its own",
-    "what they consume is rounded up to the NIC's step",
+    "consumed capacity is rounded up to the NIC's step",
     "nothing is allocated to pod second",
     "pod second has its 50G",
     "two requests, two NICs",
     "it sees one GPU device, and none of the other containers'",
     "the MIG device of that UUID exists in the hardware",
     "the hardware has a GPU instance that no container uses",
-    "no CDI file tells of it",
+    "no CDI file defines it",
     "the journal says that its claim was being prepared",
     "the 6 other pods run on",
     "no GPU instance too many: one more than before, not two",
@@ -127,7 +127,7 @@ def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (("--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are "),
         (("--mock", "dgx-h100"), "--mock: the samples ask for the MIG profiles 1g.5gb, 2g.10gb, 3g.20gb, and dgx-h100 has "),
@@ -137,10 +137,10 @@ def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
     ],
     ids=["unknown machine", "machine without the profiles", "folder of all", "folder too long", "folder that cannot be made"],
 )
-def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], message: str) -> None:
     ran = demo.finished(folder, "demo", *arguments)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"drakit: {told}")
+    assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1
     assert not list(folder.iterdir())
 
@@ -150,4 +150,4 @@ def test_a_folder_in_use_is_refused(folder: pathlib.Path) -> None:
     (folder / "used" / "file").touch()
     ran = demo.finished(folder, "demo", "--folder", str(folder / "used"))
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, and the demo begins with an empty node; give a new folder\n"
+    assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, and the demo starts with an empty node; give a new folder\n"
