@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import ports
-from drakit.kube import claim_codec, client, fields
+from drakit.kube import claim_codec, client
 from drakit.kube import claims as kube_claims
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources
@@ -29,8 +29,8 @@ def made(server: apiserver.ApiServer) -> list[claims.Claim]:
         server.registry.create(resources.CLAIM, samples.claim(name))
         if driver:
             body = samples.allocated(server.registry.get(resources.CLAIM, name, "default"), samples.result(driver=driver))
-            stored = fields.Field(server.registry.update(resources.CLAIM, body, subresource="status"))
-            found.append(claim_codec.decode(stored.object(), claim_codec.ref_of(stored)))
+            stored = server.registry.update(resources.CLAIM, body, subresource="status")
+            found.append(claim_codec.decode(stored, claim_codec.ref_of(stored)))
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import errors, names, ports, quantity
-from drakit.kube import claim_codec, client, fields, file_claims
+from drakit.kube import claim_codec, client, file_claims
 from drakit.kube import claims as kube_claims
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources
@@ -69,7 +69,7 @@ def at_the_api_server(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> co
 
 def ref_of(found: object) -> claims.ClaimRef:
     assert isinstance(found, dict)
-    return claim_codec.ref_of(fields.Field(found))
+    return claim_codec.ref_of(found)
 
 
 @pytest.fixture(params=["fake", "file", "api server"])

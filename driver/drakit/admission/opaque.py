@@ -7,10 +7,11 @@ Used by ``drakit webhook`` and ``drakit lint``. What depends on the device that 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from drakit.core import claim as claims
-from drakit.core import config, decoding, errors, records
-from drakit.kube import claim_codec, fields
+from drakit.core import config, decoding, errors, records, wire
+from drakit.kube import api_objects, claim_codec
 
 ENTRIES_MAX = 32
 """Configurations that the API takes in one object. No more are read: anybody in the pod network may ask the webhook."""
@@ -47,43 +48,62 @@ def is_known(api_version: str, kind: str) -> bool:
     return group == GROUP and version in VERSIONS and kind in KINDS
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Opaque:
+    driver: str = ""
+    parameters: object = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    opaque: _Opaque = dataclasses.field(default_factory=_Opaque)
+
+
+_OBJECT = api_objects.FORMAT.converter(Mapping[str, object])
+_LIST = api_objects.FORMAT.converter(tuple[object, ...])
+_ENTRY = api_objects.FORMAT.converter(_Entry)
+
+
 def mistakes(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.ConfigError]:
     """What ``prepare`` would refuse in an object of one of ``KINDS``, at most one mistake for each configuration; fields are paths in the object."""
-    return tuple(itertools.islice(_mistakes(KINDS[kind], fields.Field(obj), rules), ENTRIES_MAX))
+    return tuple(itertools.islice(_mistakes(KINDS[kind], obj, rules), ENTRIES_MAX))
 
 
-def _mistakes(kind: Kind, obj: fields.Field, rules: Rules) -> Iterator[errors.ConfigError]:
+def _mistakes(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError]:
+    path = ""
     try:
         for key in kind.path:
-            obj = obj[key]
-        entries = list(itertools.islice(obj.each(), ENTRIES_MAX + 1))
+            obj = {} if obj is None else wire.decode(_OBJECT, obj, path)
+            obj, path = obj.get(key), errors.join_path(path, key)
+        entries = () if obj is None else wire.decode(_LIST, obj, path)
     except errors.ConfigError as error:
         yield error
         return
     if len(entries) > ENTRIES_MAX:
-        yield obj.error(f"has more than {ENTRIES_MAX} configurations, which is what the API takes")
-    for entry in entries[:ENTRIES_MAX]:
+        yield errors.ConfigError(f"has more than {ENTRIES_MAX} configurations, which is what the API takes", field=path)
+    for number, entry in enumerate(entries[:ENTRIES_MAX]):
         try:
-            _check(entry, kind.source, rules)
+            _check(entry, f"{path}[{number}]", kind.source, rules)
         except errors.ConfigError as error:
             yield error
 
 
-def _check(entry: fields.Field, source: claims.ConfigSource, rules: Rules) -> None:
-    opaque = entry["opaque"]
-    rule = rules.get(opaque["driver"].text_or_empty())
+def _check(entry: object, path: str, source: claims.ConfigSource, rules: Rules) -> None:
+    opaque: _Opaque = wire.decode(_ENTRY, entry, path).opaque
+    rule = rules.get(opaque.driver)
     if rule is None:
         return
-    if not _is_countable(opaque["parameters"].value):
-        raise opaque["parameters"].error(f"is over the limit of {decoding.SIZE_MAX} bytes of JSON")
-    parameters = claim_codec.parameters(opaque["parameters"])
+    place = f"{path}.opaque"
+    if not _is_countable(opaque.parameters):
+        raise errors.ConfigError(f"is over the limit of {decoding.SIZE_MAX} bytes of JSON", field=f"{place}.parameters")
+    parameters = wire.decode(claim_codec.PARAMETERS, opaque.parameters, f"{place}.parameters")
     try:
         config.check(parameters, source, rule)
     except errors.ConfigError as error:
-        raise error.with_prefix(opaque.path) from error
+        raise error.with_prefix(place) from error
 
 
-def _is_countable(value: records.Json) -> bool:
+def _is_countable(value: object) -> bool:
     """Whether a JSON value has at most ``VALUES_MAX`` values; work ends there."""
     waiting = [value]
     for _ in range(VALUES_MAX):

@@ -9,10 +9,11 @@ import enum
 import http
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from drakit.admission import opaque
-from drakit.core import errors, records
-from drakit.kube import fields
+from drakit.core import errors, json_text
+from drakit.kube import api_objects
 from drakit.telemetry import logs
 
 API_VERSION = "admission.k8s.io/v1"
@@ -44,48 +45,57 @@ class Answer:
 def answer(body: bytes, rules: opaque.Rules) -> Answer:
     """Judge the object in a request by what the drivers in ``rules`` take."""
     try:
-        request = _request(body)
-        uid = request["uid"].text()
+        request = api_objects.FORMAT.decode(_Review, json_text.parse_limited(body)).request
     except (errors.ConfigError, ValueError) as error:
         reason = f"send an AdmissionReview of {API_VERSION}: {error}\n"[:_MESSAGE_MAX]
         return Answer(verdict=Verdict.UNREADABLE, status=http.HTTPStatus.BAD_REQUEST, body=reason.encode(errors="replace"))
-    kind = _kind(request["kind"])
+    kind = _kind(request.kind)
     if kind not in opaque.KINDS:
         text = f"drakit does not check {kind}; remove it from the rules of the webhook"
-        return _reviewed(uid, {"allowed": True, "warnings": [text]}, Verdict.ALLOWED)
+        return _reviewed(request.uid, {"allowed": True, "warnings": [text]}, Verdict.ALLOWED)
     resource = opaque.KINDS[kind].resource
-    mistakes = opaque.mistakes(kind, request["object"].value, rules) if _is_checked(request) else ()
+    mistakes = opaque.mistakes(kind, request.object, rules) if _is_checked(request) else ()
     if not mistakes:
-        return _reviewed(uid, {"allowed": True}, Verdict.ALLOWED, resource)
-    name = request["object"].name()
+        return _reviewed(request.uid, {"allowed": True}, Verdict.ALLOWED, resource)
+    name = api_objects.name_of(request.object)
     _log.info("object refused", object=f"{kind} {name}"[: 2 * _NAME_MAX], error=str(mistakes[0]))
-    return _reviewed(uid, {"allowed": False, "status": _status(kind, name, mistakes)}, Verdict.DENIED, resource)
+    return _reviewed(request.uid, {"allowed": False, "status": _status(kind, name, mistakes)}, Verdict.DENIED, resource)
 
 
-def _request(body: bytes) -> fields.Field:
-    root = fields.Field(fields.parse(body))  # type: ignore[arg-type] # JSON of any kind; the field's own checks say which it is
-    root["apiVersion"].only_in(API_VERSION)
-    root["kind"].only_in(KIND)
-    root["request"].object()
-    return root["request"]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kind:
+    group: str = ""
+    version: str = ""
+    kind: str = ""
 
 
-def _kind(field: fields.Field) -> str:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Request:
+    uid: str
+    kind: _Kind = _Kind()
+    operation: str = ""
+    sub_resource: str = ""
+    object: Any = None
+    old_object: Any = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Review:
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: _Request
+
+
+def _kind(kind: _Kind) -> str:
     """A kind of ``opaque.KINDS``, or apiVersion and kind of another."""
-    group, version, kind = (_text(field.value, key) for key in ("group", "version", "kind"))
-    api_version = f"{group}/{version}" if group else version
-    return kind if opaque.is_known(api_version, kind) else f"{api_version} {kind}"[:_NAME_MAX]
+    api_version = f"{kind.group}/{kind.version}" if kind.group else kind.version
+    return kind.kind if opaque.is_known(api_version, kind.kind) else f"{api_version} {kind.kind}"[:_NAME_MAX]
 
 
-def _text(value: records.Json, key: str) -> str:
-    text = value.get(key) if isinstance(value, Mapping) else None
-    return text if isinstance(text, str) else ""
-
-
-def _is_checked(request: fields.Field) -> bool:
+def _is_checked(request: _Request) -> bool:
     """Whether the request writes a spec: it creates an object, or changes the spec of one that nobody deletes."""
-    new, old = request["object"].value, request["oldObject"].value
-    if request["operation"].value not in ("CREATE", "UPDATE") or request["subResource"].value or not isinstance(new, Mapping):
+    new, old = request.object, request.old_object
+    if request.operation not in ("CREATE", "UPDATE") or request.sub_resource or not isinstance(new, Mapping):
         return False
     metadata = new.get("metadata")
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):

@@ -186,12 +186,15 @@ class _Object:
         if not self._rules.ignores_unknown:
             self._check_names(value)
         made: dict[str, object] = {}
-        for key, member in self._members.items():
+        empty_is_absent = self._rules.empty_is_absent
+        for key, (name, converter, is_required, absent) in self._members.items():
             item = value.get(key, UNSET)
-            if item is UNSET or (item in (None, "") and self._rules.empty_is_absent):
-                _leave_out(key, member, made)
-            else:
-                made[member.name] = _at(key, member.converter, item)
+            if item is not UNSET and not (empty_is_absent and item in (None, "")):
+                made[name] = _at(key, converter, item)
+            elif is_required:
+                raise errors.ConfigError("is required", field=step(key))
+            elif absent is not UNSET:
+                made[name] = absent
         for name, converter in self._inline.items():
             made[name] = converter.decode(value)
         return self._schema(**made)
@@ -199,18 +202,18 @@ class _Object:
     def _check_names(self, value: Mapping[str, object]) -> None:
         for key in value:
             if key not in self._members:
-                raise errors.ConfigError(f"is not a known field; {_closest(key, list(self._members))}", field=_step(key))
+                raise errors.ConfigError(f"is not a known field; {_closest(key, list(self._members))}", field=step(key))
 
     def encode(self, value: object) -> dict[str, Any]:
         """Return the JSON object."""
         made: dict[str, Any] = {}
         for name, converter in self._inline.items():
             made |= converter.encode(getattr(value, name))
-        for key, member in self._members.items():
-            item = getattr(value, member.name)
-            encoded = None if item is None else member.converter.encode(item)
+        for key, (name, converter, is_required, _) in self._members.items():
+            item = getattr(value, name)
+            encoded = None if item is None else converter.encode(item)
             # A number that is 0 says something, and so does an empty object of a dataclass that is not empty itself.
-            if encoded or item or member.is_required or type(encoded) in (int, float):
+            if encoded or item or is_required or type(encoded) in (int, float):
                 made[key] = encoded
         return made
 
@@ -223,19 +226,12 @@ def decode(converter: "Converter | _Object", value: object, path: str) -> Any:
         raise _under(path, error) from error
 
 
-def _leave_out(key: str, member: _Member, made: dict[str, object]) -> None:
-    if member.is_required:
-        raise errors.ConfigError("is required", field=_step(key))
-    if member.absent is not UNSET:
-        made[member.name] = member.absent
-
-
 def _at(key: str | int, converter: Converter, value: object) -> Any:
     """Decode what an object or a list has at ``key``; an error gains the key on its way out."""
     try:
         return converter.decode(value)
     except (errors.ConfigError, errors.InventoryError) as error:
-        raise _under(_step(key), error) from error
+        raise _under(step(key), error) from error
 
 
 def _under(path: str, error: errors.ConfigError | errors.InventoryError) -> errors.ConfigError:
@@ -251,7 +247,7 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _step(key: str | int) -> str:
+def step(key: str | int) -> str:
     """Return a key or an index as a part of a JSON path: ``name``, ``["any text"]``, ``[0]``."""
     return key if isinstance(key, str) and _PLAIN_KEY.fullmatch(key) else f"[{quoted(key)}]"
 

@@ -3,128 +3,154 @@
 What a claim says is not trusted: names that later become parts of file names and commands are checked against the API's rules here.
 """
 
-import types
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from drakit.core import claim as claims
-from drakit.core import errors, names, quantity, records
-from drakit.kube import fields, transport
+from drakit.core import errors, names, quantity, records, wire
+from drakit.kube import api_objects
 
 API_VERSION = "resource.k8s.io/v1"
 KIND = "ResourceClaim"
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
-def decode(found: transport.Object, ref: claims.ClaimRef) -> claims.Claim:
-    """The claim that the kubelet means; raises ClaimError: NOT_ALLOCATED, REPLACED, or MALFORMED naming the field."""
-    try:
-        root = fields.Field(found)
-        allocation = root["status"]["allocation"]
-        if not allocation:
-            raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated", field="status.allocation")
-        if root["metadata"]["uid"].text() != ref.uid:
-            raise errors.ClaimError(
-                errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid"
-            )
-        return claims.Claim(
-            ref=ref,
-            results=tuple(_result(item) for item in allocation["devices"]["results"].each()),
-            configs=tuple(_config(item) for item in allocation["devices"]["config"].each()),
-            pod_claim_name=_pod_claim_name(root["metadata"]["annotations"]),
-        )
-    except errors.ConfigError as error:
-        raise errors.ClaimError(errors.ClaimFault.MALFORMED, error.reason, field=error.field) from error
-
-
-def _pod_claim_name(annotations: fields.Field) -> str:
-    """What the claim controller noted; users may write anything there, so what is no name counts as none."""
-    noted = annotations[POD_CLAIM_NAME].value
-    return noted if isinstance(noted, str) and names.is_label(noted) else ""
-
-
-def ref_of(found: fields.Field) -> claims.ClaimRef:
-    """Identity of a claim from its metadata; raises ConfigError."""
-    metadata = found["metadata"]
-    namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-    if not names.is_label(namespace.text_or_empty() or "default"):
-        raise namespace.error("is not a DNS label")
-    if not names.is_subdomain(name.text()):
-        raise name.error("is not a DNS subdomain")
-    if not names.is_uid(uid.text()):
-        raise uid.error("is not a lower-case UUID")
-    return claims.ClaimRef(uid=names.ClaimUid(uid.text()), namespace=namespace.text_or_empty() or "default", name=name.text())
-
-
-def _result(item: fields.Field) -> claims.AllocationResult:
-    return claims.AllocationResult(
-        request=_request(item["request"]),
-        driver=_driver(item["driver"]),
-        pool=_checked(item["pool"], is_good=_is_pool, what="a pool name"),
-        device=_checked(item["device"], is_good=names.is_label, what="a DNS label"),
-        share_id=_share_id(item["shareID"]),
-        consumed_capacity=_amounts(item["consumedCapacity"]),
-        admin_access=item["adminAccess"].flag(),
-        binding_conditions=item["bindingConditions"].texts(),
-        binding_failure_conditions=item["bindingFailureConditions"].texts(),
-    )
-
-
-def _config(item: fields.Field) -> claims.OpaqueConfig:
-    opaque = item["opaque"]
-    if not opaque:
-        raise opaque.error("is missing, and drakit knows no other kind of configuration")
-    return claims.OpaqueConfig(
-        source=claims.ConfigSource(item["source"].only_in(*(source.value for source in claims.ConfigSource)).text()),
-        driver=_driver(opaque["driver"]),
-        parameters=parameters(opaque["parameters"]),
-        requests=tuple(_request(request) for request in item["requests"].each()),
-    )
-
-
-def parameters(item: fields.Field) -> records.Record:
-    """The opaque parameters of a configuration; raises ConfigError for anything but an object that can be kept."""
-    try:
-        return records.freeze_record(item.object())
-    except TypeError as error:
-        raise item.error(str(error)) from error
-
-
-def _request(item: fields.Field) -> str:
-    text = item.text()
+def _is_request(text: str) -> bool:
     base, slash, sub = text.partition("/")
-    if names.is_label(base) and (not slash or names.is_label(sub)):
-        return text
-    raise item.error(f"{text!r} is not a request name")
+    return names.is_label(base) and (not slash or names.is_label(sub))
 
 
-def _driver(item: fields.Field) -> str:
-    """A driver name; the API server takes upper-case letters too, with a warning."""
-    return _checked(item, is_good=lambda text: names.is_subdomain(text.lower(), limit=names.DRIVER_MAX), what="a driver name")
+def _is_driver(text: str) -> bool:
+    """Whether it is a driver name; the API server takes upper-case letters too, with a warning."""
+    return names.is_subdomain(text.lower(), limit=names.DRIVER_MAX)
 
 
 def _is_pool(text: str) -> bool:
     return names.is_subdomain(text) or (len(text) <= names.SUBDOMAIN_MAX and all(map(names.is_subdomain, text.split("/"))))
 
 
-def _checked(item: fields.Field, *, is_good: Callable[[str], bool], what: str) -> str:
-    text = item.text()
-    if is_good(text):
-        return text
-    raise item.error(f"{text!r} is not {what}")
-
-
-def _share_id(item: fields.Field) -> names.ShareId | None:
-    if not item:
-        return None
-    return names.ShareId(_checked(item, is_good=names.is_uid, what="a lower-case UUID"))
-
-
-def _amounts(item: fields.Field) -> Mapping[str, quantity.Quantity]:
-    return types.MappingProxyType({_capacity(name, amount): amount.amount() for name, amount in item.items()})
-
-
-def _capacity(name: str, amount: fields.Field) -> str:
+def _decode_parameters(value: object) -> records.Record:
+    if not isinstance(value, Mapping):
+        raise wire.wrong("an object", value)
     try:
-        return names.check_qualified(name, "consumedCapacity")
-    except errors.InventoryError as error:
-        raise amount.error(f"{error.reason}; write the capacity's name, such as memory") from error
+        return records.freeze_record(value)
+    except TypeError as error:
+        raise errors.ConfigError(str(error)) from error
+
+
+def _decode_consumed(value: object) -> Mapping[str, quantity.Quantity]:
+    amounts: Mapping[str, quantity.Quantity] = _AMOUNTS.decode(value)
+    for name in amounts:
+        try:
+            names.check_qualified(name, "")
+        except errors.InventoryError as error:
+            raise errors.ConfigError(f"{error.reason}; write the capacity's name, such as memory", field=wire.step(name)) from error
+    return amounts
+
+
+_AMOUNTS = api_objects.FORMAT.converter(Mapping[str, quantity.Quantity])
+PARAMETERS = wire.Converter(_decode_parameters, records.thaw)
+_REQUEST = wire.checked(_is_request, "a request name")
+_DRIVER = wire.checked(_is_driver, "a driver name")
+_LABEL = wire.checked(names.is_label, "a DNS label")
+_UID = wire.checked(names.is_uid, "a lower-case UUID")
+_FORMAT = wire.Format(
+    ignore_unknown=True,
+    empty_is_absent=True,
+    converters=api_objects.CONVERTERS,
+    fields={
+        (claims.ClaimRef, "uid"): wire.Field(converter=_UID),
+        (claims.ClaimRef, "namespace"): wire.Field(converter=_LABEL, absent="default"),
+        (claims.ClaimRef, "name"): wire.Field(converter=wire.checked(names.is_subdomain, "a DNS subdomain")),
+        (claims.AllocationResult, "request"): wire.Field(converter=_REQUEST),
+        (claims.AllocationResult, "driver"): wire.Field(converter=_DRIVER),
+        (claims.AllocationResult, "pool"): wire.Field(converter=wire.checked(_is_pool, "a pool name")),
+        (claims.AllocationResult, "device"): wire.Field(converter=_LABEL),
+        (claims.AllocationResult, "share_id"): wire.Field(name="shareID", converter=_UID),
+        (claims.AllocationResult, "consumed_capacity"): wire.Field(converter=wire.Converter(_decode_consumed, _AMOUNTS.encode)),
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Opaque:
+    driver: Annotated[str, _DRIVER]
+    parameters: Annotated[Any, PARAMETERS]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Config:
+    source: claims.ConfigSource
+    opaque: _Opaque
+    requests: tuple[Annotated[str, _REQUEST], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Devices:
+    results: tuple[claims.AllocationResult, ...] = ()
+    config: tuple[_Config, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Allocation:
+    devices: _Devices = dataclasses.field(default_factory=_Devices)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Status:
+    allocation: object = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Metadata:
+    uid: str
+    annotations: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Claim:
+    metadata: _Metadata
+    status: _Status = dataclasses.field(default_factory=_Status)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Named:
+    metadata: claims.ClaimRef
+
+
+def decode(found: object, ref: claims.ClaimRef) -> claims.Claim:
+    """The claim that the kubelet means; raises ClaimError: NOT_ALLOCATED, REPLACED, or MALFORMED naming the field."""
+    try:
+        claim = _FORMAT.decode(_Claim, found)
+        if claim.status.allocation is None:
+            raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated", field="status.allocation")
+        if claim.metadata.uid != ref.uid:
+            raise errors.ClaimError(
+                errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid"
+            )
+        devices = _FORMAT.decode(_Allocation, claim.status.allocation, "status.allocation").devices
+    except errors.ConfigError as error:
+        raise errors.ClaimError(errors.ClaimFault.MALFORMED, error.reason, field=error.field) from error
+    return claims.Claim(
+        ref=ref,
+        results=devices.results,
+        configs=tuple(
+            claims.OpaqueConfig(
+                source=entry.source, driver=entry.opaque.driver, parameters=entry.opaque.parameters, requests=entry.requests
+            )
+            for entry in devices.config
+        ),
+        pod_claim_name=_pod_claim_name(claim.metadata.annotations),
+    )
+
+
+def _pod_claim_name(annotations: Mapping[str, object]) -> str:
+    """What the claim controller noted; users may write anything there, so what is no name counts as none."""
+    noted = annotations.get(POD_CLAIM_NAME)
+    return noted if isinstance(noted, str) and names.is_label(noted) else ""
+
+
+def ref_of(found: object, path: str = "") -> claims.ClaimRef:
+    """Identity of a claim from its metadata; raises ConfigError, whose field begins with ``path``."""
+    return _FORMAT.decode(_Named, found, path).metadata

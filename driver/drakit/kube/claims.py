@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from drakit.core import claim as claims
 from drakit.core import errors, names, ports
-from drakit.kube import claim_codec, fields, transport, watch
+from drakit.kube import api_objects, claim_codec, stored_claim, transport, watch
 from drakit.telemetry import logs
 
 TIMEOUT = 10.0
@@ -58,24 +58,24 @@ class ApiClaimList:
         unreadable: set[names.ClaimUid] = set()
         query = {"limit": str(self._page)}
         while True:
-            answer = fields.Field(self._api.request("GET", LIST_PATH, query=query, timeout=TIMEOUT))
-            for item in answer["items"].each():
+            page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", LIST_PATH, query=query, timeout=TIMEOUT))
+            for item in page.items:
                 try:
                     found += _served(item, driver, serves)
-                except fields.UNREADABLE as error:
-                    _log.warning("claim ignored: cannot be read", claim=item.name(), error=str(error) or type(error).__name__)
-                    unreadable |= {names.ClaimUid(uid)} if (uid := item.metadata_text("uid")) else set()
-            query["continue"] = answer["metadata"]["continue"].text_or_empty()
+                except api_objects.UNREADABLE as error:
+                    _log.warning("claim ignored: cannot be read", claim=api_objects.name_of(item), error=str(error) or type(error).__name__)
+                    unreadable |= {names.ClaimUid(uid)} if (uid := api_objects.metadata_text(item, "uid")) else set()
+            query["continue"] = page.metadata.continue_
             if not query["continue"]:
                 return claims.Listed(claims=tuple(found), unreadable=frozenset(unreadable))
 
 
-def _served(item: fields.Field, driver: str, serves: Callable[[str, str], bool]) -> tuple[claims.Claim, ...]:
+def _served(item: object, driver: str, serves: Callable[[str, str], bool]) -> tuple[claims.Claim, ...]:
     """Return the claim, or nothing where none of its devices is served; raises what decoding raises."""
-    results = item["status"]["allocation"]["devices"]["results"]
-    if not any(one["driver"].value == driver and serves(one["pool"].text(), one["device"].text()) for one in results.each()):
+    results = stored_claim.read(item).results
+    if not any(result.driver == driver and serves(result.pool, result.device) for result in results):
         return ()
-    return (claim_codec.decode(item.object(), claim_codec.ref_of(fields.Field(item.object()))),)
+    return (claim_codec.decode(item, claim_codec.ref_of(item)),)
 
 
 def path(ref: claims.ClaimRef) -> str:
@@ -98,34 +98,29 @@ class ApiBindings:
             if seen is None:
                 yield None
                 continue
-            found = fields.Field(seen.object)
             try:
-                standing = self._standing(found, gone=seen.gone)
-            except fields.UNREADABLE as error:
-                _log.warning("claim ignored: cannot be read", claim=found.name(), error=str(error) or type(error).__name__)
+                standing = self._standing(seen.object, gone=seen.gone)
+            except api_objects.UNREADABLE as error:
+                _log.warning(
+                    "claim ignored: cannot be read", claim=api_objects.name_of(seen.object), error=str(error) or type(error).__name__
+                )
                 continue
             yield standing
 
-    def _standing(self, found: fields.Field, *, gone: bool) -> claims.BindingState:
-        ref = claim_codec.ref_of(found)
-        ours = [one for one in found["status"]["allocation"]["devices"]["results"].each() if self._is_ours(one)]
+    def _standing(self, found: transport.Object, *, gone: bool) -> claims.BindingState:
+        ref, claim = claim_codec.ref_of(found), stored_claim.read(found)
+        ours = [result for result in claim.results if (result.driver, result.pool) == (self._driver, self._pool)]
         if gone or not ours:
             return claims.BindingState(claim=ref, allocated=False, waits=False)
-        met = {_identity(one): _true(one) for one in found["status"]["devices"].each()}
+        met = {entry.key: _true(entry) for entry in claim.entries_of(self._driver)}
         waits = failed = False
-        for one in ours:
-            holding = met.get(_identity(one), frozenset())
-            waits = waits or not holding.issuperset(one["bindingConditions"].texts()[:1])
-            failed = failed or not holding.isdisjoint(one["bindingFailureConditions"].texts())
+        for result in ours:
+            holding = met.get(result.key, frozenset())
+            waits = waits or not holding.issuperset(result.binding_conditions[:1])
+            failed = failed or not holding.isdisjoint(result.binding_failure_conditions)
         return claims.BindingState(claim=ref, allocated=True, waits=waits and not failed)
 
-    def _is_ours(self, result: fields.Field) -> bool:
-        return (result["driver"].value, result["pool"].value) == (self._driver, self._pool)
 
-
-def _identity(item: fields.Field) -> tuple[str, ...]:
-    return tuple(item[name].text_or_empty() for name in ("driver", "pool", "device", "shareID"))
-
-
-def _true(entry: fields.Field) -> frozenset[str]:
-    return frozenset(one["type"].text() for one in entry["conditions"].each() if one["status"].value == "True")
+def _true(entry: stored_claim.Entry) -> frozenset[str]:
+    conditions = map(stored_claim.condition, entry.conditions)
+    return frozenset(condition.type for condition in conditions if condition.is_true)

@@ -21,8 +21,8 @@ from typing import Any
 import urllib3
 from urllib3 import connection as connections
 
-from drakit.core import errors, records
-from drakit.kube import access, fields, transport
+from drakit.core import errors, json_text, records
+from drakit.kube import access, transport
 from drakit.telemetry import secrets
 
 CONNECT_SECONDS = 5.0
@@ -271,7 +271,7 @@ def _read(answer: urllib3.BaseHTTPResponse, limit: int, *, is_cut: bool = False)
 
 def _object(data: bytes) -> transport.Object:
     try:
-        decoded = fields.parse(data)
+        decoded = json_text.parse_limited(data)
     except ValueError as error:
         message = f"the API server answered something that is not JSON: {secrets.one_line(str(error))}"
         raise errors.ApiError(message, reason=transport.UNREADABLE) from error

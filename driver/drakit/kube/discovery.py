@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from drakit.core import backoff, ports, records
-from drakit.kube import fields, slice_codec, transport
+from drakit.kube import api_objects, slice_codec, transport
 from drakit.telemetry import logs
 
 VERSION_PATH = "/version"
@@ -37,6 +37,11 @@ _log = logs.get_logger(__name__)
 Read = TypeVar("Read")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Version:
+    git_version: str = ""
+
+
 class Description:
     """Reads the version at most once a minute, and the schema once for each version."""
 
@@ -52,7 +57,7 @@ class Description:
         """Return what is known of the server, after reading what is due; never raises."""
         if self._clock.monotonic() < self._read_at:
             return self._known
-        version = self._answer(VERSION_PATH, lambda answer: fields.Field(answer)["gitVersion"].text_or_empty())
+        version = self._answer(VERSION_PATH, lambda answer: api_objects.FORMAT.decode(_Version, answer).git_version)
         if version is not None and version != self._known.version:
             self._known, self._has_schema = ports.ApiServer(version=version), False
         lacks = None if self._has_schema else self._answer(SCHEMA_PATH, missing_gates)
@@ -69,7 +74,7 @@ class Description:
         """Return what ``read`` finds in the answer, or None where there is none; only the first failure in a row is a warning."""
         try:
             return read(self._api.request("GET", path))
-        except fields.UNREADABLE as error:
+        except api_objects.UNREADABLE as error:
             log = _log.warning if self._pauses.pause == FIRST_PAUSE else _log.debug
             log("API server discovery failed", path=path, error=str(error), retry_in_s=self._pauses.pause)
             return None

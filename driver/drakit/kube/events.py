@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from drakit.core import claim as claims
 from drakit.core import context, errors, records
-from drakit.kube import claim_codec, fields, transport
+from drakit.kube import claim_codec, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 MERGE_TYPE = "application/merge-patch+json"
@@ -53,12 +53,12 @@ class ApiEvents:
 
     def _subjects(self, ref: claims.ClaimRef) -> list[_Subject]:
         try:
-            claim_object = fields.Field(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
+            claim_object = stored_claim.read(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more") from error
             raise
-        if claim_object["metadata"]["uid"].value != ref.uid:
+        if claim_object.metadata.uid != ref.uid:
             raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made")
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
         return [*_pods(claim_object, ref.namespace)] or [claim]
@@ -71,21 +71,21 @@ class ApiEvents:
             before = self._counts.get(name, 0)
         now = since.strftime("%Y-%m-%dT%H:%M:%SZ")
         if not (before and self._count_up(f"{path}/{name}", before + times, now)):
-            before = self._create(path, self._event(name, subject, notice, times, now))
+            before = self._create(path, name, self._event(name, subject, notice, times, now), times, now)
         with self._lock:
             self._counts[name] = before + times
             self._counts.move_to_end(name)
             while len(self._counts) > _KNOWN_MAX:
                 self._counts.popitem(last=False)
 
-    def _create(self, path: str, body: records.Record) -> int:
+    def _create(self, path: str, name: str, body: records.Record, times: int, now: str) -> int:
         """Make the Event; what was told before this is 0. One that is there already is from a request whose answer was lost, or an earlier life."""
         try:
             self._api.request("POST", path, body=body)
         except errors.ApiError as error:
             if error.status != http.HTTPStatus.CONFLICT:
                 raise
-            self._count_up(f"{path}/{_name_of(body)}", _count_of(body), str(body["lastTimestamp"]))
+            self._count_up(f"{path}/{name}", times, now)
         return 0
 
     def _count_up(self, path: str, count: int, now: str) -> bool:
@@ -116,20 +116,12 @@ class ApiEvents:
         }
 
 
-def _pods(claim_object: fields.Field, namespace: str) -> Iterator[_Subject]:
-    for consumer in claim_object["status"]["reservedFor"].each():
-        if consumer["resource"].value == "pods" and not consumer["apiGroup"].value:
-            yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer["name"].text(), uid=consumer["uid"].text())
+def _pods(claim: stored_claim.StoredClaim, namespace: str) -> Iterator[_Subject]:
+    for consumer in claim.status.reserved_for:
+        if consumer.resource == "pods" and not consumer.api_group:
+            yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer.name, uid=consumer.uid)
 
 
 def _cut(message: str) -> str:
     """At most 1024 bytes, which is what the API takes, without a broken character at the end."""
     return message.encode()[:MESSAGE_MAX].decode("utf-8", "ignore")
-
-
-def _name_of(body: records.Record) -> str:
-    return fields.Field(body)["metadata"]["name"].text()
-
-
-def _count_of(body: records.Record) -> int:
-    return fields.Field(body)["count"].integer()

@@ -5,15 +5,17 @@ The checks are those made of a claim from the API server, and one more: what sta
 misspelt one would be left out without a word.
 """
 
+import dataclasses
 import difflib
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from drakit.core import claim as claims
 from drakit.core import errors, records
 from drakit.inputs import documents, files
-from drakit.kube import claim_codec, fields, transport
+from drakit.kube import api_objects, claim_codec, transport
 
 SIZE_MAX = 4 << 20
 STANDARD_INPUT = pathlib.Path("-")
@@ -29,14 +31,14 @@ _RESULT = (
     "shareID",
     "consumedCapacity",
 )
-_KNOWN: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("", ("apiVersion", "kind", "metadata", "spec", "status")),
-    ("status", ("allocation", "reservedFor", "devices")),
-    ("status.allocation", ("devices", "nodeSelector", "allocationTimestamp", "reservedForAnyPod")),
-    ("status.allocation.devices", ("results", "config")),
-    ("status.allocation.devices.results", _RESULT),
-    ("status.allocation.devices.config", ("source", "requests", "opaque")),
-)
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "": ("apiVersion", "kind", "metadata", "spec", "status"),
+    "status": ("allocation", "reservedFor", "devices"),
+    "status.allocation": ("devices", "nodeSelector", "allocationTimestamp", "reservedForAnyPod"),
+    "status.allocation.devices": ("results", "config"),
+    "status.allocation.devices.results": _RESULT,
+    "status.allocation.devices.config": ("source", "requests", "opaque"),
+}
 """Fields of resource.k8s.io/v1 as of 1.36, by what holds them; lists are meant item by item."""
 
 
@@ -51,12 +53,12 @@ class FileClaims:
 
     def _add(self, path: pathlib.Path) -> None:
         before = len(self._refs)
-        for found in _claims_in(path):
-            ref = claim_codec.ref_of(found)
+        for place, found in _claims_in(path):
+            ref = claim_codec.ref_of(found, place)
             if (ref.namespace, ref.name) in self._refs:
-                raise found.error(f"the claim {ref} is given twice")
+                raise errors.ConfigError(f"the claim {ref} is given twice", field=place)
             self._refs[ref.namespace, ref.name] = ref
-            self._claims[ref.namespace, ref.name] = found.object()
+            self._claims[ref.namespace, ref.name] = found
         if len(self._refs) == before:
             raise errors.ConfigError("holds no ResourceClaim", field=_name(path))
 
@@ -70,27 +72,21 @@ class FileClaims:
         found = self._claims.get((ref.namespace, ref.name))
         if found is None:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim is not in the file")
-        _check_names(fields.Field(found))
+        _check_names(found)
         return claim_codec.decode(found, ref)
 
 
-def _check_names(claim: fields.Field) -> None:
-    """Raise ClaimError for a field that a claim has not."""
-    for path, known in _KNOWN:
-        holders = [claim]
-        for step in path.split(".") if path else ():
-            holders = [inside for holder in holders for inside in _inside(holder[step])]
-        for holder in holders:
-            for name in holder.object():
-                if name not in known:
-                    raise errors.ClaimError(errors.ClaimFault.MALFORMED, _unknown(name, known), field=holder[name].path)
-
-
-def _inside(found: fields.Field) -> list[fields.Field]:
-    """The objects that a field holds; what is of another kind is left to the decoder."""
-    if isinstance(found.value, list | tuple):
-        return [item for item in found.each() if isinstance(item.value, dict)]
-    return [found] if isinstance(found.value, dict) else []
+def _check_names(value: object, place: str = "", path: str = "") -> None:
+    """Raise ClaimError for a field that a claim has not; ``place`` is the path without indices. Values of another kind are left to the decoder."""
+    if isinstance(value, list):
+        for index, element in enumerate(value):
+            _check_names(element, place, f"{path}[{index}]")
+    if not isinstance(value, dict) or place not in _KNOWN:
+        return
+    for name, inner in value.items():
+        if name not in _KNOWN[place]:
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, _unknown(name, _KNOWN[place]), field=errors.join_path(path, name))
+        _check_names(inner, errors.join_path(place, name), errors.join_path(path, name))
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:
@@ -98,21 +94,37 @@ def _unknown(name: str, known: tuple[str, ...]) -> str:
     return "is not a field of a ResourceClaim; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
 
 
-def _claims_in(path: pathlib.Path) -> Iterator[fields.Field]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Document:
+    api_version: str
+    kind: str
+    items: tuple[object, ...] = ()
+
+
+def _claims_in(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
+    """The claims of a file, each with its place for errors."""
     for index, document in enumerate(_documents(path)):
-        found = fields.Field(document, f"{_name(path)}[{index}]")
-        if not found:
+        if document is None:
             continue
-        items = found["items"].each() if found["kind"].text() in ("List", "ResourceClaimList") else [found]
-        for item in items:
-            kind = item["kind"].text()
-            if kind not in ("", claim_codec.KIND):
-                raise item["kind"].error(
-                    f"is {kind!r}; only ResourceClaims that are allocated can be used here (drakit allocate allocates them)"
-                )
-            item["apiVersion"].only_in(claim_codec.API_VERSION)
-            item["kind"].only_in(claim_codec.KIND)
-            yield item
+        place = f"{_name(path)}[{index}]"
+        header = api_objects.FORMAT.decode(_Document, document, place)
+        if header.kind in ("List", "ResourceClaimList"):
+            for number, element in enumerate(header.items):
+                yield _checked(element, f"{place}.items[{number}]")
+        else:
+            yield _checked(document, place)
+
+
+def _checked(document: object, place: str) -> tuple[str, object]:
+    header = api_objects.FORMAT.decode(_Document, document, place)
+    if header.kind != claim_codec.KIND:
+        raise errors.ConfigError(
+            f"is {header.kind!r}; only ResourceClaims that are allocated can be used here (drakit allocate allocates them)",
+            field=f"{place}.kind",
+        )
+    if header.api_version != claim_codec.API_VERSION:
+        raise errors.ConfigError(f"is {header.api_version!r}, and must be {claim_codec.API_VERSION}", field=f"{place}.apiVersion")
+    return place, document
 
 
 def _documents(path: pathlib.Path) -> list[records.Json]:

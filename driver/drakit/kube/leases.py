@@ -1,13 +1,41 @@
 """One Lease at the API server (coordination.k8s.io/v1): read, and written only as it was read."""
 
+import dataclasses
 import datetime
 import http
 
-from drakit.core import errors, leader_election, records
-from drakit.kube import fields, transport
+from drakit.core import errors, leader_election, records, wire
+from drakit.kube import api_objects, transport
 
 API_VERSION = "coordination.k8s.io/v1"
 KIND = "Lease"
+
+
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+_MICRO_TIME = api_objects.TIME._replace(encode=lambda moment: moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Spec:
+    holder_identity: str = ""
+    lease_duration_seconds: int = 1
+    acquire_time: datetime.datetime = _EPOCH
+    renew_time: datetime.datetime = _EPOCH
+    lease_transitions: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Metadata:
+    resource_version: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Lease:
+    metadata: _Metadata
+    spec: _Spec = dataclasses.field(default_factory=_Spec)
+
+
+_FORMAT = wire.Format(ignore_unknown=True, empty_is_absent=True, converters={datetime.datetime: _MICRO_TIME})
 
 
 class ApiLease:
@@ -39,41 +67,28 @@ class ApiLease:
 
 
 def _spec(lease: leader_election.Lease) -> records.Record:
-    return {
-        "holderIdentity": lease.holder,
-        "leaseDurationSeconds": int(lease.duration),
-        "acquireTime": _micro_time(lease.acquired),
-        "renewTime": _micro_time(lease.renewed),
-        "leaseTransitions": lease.transitions,
-    }
-
-
-def _micro_time(moment: datetime.datetime) -> str:
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _decode(lease: transport.Object) -> leader_election.Lease:
-    """A stored lease; what somebody else left out is as good as given up. Raises ApiError for one that cannot be read."""
-    root = fields.Field(lease)
-    spec = root["spec"]
-    try:
-        duration, transitions = spec["leaseDurationSeconds"], spec["leaseTransitions"]
-        return leader_election.Lease(
-            holder=spec["holderIdentity"].text_or_empty(),
-            duration=float(duration.integer()) if duration else 1.0,
-            acquired=_time(spec["acquireTime"]),
-            renewed=_time(spec["renewTime"]),
-            transitions=transitions.integer() if transitions else 0,
-            version=root["metadata"]["resourceVersion"].text(),
+    return _FORMAT.encode(
+        _Spec(
+            holder_identity=lease.holder,
+            lease_duration_seconds=int(lease.duration),
+            acquire_time=lease.acquired,
+            renew_time=lease.renewed,
+            lease_transitions=lease.transitions,
         )
-    except fields.UNREADABLE as error:
-        raise errors.ApiError(f"the API server sent a lease that cannot be read: {error}") from error
+    )
 
 
-def _time(field: fields.Field) -> datetime.datetime:
-    if not field:
-        return datetime.datetime.fromtimestamp(0, datetime.UTC)
+def _decode(found: transport.Object) -> leader_election.Lease:
+    """A stored lease; what somebody else left out is as good as given up. Raises ApiError for one that cannot be read."""
     try:
-        return datetime.datetime.fromisoformat(field.text()).astimezone(datetime.UTC)
-    except (ValueError, OverflowError) as error:
-        raise field.error(f"{field.text()!r} is not a time") from error
+        lease = _FORMAT.decode(_Lease, found)
+    except api_objects.UNREADABLE as error:
+        raise errors.ApiError(f"the API server sent a lease that cannot be read: {error}") from error
+    return leader_election.Lease(
+        holder=lease.spec.holder_identity,
+        duration=float(lease.spec.lease_duration_seconds),
+        acquired=lease.spec.acquire_time,
+        renewed=lease.spec.renew_time,
+        transitions=lease.spec.lease_transitions,
+        version=lease.metadata.resource_version,
+    )

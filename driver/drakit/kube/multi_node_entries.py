@@ -7,25 +7,19 @@ read: who was overtaken reads again. So no node overwrites another's part, and t
 from collections.abc import Callable, Iterator, Mapping
 
 from drakit.core import claim_status, multi_node_status
-from drakit.kube import fields
+from drakit.kube import stored_claim
 
-Stamp = Callable[[claim_status.Condition, claim_status.DeviceKey, fields.Field], dict[str, object]]
+Stamp = Callable[[claim_status.Condition, claim_status.DeviceKey, stored_claim.StoredClaim], dict[str, object]]
 
 
-def keys(found: fields.Field, driver: str, pool: str) -> Iterator[claim_status.DeviceKey]:
+def keys(claim: stored_claim.StoredClaim, driver: str, pool: str) -> Iterator[claim_status.DeviceKey]:
     """The allocated devices of a driver that are of other pools than the node's own."""
-    for result in found["status"]["allocation"]["devices"]["results"].each():
-        if result["driver"].value == driver and result["pool"].value != pool:
-            yield result["pool"].text(), result["device"].text(), result["shareID"].text_or_empty()
+    return (result.key for result in claim.results if result.driver == driver and result.pool != pool)
 
 
-def stored(found: fields.Field, driver: str) -> Mapping[claim_status.DeviceKey, multi_node_status.MultiNodeStatus]:
+def stored(claim: stored_claim.StoredClaim, driver: str) -> Mapping[claim_status.DeviceKey, multi_node_status.MultiNodeStatus]:
     """What all nodes have said so far."""
-    entries = (entry for entry in found["status"]["devices"].each() if entry["driver"].value == driver)
-    return {
-        (one["pool"].text(), one["device"].text(), one["shareID"].text_or_empty()): multi_node_status.read(one["data"].value)
-        for one in entries
-    }
+    return {entry.key: multi_node_status.read(entry.stored.get("data")) for entry in claim.entries_of(driver)}
 
 
 def following(
@@ -42,16 +36,16 @@ def following(
 
 
 def entries(
-    wholes: Mapping[claim_status.DeviceKey, multi_node_status.MultiNodeStatus], found: fields.Field, driver: str, stamp: Stamp
+    wholes: Mapping[claim_status.DeviceKey, multi_node_status.MultiNodeStatus], claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
 ) -> dict[claim_status.DeviceKey, dict[str, object]]:
     """The entries to apply: those of devices of which any node says something."""
-    return {key: _entry(key, wholes[key], found, driver, stamp) for key in sorted(wholes) if wholes[key].parts}
+    return {key: _entry(key, wholes[key], claim, driver, stamp) for key in sorted(wholes) if wholes[key].parts}
 
 
 def _entry(
-    key: claim_status.DeviceKey, whole: multi_node_status.MultiNodeStatus, found: fields.Field, driver: str, stamp: Stamp
+    key: claim_status.DeviceKey, whole: multi_node_status.MultiNodeStatus, claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
 ) -> dict[str, object]:
     pool, device, share = key
     entry: dict[str, object] = {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {})}
-    conditions = [stamp(one, key, found) for one in whole.conditions()]
+    conditions = [stamp(one, key, claim) for one in whole.conditions()]
     return {**entry, "data": whole.to_record(), **({"conditions": conditions} if conditions else {})}

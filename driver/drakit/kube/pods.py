@@ -5,15 +5,90 @@ controller, and the garbage collector removes the pods of a node that was delete
 """
 
 import contextlib
+import dataclasses
 import http
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from drakit.core import errors, ports, records
-from drakit.kube import fields, transport
+from drakit.kube import api_objects, transport
 
 TIMEOUT = 5.0
 DRIVER_LABEL = "drakit.dev/driver"
 _GRACE_SECONDS = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Reason:
+    reason: str = ""
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _State:
+    running: object = None
+    terminated: _Reason | None = None
+    waiting: _Reason | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ContainerStatus:
+    state: _State = _State()
+    last_state: _State = _State()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PodStatus(_Reason):
+    phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Container:
+    image: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PodSpec:
+    containers: tuple[_Container, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PodMetadata:
+    name: str
+    uid: str = ""
+    deletion_timestamp: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pod:
+    metadata: _PodMetadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PodList:
+    items: tuple[_Pod, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TemplateMetadata:
+    labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    annotations: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Template:
+    """The spec is copied into each pod, so all of it is kept."""
+
+    metadata: _TemplateMetadata = dataclasses.field(default_factory=_TemplateMetadata)
+    spec: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PodTemplate:
+    template: _Template
 
 
 class ApiPods:
@@ -32,9 +107,9 @@ class ApiPods:
 
     def create(self, pod: ports.PodRequest) -> None:
         """Create the pod; a pod of that name that is there already is left as it is. Raises ApiError."""
-        template = fields.Field(self._read_template())
+        template = self._read_template()
         with _reading("PodTemplate or Node"):
-            body = self._pod(pod, template)
+            body = self._pod(pod, api_objects.FORMAT.decode(_PodTemplate, template).template)
         try:
             self._api.request("POST", self._path, body=body, timeout=TIMEOUT)
         except errors.ApiError as error:
@@ -44,13 +119,13 @@ class ApiPods:
     def state(self, name: str) -> ports.PodState | None:
         """Return the state of a pod, None where there is no pod of that name. Raises ApiError."""
         try:
-            pod = fields.Field(self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT))
+            pod = self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT)
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
         with _reading("Pod"):
-            return _state(pod)
+            return _state(api_objects.FORMAT.decode(_Pod, pod))
 
     def delete(self, name: str) -> None:
         """Delete a pod; one that is gone already is success. Raises ApiError."""
@@ -64,10 +139,8 @@ class ApiPods:
     def names(self) -> Collection[str]:
         """Return the names of the driver's pods on this node that are not being deleted. Raises ApiError."""
         query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self.node}"}
-        pod_list = fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))
         with _reading("list of pods"):
-            metadata = [pod["metadata"] for pod in pod_list["items"].each()]
-            return {pod_metadata["name"].text() for pod_metadata in metadata if not pod_metadata["deletionTimestamp"]}
+            return {pod.metadata.name for pod in self._list(query) if not pod.metadata.deletion_timestamp}
 
     def _read_template(self) -> transport.Object:
         try:
@@ -83,71 +156,66 @@ class ApiPods:
         if not self._own_uid:
             return {}
         query = {"fieldSelector": f"spec.nodeName={self.node}"}
-        for pod in fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))["items"].each():
-            if pod["metadata"]["uid"].text() == self._own_uid:
-                return {"image": next(pod["spec"]["containers"].each())["image"].text()}
+        for pod in self._list(query):
+            if pod.metadata.uid == self._own_uid:
+                return {"image": next(iter(pod.spec.containers), _Container()).image}
         return {}
 
-    def _pod(self, pod: ports.PodRequest, template: fields.Field) -> records.Record:
-        node = fields.Field(self._api.request("GET", f"/api/v1/nodes/{self.node}", timeout=TIMEOUT))
+    def _list(self, query: Mapping[str, str]) -> Sequence[_Pod]:
+        return api_objects.FORMAT.decode(_PodList, self._api.request("GET", self._path, query=query, timeout=TIMEOUT)).items
+
+    def _pod(self, pod: ports.PodRequest, template: _Template) -> records.Record:
+        node = self._api.request("GET", f"/api/v1/nodes/{self.node}", timeout=TIMEOUT)
         owner: records.Record = {
             "apiVersion": "v1",
             "kind": "Node",
             "name": self.node,
-            "uid": node["metadata"]["uid"].text(),
+            "uid": api_objects.FORMAT.decode(api_objects.Object, node).metadata.uid,
             "controller": True,
         }
-        given = template["template"]["metadata"]
-        spec, containers = _mapping(template["template"]["spec"]), list(template["template"]["spec"]["containers"].each())
+        containers: Sequence[Mapping[str, Any]] = template.spec.get("containers") or ()
         if len(containers) != 1:
             raise errors.ApiError(f"PodTemplate {self._namespace}/{self._template_name} has {len(containers)} containers, and must have 1")
         environment: list[records.Json] = [{"name": name, "value": value} for name, value in pod.environment.items()]
-        container = {**_mapping(containers[0]), **self._own_image(), "env": environment}
+        container = {**containers[0], **self._own_image(), "env": environment}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": pod.name,
                 "namespace": self._namespace,
-                "labels": {**_mapping(given["labels"]), **pod.labels, DRIVER_LABEL: self._driver},
-                "annotations": {**_mapping(given["annotations"]), **pod.annotations},
+                "labels": {**template.metadata.labels, **pod.labels, DRIVER_LABEL: self._driver},
+                "annotations": {**template.metadata.annotations, **pod.annotations},
                 "ownerReferences": [owner],
             },
-            "spec": {**spec, "nodeName": self.node, "containers": [container]},
+            "spec": {**template.spec, "nodeName": self.node, "containers": [container]},
         }
-
-
-def _mapping(field: fields.Field) -> records.Record:
-    return field.object() if field else {}
 
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except fields.UNREADABLE as error:
+    except api_objects.UNREADABLE as error:
         if isinstance(error, errors.ApiError):
             raise
         raise errors.ApiError(f"the API server sent a {what} that cannot be read: {error}", reason=transport.UNREADABLE) from error
 
 
-def _state(pod: fields.Field) -> ports.PodState:
+def _state(pod: _Pod) -> ports.PodState:
     """The one container counts; a pod that the kubelet refused or evicted has none, and says why itself."""
-    status = pod["status"]
-    container = next(iter(status["containerStatuses"].each()), fields.Field(None))
-    state = container["state"]
-    ended = state["terminated"] or container["lastState"]["terminated"]
-    if pod["metadata"]["deletionTimestamp"]:
+    container = next(iter(pod.status.container_statuses), _ContainerStatus())
+    ended = container.state.terminated or container.last_state.terminated
+    if pod.metadata.deletion_timestamp:
         return ports.PodState(phase=ports.PodPhase.ENDING)
-    if status["phase"].text_or_empty() in {"Failed", "Succeeded"}:
-        return ports.PodState(phase=ports.PodPhase.OVER, message=_told(status))
-    if state["running"]:
+    if pod.status.phase in {"Failed", "Succeeded"}:
+        return ports.PodState(phase=ports.PodPhase.OVER, message=_message(pod.status))
+    if container.state.running is not None:
         return ports.PodState(phase=ports.PodPhase.RUNNING)
-    if ended:
-        return ports.PodState(phase=ports.PodPhase.FAILING, message=_told(ended))
-    return ports.PodState(phase=ports.PodPhase.STARTING, message=_told(state["waiting"]))
+    if ended is not None:
+        return ports.PodState(phase=ports.PodPhase.FAILING, message=_message(ended))
+    return ports.PodState(phase=ports.PodPhase.STARTING, message=_message(container.state.waiting or _Reason()))
 
 
-def _told(field: fields.Field) -> str:
-    words = (field["reason"].text_or_empty(), field["message"].text_or_empty()) if field else ()
-    return ": ".join(" ".join(word.split()) for word in words if word)
+def _message(reason: _Reason) -> str:
+    return ": ".join(" ".join(text.split()) for text in (reason.reason, reason.message) if text)

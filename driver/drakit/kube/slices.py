@@ -3,11 +3,11 @@
 import http
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from drakit.core import errors, ports, records
 from drakit.core.slices import resource_slice
-from drakit.kube import discovery, fields, slice_codec, transport
+from drakit.kube import api_objects, discovery, slice_codec, transport
 from drakit.kube import watch as watching
 from drakit.telemetry import logs
 
@@ -47,16 +47,17 @@ class ApiSlices:
 
     def list(self) -> Sequence[resource_slice.Published]:
         """All slices of this driver and node, or of this driver and no node; raises ApiError."""
-        answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
+        answer = self._api.request("GET", PATH, query={"fieldSelector": self._selector})
         self._node_uid = ""
         self._metadata = {}
-        self._version = answer.metadata_text("resourceVersion")
+        self._version = api_objects.metadata_text(answer, "resourceVersion")
         self._is_listed.set()
-        return [found for item in _readable(lambda: [*answer["items"].each()]) for found in self._listed(item)]
+        items = _readable(lambda: api_objects.FORMAT.decode(api_objects.ObjectList, answer).items)
+        return [published for item in items for published in self._listed(item)]
 
     def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
         """Create one slice; raises ApiError, with status 404 when the node does not exist."""
-        return self._decoded(fields.Field(self._api.request("POST", PATH, body=self._new(wanted))))
+        return self._decoded(self._api.request("POST", PATH, body=self._new(wanted)))
 
     def try_create(self, wanted: resource_slice.Create) -> None:
         """Have the API server validate and admit one slice without storing it; raises ApiError as ``create`` would."""
@@ -67,7 +68,7 @@ class ApiSlices:
         published = wanted.published
         metadata = {**self._metadata_of(published), "uid": published.uid, "resourceVersion": published.version}
         answer = self._api.request("PUT", f"{PATH}/{published.name}", body=_object(metadata, wanted.spec))
-        return self._decoded(fields.Field(answer))
+        return self._decoded(answer)
 
     def delete(self, published: resource_slice.Published) -> None:
         """Delete one slice if it is still as published; gone already is success. Raises ApiError, with status 409 when it is another by now."""
@@ -106,17 +107,16 @@ class ApiSlices:
 
     def _is_news(self, seen: watching.Seen) -> bool:
         """Whether the change is neither this process's own write nor a probe slice, which every process makes and deletes when it starts."""
-        changed = fields.Field(seen.object)
         try:
-            is_probe = changed["spec"]["pool"]["name"].text_or_empty().endswith(resource_slice.PROBE_SUFFIX)
+            is_probe = slice_codec.pool_name(seen.object).endswith(resource_slice.PROBE_SUFFIX)
         except errors.ConfigError:
             return True
         if is_probe:
             return False
-        stored = self._metadata.get(changed.metadata_text("uid"))
+        stored = self._metadata.get(api_objects.metadata_text(seen.object, "uid"))
         if seen.gone or stored is None:
             return seen.gone is (stored is not None)
-        return stored.get("resourceVersion") != changed.metadata_text("resourceVersion")
+        return stored.get("resourceVersion") != api_objects.metadata_text(seen.object, "resourceVersion")
 
     def _new(self, wanted: resource_slice.Create) -> records.Record:
         return _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
@@ -136,7 +136,7 @@ class ApiSlices:
                     message = f"there is no node {self._node!r} in this cluster; is the node name right?"
                     raise errors.ApiError(message, status=error.status, reason=error.reason) from error
                 raise
-            self._node_uid = _readable(fields.Field(node)["metadata"]["uid"].text)
+            self._node_uid = _readable(lambda: api_objects.FORMAT.decode(api_objects.Object, node)).metadata.uid
         return self._node_uid
 
     def _metadata_of(self, published: resource_slice.Published) -> records.Record:
@@ -145,23 +145,23 @@ class ApiSlices:
             self.list()
         return self._metadata.get(published.uid, {"name": published.name})
 
-    def _listed(self, item: fields.Field) -> Sequence[resource_slice.Published]:
+    def _listed(self, item: object) -> Sequence[resource_slice.Published]:
         """The slice. One that cannot be read but has an identity is of a pool of its own, so that the publisher removes it. Others are left out."""
         try:
             return (self._decoded(item),)
         except errors.ApiError as error:
-            name, uid, version = map(item.metadata_text, ("name", "uid", "resourceVersion"))
+            name, uid, version = (api_objects.metadata_text(item, key) for key in ("name", "uid", "resourceVersion"))
             has_identity = bool(name and uid and version)
-            _log.warning("slice ignored: cannot be read", slice=item.name(), error=str(error), removed=has_identity)
+            _log.warning("slice ignored: cannot be read", slice=api_objects.name_of(item), error=str(error), removed=has_identity)
             if not has_identity:
                 return ()
             pool = resource_slice.Pool(name=UNREADABLE_POOL, generation=0, count=0)
             spec = resource_slice.SliceSpec(driver=self._driver, node=self._node, pool=pool, page=resource_slice.Page())
             return (resource_slice.Published(name=name, uid=uid, version=version, spec=spec),)
 
-    def _decoded(self, found: fields.Field) -> resource_slice.Published:
-        published = _readable(lambda: slice_codec.decode(found.object()))
-        metadata = _readable(found["metadata"].object)
+    def _decoded(self, found: Any) -> resource_slice.Published:
+        published = _readable(lambda: slice_codec.decode(found))
+        metadata = found["metadata"]
         self._metadata[published.uid] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
         return published
 
@@ -176,5 +176,5 @@ def _readable(read: Callable[[], Read]) -> Read:
         return read()
     except errors.ApiError:
         raise
-    except fields.UNREADABLE as error:
+    except api_objects.UNREADABLE as error:
         raise errors.ApiError(f"the API server sent an object that cannot be read: {error}") from error

@@ -17,11 +17,11 @@ import http
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, multi_node_status, names, ports, records
-from drakit.kube import claim_codec, fields, multi_node_entries, status_patch, transport
+from drakit.kube import claim_codec, multi_node_entries, status_patch, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -92,7 +92,7 @@ class ApiStatuses:
 
     def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
         """Change the devices of the node's pool; return whether the claim has devices of other pools too."""
-        found = fields.Field(self._read(ref))
+        found = self._read(ref)
         allocated = frozenset(self._allocated(found))
         ours = _owned(found, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
@@ -104,14 +104,14 @@ class ApiStatuses:
 
     def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         """Change this node's part of the devices that are not of its pool; a conflict means that another node was faster."""
-        found = fields.Field(self._read(ref))
+        found = self._read(ref)
         elsewhere = multi_node_entries.keys(found, self._writer.driver, self._writer.pool)
         stored = multi_node_entries.stored(found, self._writer.driver)
         before = {key: stored.get(key, multi_node_status.MultiNodeStatus()) for key in elsewhere}
         after = {key: multi_node_entries.following(whole, key, self._writer.node, change) for key, whole in before.items()}
         if after != before:
             entries = multi_node_entries.entries(after, found, self._writer.driver, self._stamped)
-            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found["metadata"]["resourceVersion"].text())
+            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found.metadata.resource_version)
 
     def _again_after_conflicts(self, write: Callable[[], _Result]) -> _Result:
         for _ in range(_TRIES - 1):
@@ -122,30 +122,33 @@ class ApiStatuses:
                     raise
         return write()
 
-    def _read(self, ref: claims.ClaimRef) -> transport.Object:
+    def _read(self, ref: claims.ClaimRef) -> stored_claim.StoredClaim:
         try:
-            found = self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT)
+            found = stored_claim.read(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise _gone(errors.ClaimFault.NOT_FOUND) from error
             raise
-        if fields.Field(found)["metadata"]["uid"].value != ref.uid:
+        if found.metadata.uid != ref.uid:
             raise _gone(errors.ClaimFault.REPLACED)
         return found
 
-    def _allocated(self, found: fields.Field) -> Iterator[claim_status.DeviceKey]:
-        if not found["status"]["allocation"]:
+    def _allocated(self, found: stored_claim.StoredClaim) -> Iterator[claim_status.DeviceKey]:
+        if found.status.allocation is None:
             raise _gone(errors.ClaimFault.NOT_ALLOCATED)
-        for result in found["status"]["allocation"]["devices"]["results"].each():
-            if (result["driver"].value, result["pool"].value) == (self._writer.driver, self._writer.pool):
-                yield _key(result)
+        for result in found.results:
+            if (result.driver, result.pool) == (self._writer.driver, self._writer.pool):
+                yield result.key
 
     def _entry(
-        self, key: claim_status.DeviceKey, found: fields.Field, before: Mapping[str, object] | None, change: claim_status.StatusChange
+        self,
+        key: claim_status.DeviceKey,
+        found: stored_claim.StoredClaim,
+        before: Mapping[str, Any] | None,
+        change: claim_status.StatusChange,
     ) -> dict[str, object]:
         """The entry to apply for one allocated device; empty when there is nothing to say of it."""
-        standing = fields.Field(records.freeze(before or {}))
-        before_change = tuple(_condition(one) for one in standing["conditions"].each())
+        before_change = tuple(_condition(one) for one in (before or {}).get("conditions", ()))
         conditions = claim_status.merged(before_change, key, change, _binding_conditions(found, self._writer.driver, key))
         said = change.devices.get(key)
         kept = {} if before is None or change.cleared else {name: before[name] for name in _TOLD if name in before}
@@ -154,14 +157,16 @@ class ApiStatuses:
             return {}
         return _assembled(self._writer.driver, key, [self._stamped(one, key, found) for one in conditions], told)
 
-    def _stamped(self, condition: claim_status.Condition, key: claim_status.DeviceKey, found: fields.Field) -> dict[str, object]:
+    def _stamped(
+        self, condition: claim_status.Condition, key: claim_status.DeviceKey, found: stored_claim.StoredClaim
+    ) -> dict[str, object]:
         """The condition as metav1.Condition; its time is that of the last change of its status, whoever wrote that."""
         status = "True" if condition.status else "False"
         since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        for entry in found["status"]["devices"].each():
-            for known in entry["conditions"].each() if _is(entry, self._writer.driver, key) else ():
-                if (known["type"].value, known["status"].value) == (condition.type, status):
-                    since = known["lastTransitionTime"].text()
+        for entry in found.entries_of(self._writer.driver):
+            for known in map(stored_claim.condition, entry.conditions if entry.key == key else ()):
+                if (known.type, known.status) == (condition.type, status):
+                    since = known.last_transition_time
         made: dict[str, object] = {
             "type": condition.type,
             "status": status,
@@ -169,10 +174,10 @@ class ApiStatuses:
             "message": condition.message,
             "lastTransitionTime": since,
         }
-        generation = found["metadata"]["generation"].value
+        generation = found.metadata.generation
         return made if not generation else {**made, "observedGeneration": generation}
 
-    def _send(self, ref: claims.ClaimRef, found: fields.Field, manager: str, entries: Entries, *, version: str = "") -> None:
+    def _send(self, ref: claims.ClaimRef, found: stored_claim.StoredClaim, manager: str, entries: Entries, *, version: str = "") -> None:
         """Apply as this manager, with a ``version`` only to the claim of that version; or patch what was read, where apply cannot work."""
         try:
             if not _is_patched(found, manager):
@@ -197,7 +202,7 @@ class ApiStatuses:
         query = {"fieldManager": manager, "force": "true"}
         self._api.request("PATCH", _status_path(ref), query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
 
-    def _patch(self, ref: claims.ClaimRef, found: fields.Field, manager: str, entries: Entries) -> None:
+    def _patch(self, ref: claims.ClaimRef, found: stored_claim.StoredClaim, manager: str, entries: Entries) -> None:
         ours = _owned(found, self._writer.driver, manager)
         body = status_patch.operations(found, self._writer.driver, ours, entries)
         if body:
@@ -244,39 +249,31 @@ def _gone(fault: errors.ClaimFault) -> errors.ClaimError:
     return errors.ClaimError(fault, "the claim was deleted, replaced, or is not allocated; its status is not written")
 
 
-def _key(item: fields.Field) -> claim_status.DeviceKey:
-    return item["pool"].text(), item["device"].text(), item["shareID"].text_or_empty()
-
-
-def _is(entry: fields.Field, driver: str, key: claim_status.DeviceKey) -> bool:
-    return entry["driver"].value == driver and _key(entry) == key
-
-
-def _binding_conditions(found: fields.Field, driver: str, key: claim_status.DeviceKey) -> frozenset[str]:
+def _binding_conditions(found: stored_claim.StoredClaim, driver: str, key: claim_status.DeviceKey) -> frozenset[str]:
     """The types of the conditions that a device's allocation waits for, or fails by."""
-    ours = [one for one in found["status"]["allocation"]["devices"]["results"].each() if _is(one, driver, key)]
-    return frozenset(name for one in ours for field in ("bindingConditions", "bindingFailureConditions") for name in one[field].texts())
+    ours = [result for result in found.results if result.driver == driver and result.key == key]
+    return frozenset(name for result in ours for name in (*result.binding_conditions, *result.binding_failure_conditions))
 
 
 def _status_path(ref: claims.ClaimRef) -> str:
     return f"{kube_claims.path(ref)}/status"
 
 
-def _owned(found: fields.Field, driver: str, manager: str) -> Entries:
+def _owned(found: stored_claim.StoredClaim, driver: str, manager: str) -> Entries:
     """Return a driver's entries as the manager last wrote them: only the fields that it owns by the server's books."""
     marks = _marks(found, manager)
     ours: Entries = {}
-    for entry in found["status"]["devices"].each():
-        mark = marks.get(_key(entry)) if entry["driver"].value == driver else None
+    for entry in found.entries_of(driver):
+        mark = marks.get(entry.key)
         if mark is not None:
-            ours[_key(entry)] = _part(driver, entry, mark)
+            ours[entry.key] = _part(driver, entry, mark)
     return ours
 
 
-def _part(driver: str, entry: fields.Field, mark: records.Record) -> dict[str, object]:
+def _part(driver: str, entry: stored_claim.Entry, mark: Mapping[str, object]) -> dict[str, object]:
     types = _types(mark)
-    told = {name: records.thaw(entry[name].value) for name in _TOLD if f"f:{name}" in mark and entry[name]}
-    return _assembled(driver, _key(entry), [dict(one.object()) for one in entry["conditions"].each() if one["type"].value in types], told)
+    told = {name: entry.stored[name] for name in _TOLD if f"f:{name}" in mark and entry.stored.get(name) is not None}
+    return _assembled(driver, entry.key, [dict(one) for one in entry.conditions if one.get("type") in types], told)
 
 
 def _assembled(
@@ -287,27 +284,25 @@ def _assembled(
     return {**entry, "conditions": sorted(conditions, key=lambda one: str(one["type"]))} if conditions else entry
 
 
-def _marks(found: fields.Field, owner: str) -> Mapping[claim_status.DeviceKey, records.Record]:
+def _marks(found: stored_claim.StoredClaim, owner: str) -> Mapping[claim_status.DeviceKey, Mapping[str, object]]:
     """What a manager owns of each device's entry (FieldsV1), applied or patched, by pool, device and share id."""
-    marks: dict[claim_status.DeviceKey, records.Record] = {}
+    marks: dict[claim_status.DeviceKey, Mapping[str, object]] = {}
     for written in _written(found, owner):
-        for name, mark in written["fieldsV1"]["f:status"]["f:devices"].items():
-            if key := _key_of_mark(name):
-                before, new = marks.get(key, records.EMPTY), mark.object()
+        for name, new in _inside(_inside(written.fields, "f:status"), "f:devices").items():
+            if isinstance(new, Mapping) and (key := _key_of_mark(name)):
+                before = marks.get(key, records.EMPTY)
                 marks[key] = {**before, **new, "f:conditions": {**_conditions_mark(before), **_conditions_mark(new)}}
     return marks
 
 
-def _written(found: fields.Field, manager: str) -> Iterator[fields.Field]:
+def _written(found: stored_claim.StoredClaim, manager: str) -> Iterator[stored_claim.FieldOwner]:
     """What a manager wrote of the status, by operation."""
-    for one in found["metadata"]["managedFields"].each():
-        if (one["manager"].value, one["subresource"].value) == (manager, "status"):
-            yield one
+    return (owner for owner in found.metadata.managed_fields if (owner.manager, owner.subresource) == (manager, "status"))
 
 
-def _is_patched(found: fields.Field, manager: str) -> bool:
+def _is_patched(found: stored_claim.StoredClaim, manager: str) -> bool:
     """Whether the manager had to patch this claim before. To apply again would leave what it patched."""
-    return any(one["operation"].value == "Update" for one in _written(found, manager))
+    return any(one.operation == "Update" for one in _written(found, manager))
 
 
 def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
@@ -315,13 +310,17 @@ def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
     return (str(key.get("pool", "")), str(key.get("device", "")), str(key.get("shareID", ""))) if key else None
 
 
-def _types(mark: records.Record) -> Collection[str]:
+def _types(mark: Mapping[str, object]) -> Collection[str]:
     return {str(_keys_of_mark(name).get("type")) for name in _conditions_mark(mark) if name.startswith("k:")}
 
 
-def _conditions_mark(mark: records.Record) -> records.Record:
-    inside = mark.get("f:conditions")
-    return inside if isinstance(inside, Mapping) else records.EMPTY
+def _conditions_mark(mark: Mapping[str, object]) -> Mapping[str, object]:
+    return _inside(mark, "f:conditions")
+
+
+def _inside(mark: Mapping[str, object], key: str) -> Mapping[str, object]:
+    inside = mark.get(key)
+    return inside if isinstance(inside, Mapping) else {}
 
 
 def _keys_of_mark(name: str) -> Mapping[str, object]:
@@ -333,13 +332,9 @@ def _keys_of_mark(name: str) -> Mapping[str, object]:
     return keys if isinstance(keys, dict) else {}
 
 
-def _condition(one: fields.Field) -> claim_status.Condition:
-    return claim_status.Condition(
-        type=one["type"].text(),
-        status=one["status"].value == "True",
-        reason=one["reason"].text_or_empty(),
-        message=one["message"].text_or_empty(),
-    )
+def _condition(found: object) -> claim_status.Condition:
+    stored = stored_claim.condition(found)
+    return claim_status.Condition(type=stored.type, status=stored.is_true, reason=stored.reason, message=stored.message)
 
 
 def _told(said: claim_status.DeviceStatus) -> dict[str, object]:

@@ -9,7 +9,7 @@ claim that was stored with these, whoever makes it. Our own data has sorted keys
 from collections.abc import Mapping, Sequence
 
 from drakit.core import claim_status, records
-from drakit.kube import fields
+from drakit.kube import stored_claim
 
 PATCH_TYPE = "application/json-patch+json"
 _DEVICES = "/status/devices"
@@ -19,28 +19,28 @@ Entry = dict[str, object]
 Entries = Mapping[claim_status.DeviceKey, Entry]
 
 
-def operations(found: fields.Field, driver: str, ours: Entries, wanted: Entries) -> Sequence[records.Record]:
+def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, wanted: Entries) -> Sequence[records.Record]:
     """Return the operations that replace our entries by those wanted, in this version of the claim; none where that changes nothing."""
     changed: list[records.Record] = []
     removed: list[records.Record] = []
     missing = dict(wanted)
-    for index, stored in enumerate(found["status"]["devices"].each()):
-        key = (stored["pool"].text(), stored["device"].text(), stored["shareID"].text_or_empty())
-        if stored["driver"].value != driver or not (key in ours or key in wanted):
+    for index, stored in enumerate(claim.status.devices):
+        key = stored.key
+        if stored.driver != driver or not (key in ours or key in wanted):
             continue
-        before = {name: records.thaw(value) for name, value in stored.object().items()}
+        before = dict(stored.stored)
         after = _following(before, ours.get(key, {}), missing.pop(key, {}))
         if not after:
             removed.insert(0, {"op": "remove", "path": f"{_DEVICES}/{index}"})
         elif after != before:
             changed.append(_operation("replace", f"{_DEVICES}/{index}", after))
     added = [missing[key] for key in sorted(missing)]
-    if added and not found["status"]["devices"]:
+    if added and not claim.status.devices:
         added_last = [_operation("add", _DEVICES, added)]
     else:
         added_last = [_operation("add", f"{_DEVICES}/-", entry) for entry in added]
     steps = [*changed, *removed, *added_last]
-    version = found["metadata"]["resourceVersion"].text()
+    version = claim.metadata.resource_version
     return [_operation("replace", "/metadata/resourceVersion", version), *steps] if steps else []
 
 

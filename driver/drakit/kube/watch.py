@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TypeVar
 
 from drakit.core import backoff, errors, ports, records
-from drakit.kube import fields, transport
+from drakit.kube import api_objects, transport
 from drakit.telemetry import logs, secrets
 
 SERVER_SECONDS = 300
@@ -103,26 +103,26 @@ class _Follower:
     def _listed(self) -> Iterator[Seen]:
         query = {"limit": str(_PAGE)}
         while True:
-            answer = fields.Field(self._api.request("GET", self._path, query=query))
-            for element in answer["items"].each():
+            page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", self._path, query=query))
+            for element in page.items:
                 yield from _objects(element, self._path)
-            query["continue"] = answer["metadata"]["continue"].text_or_empty()
+            query["continue"] = page.metadata.continue_
             if not query["continue"]:
-                self._version = answer["metadata"]["resourceVersion"].text()
+                self._version = page.metadata.resource_version
                 return
 
     def _changed(self, event: Mapping[str, records.Json]) -> Iterator[Seen]:
         is_change = _is_change(event)
-        changed = fields.Field(event)["object"]
+        changed = event.get("object")
         if is_change:
             yield from _objects(changed, self._path, gone=event.get("type") == "DELETED")
-        self._version = changed.metadata_text("resourceVersion") or self._version
+        self._version = api_objects.metadata_text(changed, "resourceVersion") or self._version
 
 
-def _objects(resource: fields.Field, path: str, *, gone: bool = False) -> Iterator[Seen]:
+def _objects(resource: object, path: str, *, gone: bool = False) -> Iterator[Seen]:
     """The object, where it is one."""
-    if isinstance(resource.value, Mapping):
-        yield Seen(object=resource.value, gone=gone)
+    if isinstance(resource, Mapping):
+        yield Seen(object=resource, gone=gone)
     else:
         _log.warning("object ignored: cannot be read", path=path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors, records
-from drakit.kube import client, fields
+from drakit.kube import api_objects, client
 from drakit_cluster.api.apiserver import ApiServer
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.faults import ApiFault, FaultKind
@@ -34,7 +34,10 @@ def create(driver: client.Client, name: str) -> None:
 
 
 def names(driver: client.Client) -> list[str]:
-    return [item["metadata"]["name"].text() for item in fields.Field(driver.request("GET", NODES))["items"].each()]
+    return [
+        api_objects.metadata_text(node, "name")
+        for node in api_objects.FORMAT.decode(api_objects.ObjectList, driver.request("GET", NODES)).items
+    ]
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 410, 422, 429, 500, 503])

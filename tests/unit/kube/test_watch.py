@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from drakit.core import backoff, errors, records
-from drakit.kube import fields, watch
+from drakit.kube import api_objects, watch
 from fakes import fake_transport
 
 Event = collections.abc.Mapping[str, records.Json]
@@ -85,7 +85,7 @@ class ScriptedApi(fake_transport.FakeTransport):
 
     def version(self) -> str:
         """The version of a list, as the reader of the changes makes one."""
-        return fields.Field(self.request("GET", "/slices"))["metadata"]["resourceVersion"].text()
+        return api_objects.metadata_text(self.request("GET", "/slices"), "resourceVersion")
 
     @property
     def has_more(self) -> bool:
@@ -190,7 +190,7 @@ def follow(*script: collections.abc.Sequence[Event | errors.ApiError] | errors.A
     api = ScriptedApi(stop, *script)
     reported = []
     for seen in watch.objects(api, "/claims", clock=CountingClock(), stop=stop):
-        reported.append("-" if seen is None else f"{fields.Field(seen.object)['metadata']['name'].text()}{'x' if seen.gone else ''}")
+        reported.append("-" if seen is None else f"{api_objects.metadata_text(seen.object, 'name')}{'x' if seen.gone else ''}")
         if not api.has_more:
             stop.set()
     return reported, api

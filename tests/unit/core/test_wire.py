@@ -1,0 +1,142 @@
+"""A dataclass is read from JSON and written as its format says; an error names the JSON path, from where the caller says."""
+
+import dataclasses
+import enum
+import threading
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pytest
+
+from drakit.core import errors, names, quantity, wire
+
+
+class Kind(enum.Enum):
+    """Of a part."""
+
+    BIG = "Big"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One of several."""
+
+    name: str
+    kind: Kind | None = None
+    size: int = 0
+    share: quantity.Quantity | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Two fields of the object around it."""
+
+    node: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """Everything a format can change."""
+
+    uid: str
+    parts: tuple[Part, ...] = ()
+    by_name: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+    options: tuple[str, ...] = ("ro",)
+    is_on: bool = False
+    label: Annotated[str, wire.checked(names.is_label, "a DNS label")] = ""
+    place: Place | None = None
+
+
+PLACE = wire.Converter(
+    lambda value: Place(node=value["node"]) if "node" in value else None, lambda place: {} if place is None else {"node": place.node}
+)
+FIELDS: Mapping[tuple[type[object], str], wire.Field] = {
+    (Whole, "uid"): wire.Field(name="UID"),
+    (Whole, "options"): wire.Field(absent=()),
+    (Whole, "place"): wire.Field(inline=True, converter=PLACE),
+}
+STRICT = wire.Format(fields=FIELDS)
+KUBERNETES = wire.Format(ignore_unknown=True, empty_is_absent=True, sorted_keys=True, fields=FIELDS)
+RICH: dict[str, Any] = {
+    "node": "n",
+    "UID": "u",
+    "parts": [{"name": "a", "kind": "Big", "size": 0, "share": "0"}],
+    "byName": {"b": {"name": "b", "size": 3}},
+    "options": ["rw"],
+    "isOn": True,
+    "label": "x",
+}
+
+
+def test_what_was_written_is_read_back_equal() -> None:
+    whole = KUBERNETES.decode(Whole, RICH)
+    assert (whole.uid, whole.place, whole.parts[0].kind, whole.parts[0].share) == ("u", Place(node="n"), Kind.BIG, quantity.ZERO)
+    assert KUBERNETES.encode(whole) == RICH
+
+
+def test_empty_optional_fields_are_not_written_and_read_as_the_format_says() -> None:
+    whole = STRICT.decode(Whole, {"UID": ""})
+    assert whole == Whole(uid="", options=())
+    assert STRICT.encode(whole) == {"UID": ""}
+    assert STRICT.encode(Part(name="a")) == {"name": "a", "size": 0}
+
+
+def test_keys_of_maps_are_sorted_where_the_format_says_so() -> None:
+    whole = Whole(uid="u", by_name={"b": Part(name="b"), "a": Part(name="a")})
+    assert list(KUBERNETES.encode(whole)["byName"]) == ["a", "b"]
+    assert list(STRICT.encode(whole)["byName"]) == ["b", "a"]
+
+
+def test_null_and_empty_text_are_no_values_in_objects_of_kubernetes() -> None:
+    assert KUBERNETES.decode(Part, {"name": "a", "kind": "", "size": None, "new": 1}) == Part(name="a")
+    for empty in (None, ""):
+        with pytest.raises(errors.ConfigError, match=r"^name: is required"):
+            KUBERNETES.decode(Part, {"name": empty})
+    with pytest.raises(errors.ConfigError, match=r"options\[1\]: must not be empty"):
+        KUBERNETES.decode(Whole, {"UID": "u", "options": ["a", ""]})
+
+
+@pytest.mark.parametrize(
+    "written, field, message",
+    [
+        ({}, "claims.yaml[2].UID", "is required"),
+        ("text", "claims.yaml[2]", 'must be an object, not "text"'),
+        ({"UID": "u", "parts": 3}, "claims.yaml[2].parts", "must be a list, not 3"),
+        ({"UID": "u", "parts": [{"name": "a"}, {"name": 1}]}, "claims.yaml[2].parts[1].name", "must be text, not 1"),
+        ({"UID": "u", "byName": {"a/b": {}}}, 'claims.yaml[2].byName["a/b"].name', "is required"),
+        ({"UID": "u", "byName": {"a": []}}, "claims.yaml[2].byName.a", "must be an object, not a list"),
+        ({"UID": "u", "label": "A.b"}, "claims.yaml[2].label", "'A.b' is not a DNS label"),
+    ],
+)
+def test_an_error_names_the_path_from_where_the_caller_says(written: object, field: str, message: str) -> None:
+    with pytest.raises(errors.ConfigError) as raised:
+        KUBERNETES.decode(Whole, written, "claims.yaml[2]")
+    assert (raised.value.field, raised.value.reason) == (field, message)
+
+
+def test_a_class_met_first_by_many_threads_is_read_by_all() -> None:
+    start, read = threading.Barrier(8), list[Whole]()
+    for _ in range(20):
+        format_ = wire.Format(fields=FIELDS, ignore_unknown=True)
+
+        def decode(rules: wire.Format = format_) -> None:
+            start.wait()
+            read.append(rules.decode(Whole, RICH))
+
+        threads = [threading.Thread(target=decode) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(read) == 160
+    assert all(whole == read[0] for whole in read)
+
+
+@pytest.mark.parametrize("text", ["a", "a.b", "a-1.b-2.c", "a" * 253])
+def test_subdomains_are_labels_joined_by_dots(text: str) -> None:
+    assert names.is_subdomain(text)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "-a.b", "a.b-", "A.b", "a_b", "a\n", "a" * 254, "a/b"])
+def test_what_is_no_label_between_dots_makes_no_subdomain(text: str) -> None:
+    assert not names.is_subdomain(text)
