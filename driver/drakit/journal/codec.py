@@ -1,4 +1,4 @@
-"""lifecycle.Entry as rows of the tables of ``schema``, and back.
+"""lifecycle.Entry as rows of the tables of ``sqlite``, and back.
 
 What can be searched is a column; everything else is a JSON column (``core.wire``) in the words of the API and of CDI. Rules that keep a file
 readable by the previous version: columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are

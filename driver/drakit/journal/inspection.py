@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device, lifecycle, records
-from drakit.journal import codec, files, opening, schema, sqlite
+from drakit.journal import codec, files, opening, sqlite
 
 DATABASE = files.DATABASE
 
@@ -85,7 +85,7 @@ def damage(directory: pathlib.Path) -> str:
     """Say why the journal of a directory cannot be used as it is; empty where it can. Raises JournalError."""
     path = directory / DATABASE
     with sqlite.refused(path):
-        found = opening.examine(path, schema.LADDER)
+        found = opening.examine(path, sqlite.LADDER)
     return found.reason if found is not None else ""
 
 

@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from drakit.core import errors, names
-from drakit.journal import codec, files, schema, sqlite, store
+from drakit.journal import codec, files, sqlite, store
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -71,7 +71,7 @@ def no_traces() -> bool:
 
 
 def open_file(
-    directory: pathlib.Path, *, driver: str, boot_id: str, traces: Traces = no_traces, ladder: Sequence[schema.Migration] = schema.LADDER
+    directory: pathlib.Path, *, driver: str, boot_id: str, traces: Traces = no_traces, ladder: Sequence[sqlite.Migration] = sqlite.LADDER
 ) -> Opened:
     """Make the journal of a data directory usable; raises JournalError.
 
@@ -91,7 +91,7 @@ def open_file(
             raise
 
 
-def _replace_damaged(path: pathlib.Path, use: files.Use, traces: Traces, ladder: Sequence[schema.Migration]) -> None:
+def _replace_damaged(path: pathlib.Path, use: files.Use, traces: Traces, ladder: Sequence[sqlite.Migration]) -> None:
     for suffix in ("", *files.SIDE_FILES):
         files.narrow(files.with_suffix(path, suffix))
     settle(path)
@@ -107,38 +107,38 @@ def _is_blank(path: pathlib.Path) -> bool:
     if not path.exists():
         return True
     with contextlib.closing(sqlite.connect(path)) as database:
-        return not schema.is_laid_out(database)
+        return not sqlite.is_laid_out(database)
 
 
-def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
+def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[sqlite.Migration]) -> Opened:
     if not path.exists():
         files.create(path)
     with contextlib.closing(sqlite.connect_writer(path)) as database, sqlite.Transaction(database):
-        schema.upgrade(database, ladder)
+        sqlite.upgrade(database, ladder)
         _check_driver(database, path, driver)
-        last_boot_id = schema.value(database, "boot_id") or ""
+        last_boot_id = sqlite.value(database, "boot_id") or ""
         if last_boot_id != boot_id:
-            schema.put(database, "boot_id", boot_id)
+            sqlite.put(database, "boot_id", boot_id)
         store.remove_other_boots(database, boot_id)
         return Opened(path=path, use=use, quarantine=note(database), boot_id=boot_id, last_boot_id=last_boot_id)
 
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:
     """Write whose journal this is, or check it."""
-    owner = schema.value(database, "driver")
+    owner = sqlite.value(database, "driver")
     if owner is None:
-        schema.put(database, "driver", driver)
+        sqlite.put(database, "driver", driver)
     elif owner != driver:
         raise errors.JournalError(f"{path} belongs to driver {owner}, not {driver}; give each driver a data directory of its own")
 
 
-def examine(path: pathlib.Path, ladder: Sequence[schema.Migration]) -> Damage | None:
+def examine(path: pathlib.Path, ladder: Sequence[sqlite.Migration]) -> Damage | None:
     """Return what is wrong with a file, None where nothing is. Raises sqlite3.Error where it cannot be reached."""
     if not path.exists():
         return _examine_missing(path)
     with contextlib.closing(sqlite.connect(path)) as database:
         try:
-            reason = schema.foreign(database, ladder) or _broken(database)
+            reason = sqlite.foreign(database, ladder) or _broken(database)
             return Damage(reason=reason) if reason else _decode(database)
         except sqlite3.Error as error:
             if not sqlite.is_damage(error):
@@ -162,7 +162,7 @@ def _broken(database: sqlite3.Connection) -> str:
 
 def _decode(database: sqlite3.Connection) -> Damage | None:
     """None when every row can be decoded, else those that can."""
-    if not schema.is_laid_out(database):
+    if not sqlite.is_laid_out(database):
         return None
     readable: list[store.Rows] = []
     lost: list[names.ClaimUid] = []
@@ -193,7 +193,7 @@ def settle(path: pathlib.Path) -> None:
         _take_place(path, path.with_name(committed.path.name))
 
 
-def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence[schema.Migration]) -> None:
+def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence[sqlite.Migration]) -> None:
     """Put a journal of what could be decoded in the place of an unreadable one, which is renamed aside.
 
     Raises JournalError, also where another process has the file open, and sqlite3.Error; then the file is where it was.
@@ -217,7 +217,7 @@ def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence
 
 def note(database: sqlite3.Connection) -> Quarantine | None:
     """The note of a quarantine after which not everything was rebuilt yet."""
-    text = schema.value(database, _NOTE)
+    text = sqlite.value(database, _NOTE)
     if text is None:
         return None
     quarantine: Quarantine = codec.read(_QUARANTINE, text, f"meta.{_NOTE}")
@@ -230,7 +230,7 @@ def narrow_note(database: sqlite3.Connection, released: Collection[names.ClaimUi
     if before is None:
         return None
     now = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
-    schema.put(database, _NOTE, _dumped(now))
+    sqlite.put(database, _NOTE, _dumped(now))
     return now
 
 
@@ -239,7 +239,7 @@ def clear_note(database: sqlite3.Connection) -> None:
     database.execute("DELETE FROM meta WHERE key = ?", (_NOTE,))
 
 
-def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: Sequence[schema.Migration]) -> None:
+def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: Sequence[sqlite.Migration]) -> None:
     """Commit the successor; it is no write-ahead log's yet, so that one rename moves all of it."""
     _drop(path)
     successor = _successor(path)
@@ -247,11 +247,11 @@ def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: S
     with contextlib.closing(sqlite.connect(successor)) as database:
         sqlite.wait_for_disk(database, wait=True)
         with sqlite.Transaction(database):
-            schema.upgrade(database, ladder)
+            sqlite.upgrade(database, ladder)
             for claim, grants in damage.readable:
                 store.insert(database, claim, grants)
             store.restore(database, damage.beside)
-            schema.put(database, _NOTE, _dumped(quarantine))
+            sqlite.put(database, _NOTE, _dumped(quarantine))
 
 
 def _take_place(path: pathlib.Path, target: pathlib.Path) -> None:
@@ -263,7 +263,7 @@ def _committed(successor: pathlib.Path) -> Quarantine | None:
     """The note of a successor that was committed, None where it was not."""
     with contextlib.closing(sqlite.connect(successor)) as database:
         try:
-            return note(database) if schema.is_laid_out(database) else None
+            return note(database) if sqlite.is_laid_out(database) else None
         except codec.UnreadableError:
             return None
         except sqlite3.Error as error:

@@ -26,14 +26,17 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
         "status.allocation.devices.results: no device of a driver served here (drivers: gpu.example.com)",
     ),
     "not allocated": (lambda shell: shell.write("claim", {}), "status.allocation: the claim is not allocated"),
-    "a UID that is none": (lambda shell: shell.claim_file(command_line.mig(), uid="../../etc"), "metadata.uid: is not a lower-case UUID"),
+    "a UID that is none": (
+        lambda shell: shell.claim_file(command_line.mig(), uid="../../etc"),
+        "metadata.uid: '../../etc' is not a lower-case UUID",
+    ),
     "unknown config field": (
         lambda shell: shell.claim_file(command_line.mig(), config=[CONFIG]),
         "parameters.sharin: is not a known field",
     ),
     "malformed quantity": (
         lambda shell: shell.claim_file(command_line.share("10Q")),
-        "status.allocation.devices.results[0].consumedCapacity[bandwidth]: '10Q' has an unknown suffix",
+        "status.allocation.devices.results[0].consumedCapacity.bandwidth: '10Q' has an unknown suffix",
     ),
     "a share without an id": (lambda shell: shell.claim_file(command_line.share("10M", shareID=None)), "shareID"),
     "a misspelt field of a result": (

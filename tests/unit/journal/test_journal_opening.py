@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors, lifecycle
-from drakit.journal import files, journal, schema
+from drakit.journal import files, journal, sqlite
 from fakes import journal_samples as samples
 from fakes import other_user
 
@@ -356,6 +356,6 @@ def test_reads_by_identity_use_an_index(written: pathlib.Path) -> None:
 
 def test_a_hand_made_note_that_cannot_be_read_names_the_row(written: pathlib.Path) -> None:
     with tampering(written) as database:
-        schema.put(database, "quarantine", "{")
+        sqlite.put(database, "quarantine", "{")
     with pytest.raises(errors.JournalError, match=r"meta\.quarantine: not JSON"):
         opened(written.parent)

@@ -1,14 +1,16 @@
 """The state of a cluster, followed by watches of ResourceSlices, ResourceClaims and Events."""
 
 import collections
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from drakit.cli.dashboard import model
+from drakit.core import claim as claims
 from drakit.core import inventory, ports
 from drakit.core.slices import resource_slice
-from drakit.kube import claim_codec, fields, slice_codec, transport, watch
+from drakit.kube import api_objects, claim_codec, slice_codec, stored_claim, transport, watch
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -42,7 +44,7 @@ class _Collection:
                     self._objects.clear()
                     continue
                 self.is_listed = True
-                uid = fields.Field(seen.object).metadata_text("uid")
+                uid = api_objects.metadata_text(seen.object, "uid")
                 if seen.gone:
                     self._objects.pop(uid, None)
                 else:
@@ -92,7 +94,7 @@ def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: 
             mixins=_mixins(pages),
         )
         return model.pool(base, offered, held, {})
-    except fields.UNREADABLE as error:
+    except api_objects.UNREADABLE as error:
         return model.Pool(driver=base.driver, name=base.name, generation=base.generation, slices=base.slices, note=f"incomplete: {error}")
 
 
@@ -122,12 +124,8 @@ def _pools(items: Sequence[transport.Object]) -> Mapping[_Key, Sequence[resource
 def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], list[model.Holding]]:
     """Return the allocated devices of all claims by driver and pool."""
     found: dict[tuple[str, str], list[model.Holding]] = collections.defaultdict(list)
-    for item in items:
-        root = fields.Field(item)
-        if not root["status"]["allocation"]:
-            continue
-        for claim in _read([item], lambda entry: claim_codec.decode(entry, claim_codec.ref_of(fields.Field(entry)))):
-            ready = _ready_devices(root)
+    for claim, ready in _read(items, _allocated):
+        if claim is not None:
             for result in claim.results:
                 found[result.driver, result.pool].append(
                     model.Holding(
@@ -144,12 +142,13 @@ def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], lis
     return found
 
 
-def _ready_devices(root: fields.Field) -> frozenset[tuple[str, str, str]]:
-    """Return the devices whose drivers have written a status, as they do when they prepared them."""
-    return frozenset(
-        (entry["driver"].text_or_empty(), entry["pool"].text_or_empty(), entry["device"].text_or_empty())
-        for entry in root["status"]["devices"].each()
-    )
+def _allocated(item: transport.Object) -> tuple[claims.Claim | None, frozenset[tuple[str, str, str]]]:
+    """Return a claim, None for one that is not allocated, and the devices whose drivers have written a status, as they do after a prepare."""
+    stored = stored_claim.read(item)
+    if stored.status.allocation is None:
+        return None, frozenset()
+    ready = frozenset((entry.driver, entry.pool, entry.device) for entry in stored.status.devices)
+    return claim_codec.decode(item, claim_codec.ref_of(item)), ready
 
 
 def _events(items: Sequence[transport.Object]) -> tuple[model.Event, ...]:
@@ -157,21 +156,51 @@ def _events(items: Sequence[transport.Object]) -> tuple[model.Event, ...]:
     return tuple(sorted(events, key=lambda event: event.time, reverse=True)[: model.EVENTS_MAX])
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _About:
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Series:
+    last_observed_time: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Metadata:
+    creation_timestamp: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Event:
+    """An Event of core/v1 or events.k8s.io/v1."""
+
+    metadata: _Metadata = _Metadata()
+    involved_object: _About = _About()
+    series: _Series = _Series()
+    last_timestamp: str = ""
+    event_time: str = ""
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 1
+
+
 def _event(item: transport.Object) -> tuple[model.Event, ...]:
-    root = fields.Field(item)
-    about = root["involvedObject"]
-    if about["kind"].text_or_empty() not in _ABOUT:
+    event = api_objects.FORMAT.decode(_Event, item)
+    about = event.involved_object
+    if about.kind not in _ABOUT:
         return ()
-    moments = (root["series"]["lastObservedTime"], root["lastTimestamp"], root["eventTime"], root["metadata"]["creationTimestamp"])
-    count = root["count"]
     return (
         model.Event(
-            time=next((moment.text() for moment in moments if moment), ""),
-            warning=root["type"].text_or_empty() == "Warning",
-            reason=root["reason"].text_or_empty(),
-            about=f"{about['kind'].text()} {about['namespace'].text_or_empty()}/{about['name'].text_or_empty()}",
-            message=root["message"].text_or_empty(),
-            count=count.integer() if count else 1,
+            time=event.series.last_observed_time or event.last_timestamp or event.event_time or event.metadata.creation_timestamp,
+            warning=event.type == "Warning",
+            reason=event.reason,
+            about=f"{about.kind} {about.namespace}/{about.name}",
+            message=event.message,
+            count=event.count,
         ),
     )
 
@@ -181,5 +210,5 @@ def _read(items: Sequence[transport.Object], decode: Callable[[transport.Object]
     for item in items:
         try:
             yield decode(item)
-        except fields.UNREADABLE:
+        except api_objects.UNREADABLE:
             continue
