@@ -74,7 +74,7 @@ class TpuCluster:
     def _publish(self) -> None:
         chosen = self.settings()
         api = client.connect(chosen.api.kubeconfig)
-        publish.Office(chosen, DRIVER, api).serve(composition.cluster_pools(chosen, "tpu"), self._stop)
+        publish.Office(chosen, DRIVER, api).serve(composition.cluster_family(chosen, "tpu").pools, self._stop)
         api.close()
 
     def _spawn(self, name: str, work: object, *arguments: object) -> None:

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
-from drakit.core import config, driver, errors, inventory, names, ports, quantity
+from drakit.core import advanced, config, driver, errors, inventory, names, ports, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
@@ -153,8 +153,28 @@ def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
     }
 
 
-def cluster_pools(settings: values.Settings, family: str) -> Sequence[inventory.ClusterPool]:
-    """What the publisher of the whole cluster offers for a family; raises SettingsError, InventoryError."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterFamily:
+    """What the publisher of the whole cluster publishes; ``pools`` reads the pools and raises HardwareError, InventoryError."""
+
+    driver_name: str
+    pools: Callable[[], Sequence[inventory.ClusterPool]]
+
+
+def cluster_family(settings: values.Settings, family: str) -> ClusterFamily:
+    """Return the family of this name as the publisher of the whole cluster sees it; raises SettingsError, InventoryError."""
+    authored = AUTHORED.get()
+    if authored is not None:
+        (own,) = authored(settings)
+        author = own.spec.build(ports.no_intents)
+        return ClusterFamily(driver_name=own.spec.driver_name, pools=lambda: advanced.cluster_pools(author))
+    pools = _cluster_pools(settings, family)
+    return ClusterFamily(
+        driver_name=names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name"), pools=lambda: pools
+    )
+
+
+def _cluster_pools(settings: values.Settings, family: str) -> Sequence[inventory.ClusterPool]:
     order = registry.Order(node=node_name(settings), machine=machine(settings), options=_options(settings, family))
     return registry.cluster_pools(family, order)
 

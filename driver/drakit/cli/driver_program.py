@@ -14,8 +14,9 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, process, terminal
-from drakit.cli.commands import journal, prepare, run, show, slices, uninstall
+from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall
 from drakit.cli.doctor import command as doctor
+from drakit.core import advanced
 from drakit.core import driver as drivers
 from drakit.node import local_node
 from drakit.settings import schema
@@ -25,7 +26,7 @@ Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
 FAMILY = "driver"
 
-_HIDDEN = ("mock", "families")
+_HIDDEN = ("mock", "families", "family")
 # What is said of these elsewhere is said of drakit's own drivers.
 _RETOLD: Mapping[str, object] = {
     "folder": Annotated[
@@ -104,6 +105,15 @@ _COMMANDS: Mapping[str, _Offered] = {
         example="uninstall-node --node $(hostname) --yes",
     ),
 }
+_PUBLISH = _Offered(
+    command=functools.partial(publish.publish, family=FAMILY),
+    meaning="""Publish the driver's pools that belong to no node, for the whole cluster, until SIGTERM or Ctrl-C.
+
+    Of several publishers of one driver, the one that holds a Lease writes (settings election.*). When it ends it gives the Lease up; when it is
+    killed, another takes over after election.duration. Slices stay published when the publisher stops. All slices of the driver that belong to no
+    node are the publisher's: pools that it does not know are removed.""",
+    example="publish --set election.namespace=default",
+)
 _JOURNAL_MEANING = """Look at the journal: what this driver remembers of its claims.
 
 Everything is read from a copy: the journal is not locked, migrated or set aside, also while the driver runs."""
@@ -164,7 +174,7 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
     _follow_loggers(type(driver))
     own = schema.of_driver(extras.group or schema.group_of(driver.name), extras.settings)
     with _served(driver.name, make, own):
-        _app(driver.name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
+        _app(driver, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
 
 
 def _follow_loggers(author: object) -> None:
@@ -173,11 +183,12 @@ def _follow_loggers(author: object) -> None:
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
-def _app(name: str, program: str, extras: Extras) -> typer.Typer:
-    app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", _COMMANDS, program)
+def _app(author: drivers.Driver[Any], program: str, extras: Extras) -> typer.Typer:
+    commands = {**_COMMANDS, "publish": _PUBLISH} if isinstance(author, advanced.ClusterPools) else _COMMANDS
+    app = _group(f"{author.name}, a Kubernetes DRA driver written on drakit.", commands, program)
     app.add_typer(_group(_JOURNAL_MEANING, _JOURNAL, program), name="journal")
     for word, command in extras.commands.items():
-        if word in _COMMANDS or word == "journal":
+        if word in commands or word == "journal":
             raise TypeError(f"commands has {word!r}, which every driver's program has; choose another name")
         app.command(word)(command if extras.settings is None else _for_any_driver(_with_settings(command)))
     return app

@@ -9,6 +9,7 @@ then checks the signatures, and reports a class that lacks a method.
 ``ConfigFilter``          decide whether a configuration that names no request is meant for a device
 ``ConfigMerger``          merge several configurations that apply to one grant
 ``ConfigDefaults``        choose the configuration of a grant without parameters
+``ClusterPools``          publish pools that belong to no single node
 ``ClusterDevices``        prepare this node's part of devices of a pool that belongs to no single node
 ``MetricsProvider``       add numbers to the metrics
 ``Diagnosable``           add checks to ``doctor``
@@ -23,7 +24,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import findings, records
+from drakit.core import findings, inventory, records
 
 Config = TypeVar("Config")
 
@@ -106,6 +107,18 @@ class ConfigDefaults(Protocol):
         """Return the configuration of a grant without parameters; raises ConfigError where parameters are required.
 
         Without this protocol: the first of ``config_types`` with its defaults, and ConfigError where that has none.
+        """
+
+
+@runtime_checkable
+class ClusterPools(Protocol):
+    """A driver of devices that no single node has, such as disks in a network; its program has the command ``publish``."""
+
+    def cluster_pools(self) -> Sequence[inventory.ClusterPool]:
+        """Return the pools that belong to no single node; raises HardwareError when they cannot be read (the last ones then stay published).
+
+        ``publish`` runs once for the cluster and calls this every ``publish.rescan`` seconds; ``start`` is not called there. On a node, a claim's
+        device is looked up in these pools too, at each prepare, unless the driver has ``ClusterDevices``.
         """
 
 
@@ -201,9 +214,17 @@ def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> N
 
 
 def cluster_device(driver: drivers.Driver[Any], pool: str, name: str) -> devices.Device | None:
-    """Return a driver's device of a cluster pool; None where this node has no part of it or the driver has no ``ClusterDevices``."""
+    """Return a driver's device of a cluster pool; None where this node has no part of it or the driver has no such pools."""
     author = author_of(driver)
-    return author.cluster_device(pool, name) if isinstance(author, ClusterDevices) else None
+    if isinstance(author, ClusterDevices):
+        return author.cluster_device(pool, name)
+    return next((item.inventory.flat().by_name().get(name) for item in cluster_pools(author) if item.name == pool), None)
+
+
+def cluster_pools(driver: drivers.Driver[Any]) -> Sequence[inventory.ClusterPool]:
+    """Return a driver's pools that belong to no single node; none where it has no ``ClusterPools``. Raises what the driver raises."""
+    author = author_of(driver)
+    return author.cluster_pools() if isinstance(author, ClusterPools) else ()
 
 
 def metrics_of(driver: drivers.Driver[Any]) -> Sequence[Metric]:

@@ -60,7 +60,7 @@ class NoConfig:
 
 VERBS = (
     *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
-    *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_device"),
+    *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
     *("metrics", "diagnose", "leftovers", "remove_leftovers"),
 )
 """What the framework calls of a driver: the methods of both pages."""

@@ -270,11 +270,20 @@ class Restorer:
 
     def _by_files(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> Sequence[Grant]:
         """Grants by the names of CDI files alone; raises DeviceGoneError for a device that is gone, unless such devices are given up."""
-        there = [(name, self._parts.offered.device(name.device)) for name in files]
-        gone = [name.device for name, device in there if device is None]
+        there = [(name, self._device(name.device)) for name in files]
+        gone = [name.device for name, found in there if found is None]
         if gone and not without_devices:
             raise errors.DeviceGoneError(f"this node has no device {', '.join(gone)}")
-        return [_bare(ref, name, device, self._author, self._parts.pool) for name, device in there if device is not None]
+        return [_bare(ref, name, found[1], self._author, found[0]) for name, found in there if found is not None]
+
+    def _device(self, name: str) -> tuple[str, devices.Device] | None:
+        """The pool and the device of this name: the node's own, or the only one in pools of the cluster, because a CDI file names no pool."""
+        own = self._parts.offered.device(name)
+        if own is not None:
+            return self._parts.pool, own
+        shared = [(pool.name, pool.inventory.flat().by_name()) for pool in advanced.cluster_pools(self._author)]
+        found = [(pool, known[name]) for pool, known in shared if name in known]
+        return found[0] if len(found) == 1 else None
 
     def _is_free(self, grant: Grant) -> bool:
         """Whether no journaled claim holds what a CDI file names: two claims whose files name one device cannot both have it."""

@@ -89,7 +89,7 @@ def _group(names: str | Sequence[str]) -> tuple[str, ...]:
 
 def _groups(node: nodes.Node) -> tuple[tuple[str, ...], ...]:
     """The devices to try, each the devices of one claim."""
-    offered = node.offered.devices
+    offered = tuple(node.all_devices.values())
     together = _apart(offered) if advanced.prepares_claims(node.driver) else ()
     return (*((name,) for name in _one_of_each(offered)), *((together,) if together else ()))
 

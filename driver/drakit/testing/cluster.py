@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from drakit import extras
+from drakit.core import advanced
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
+from drakit.node.publishing import cluster_publisher
 from drakit.testing import node as small
 from drakit.testing import report as reports
 
@@ -54,6 +56,7 @@ class Cluster:
             for name in self._names:
                 self._running[name] = stack.enter_context(contextlib.ExitStack())
                 self._start_driver(name, self._running[name])
+            self._publish_pools()
             self._closing = stack.pop_all()
         return self
 
@@ -175,6 +178,19 @@ class Cluster:
 
     def _phase(self, name: str, namespace: str) -> str:
         return str(self.pod(name, namespace=namespace).get("status", {}).get("phase", ""))
+
+    def _publish_pools(self) -> None:
+        """Publish the driver's pools that belong to no node, as its program's ``publish`` does."""
+        made = self._make()
+        pools = advanced.cluster_pools(made)
+        if not pools:
+            return
+        with contextlib.closing(client.connect(self.local.kubeconfig, seconds=SECONDS)) as api:
+            ticking = timing.SystemClock()
+            store = slices.ApiSlices(api, driver=made.name, clock=ticking)
+            publishing = cluster_publisher.ClusterPublisher(made.name, store=store, leads=lambda: True, clock=ticking)
+            publishing.offer(pools)
+            publishing.reconcile()
 
     def _start_driver(self, name: str, stack: contextlib.ExitStack) -> None:
         made = self._make()

@@ -21,8 +21,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from drakit.core import advanced, claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -135,6 +135,12 @@ class Node:
         return inventory.with_taints(self._station.offered.flat, self.context.taints())
 
     @property
+    def all_devices(self) -> Mapping[str, devices.Device]:
+        """Every device that a claim can get, by name: those offered, and those of the driver's pools that belong to no node."""
+        shared = (device for pool in advanced.cluster_pools(self.driver) for device in pool.inventory.flat().devices)
+        return {**{device.name: device for device in shared}, **self.offered.by_name()}
+
+    @property
     def context(self) -> contexts.DriverContext:
         """The context that the driver received in ``start``."""
         return self._context
@@ -177,7 +183,7 @@ class Node:
         shared device what is taken without a request unless given. With ``admin_access`` the claim is beside those that have the devices. Raises
         ValueError for a capacity that no device has.
         """
-        offered = self.offered.by_name()
+        offered = self.all_devices
         _check_offered(consumed or {}, offered.values())
         results = tuple(
             dataclasses.replace(self._result(index, device, offered.get(device), consumed or {}), admin_access=admin_access)
@@ -299,6 +305,10 @@ class Node:
         )
         return opened
 
+    def _pool_of(self, name: str) -> str:
+        shared = (pool.name for pool in advanced.cluster_pools(self.driver) if name in pool.inventory.by_name())
+        return POOL if name in self.offered.by_name() else next(shared, POOL)
+
     def _result(
         self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, quantity.Amount]
     ) -> claims.AllocationResult:
@@ -306,7 +316,7 @@ class Node:
         return claims.AllocationResult(
             request=f"request-{index}",
             driver=self.driver.name,
-            pool=POOL,
+            pool=self._pool_of(name),
             device=name,
             share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
             binding_conditions=device.binding_conditions if device else (),

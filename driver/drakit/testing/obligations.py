@@ -26,17 +26,19 @@ MOST_ASKED = 20
 
 def _offers_something(bench: benches.Bench) -> None:
     with bench.node() as node:
-        benches.require(node.offered.devices, "discover() offers no device; give the mock hardware some")
+        benches.require(node.all_devices, "discover() offers no device; give the mock hardware some")
         benches.require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
+        pools = advanced.cluster_pools(node.driver)
+        benches.require(pools == advanced.cluster_pools(node.driver), "two calls of cluster_pools() differ though nothing changed")
 
 
 def _fits_the_api(bench: benches.Bench) -> None:
     with bench.node() as node:
-        offered = node.driver.discover()
-        for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
-            paging.paginate(
-                offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART
-            )
+        for offered in (node.driver.discover(), *(pool.inventory for pool in advanced.cluster_pools(node.driver))):
+            for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
+                paging.paginate(
+                    offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART
+                )
 
 
 def _prepares_and_unprepares(bench: benches.Bench) -> None:
@@ -121,7 +123,7 @@ def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
             "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost"
         )
     with bench.node() as node:
-        offered = node.offered.by_name()
+        offered = node.all_devices
         for group in bench.groups:
             name = ", ".join(group)
             is_shared = all(offered[one].allow_multiple_allocations and _takes_twice(offered[one], bench.consumed) for one in group)
@@ -156,7 +158,7 @@ def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
 
 def _undoes_what_was_bound(bench: benches.Bench) -> None:
     with bench.node() as node:
-        offered = node.offered.by_name()
+        offered = node.all_devices
         conditional = [group for group in bench.groups if any(offered[name].binding_conditions for name in group)]
         if not (conditional and advanced.binds(node.driver)):
             raise reports.NotApplicableError("no device has binding conditions that bind() makes true")
@@ -206,7 +208,7 @@ def _shares_meet_in_a_container(bench: benches.Bench) -> None:
 
 def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
     """The devices of which two claims can have shares; raises reports.NotApplicableError where there is none."""
-    offered = node.offered.by_name()
+    offered = node.all_devices
     shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
     if not shared:
         raise reports.NotApplicableError("no device allows multiple allocations")

@@ -10,7 +10,7 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, process
-from drakit.core import errors, inventory, names
+from drakit.core import errors, inventory
 from drakit.core import leader_election as election_rules
 from drakit.kube import client, leases, slices
 from drakit.node import timing
@@ -19,6 +19,7 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
+Pools = Callable[[], Sequence[inventory.ClusterPool]]
 LIVENESS_SECONDS = 1.0
 JOIN_SECONDS = 5.0
 
@@ -60,16 +61,16 @@ def publish(
     """
     flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, mock=mock, flags=flags)
-    offered = composition.cluster_pools(settings, family)
-    if withdraw:
-        offered = ()
-    driver = names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name")
+    served = composition.cluster_family(settings, family)
     stop = threading.Event()
     process.at_signals(stop)
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     try:
-        office = Office(settings, driver, api)
-        office.publish_once(offered) if once or withdraw else office.serve(offered, stop)
+        office = Office(settings, served.driver_name, api)
+        if once or withdraw:
+            office.publish_once(() if withdraw else served.pools())
+        else:
+            office.serve(served.pools, stop)
     finally:
         api.close()
 
@@ -94,6 +95,8 @@ class Office:
             form=publisher.FormChoice(settings.publish.form),
         )
         self._failed = threading.Event()
+        self._clock = ticking
+        self._rescan = settings.publish.rescan
 
     def publish_once(self, offered: Sequence[inventory.ClusterPool]) -> None:
         """Get the Lease, publish, give it up; raises RetryError where another has the Lease."""
@@ -107,8 +110,12 @@ class Office:
         finally:
             self._election.release()
 
-    def serve(self, offered: Sequence[inventory.ClusterPool], stop: threading.Event) -> None:
-        """Publish whenever the Lease is held, until ``stop`` is set; then give it up, after the last write. Raises HardwareError for a bug."""
+    def serve(self, pools: Pools, stop: threading.Event) -> None:
+        """Publish what ``pools`` returns, now and at intervals, whenever the Lease is held; once ``stop`` is set, give it up after the last write.
+
+        Raises what the first call of ``pools`` raises, and HardwareError for a bug.
+        """
+        offered = pools()
         self._publisher.offer(offered)
         ending = threading.Event()
         publishing = self._spawn("publisher", lambda: self._publisher.run(ending))
@@ -116,9 +123,13 @@ class Office:
         electing = self._spawn("election", lambda: self._election.run(ending, self._publisher.wake))
         _log.info("publisher election started", driver=self._driver, identity=self._me)
         try:
+            due = self._clock.monotonic() + self._rescan
             while not stop.wait(LIVENESS_SECONDS):
                 if self._failed.is_set():
-                    raise errors.HardwareError("drakit publish", "publisher thread failed; see the log")
+                    raise errors.HardwareError("publish", "publisher thread failed; see the log")
+                if self._clock.monotonic() >= due:
+                    offered = self._read_again(pools, offered)
+                    due = self._clock.monotonic() + self._rescan
         finally:
             ending.set()
             self._publisher.wake()
@@ -126,6 +137,20 @@ class Office:
                 thread.join(JOIN_SECONDS)
             if not publishing.is_alive():
                 self._election.release()
+
+    def _read_again(self, pools: Pools, before: Sequence[inventory.ClusterPool]) -> Sequence[inventory.ClusterPool]:
+        """Read the pools and offer what changed; the last ones stay published where they cannot be read."""
+        try:
+            offered = pools()
+            if offered != before:
+                self._publisher.offer(offered)
+        except errors.DrakitError as error:
+            _log.error("discovery failed: previous pools kept", driver=self._driver, error=str(error))
+        except Exception:  # noqa: BLE001 - an author's bug must not take the pools from the cluster
+            _log.exception("bug in driver: previous pools kept", driver=self._driver)
+        else:
+            return offered
+        return before
 
     def _spawn(self, name: str, work: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
