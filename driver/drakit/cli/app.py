@@ -15,6 +15,7 @@ from drakit.cli.commands import (
     journal,
     lint,
     new,
+    plan,
     prepare,
     publish,
     run,
@@ -45,6 +46,7 @@ app.command()(prepare.unprepare)
 app.command("uninstall-node")(uninstall.uninstall_node)
 app.command()(allocate.allocate)
 app.command()(simulate.simulate)
+app.command()(plan.plan)
 app.command()(lint.lint)
 app.command()(dashboard.dashboard)
 app.command()(webhook.webhook)

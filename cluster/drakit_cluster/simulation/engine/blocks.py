@@ -81,7 +81,7 @@ class NodeType:
         self.node = node
         self.spans = spans
         self._allocator = allocator.repeating(known_errors.NONE)
-        problem = self._problem((), AllocatedState())
+        problem = self.problem((), AllocatedState())
         self.inventory = problem.inventory
         self.blocks = [
             Block(number=number, label=_label(group.devices), devices=tuple(group.devices))
@@ -115,7 +115,7 @@ class NodeType:
 
     def first_device(self, template: PodTemplate, block: int, state: State) -> State | None:
         """Return the block's state once the template's first want got the first device that suits there; None where there is none."""
-        problem = self._problem(template.claims, self._allocated(self.blocks[block], state))
+        problem = self.problem(template.claims, self._allocated(self.blocks[block], state))
         if not problem.wants:
             return None
         want = problem.wants[0]
@@ -130,7 +130,8 @@ class NodeType:
                 return state_of(self.blocks[block], after)
         return None
 
-    def _problem(self, claims: Sequence[Object], allocated: AllocatedState) -> Problem:
+    def problem(self, claims: Sequence[Object], allocated: AllocatedState) -> Problem:
+        """Return what the allocator has to solve on a node of this type, without the errors of any version."""
         return self._allocator.problem(claims=claims, node=self.node, allocated=allocated)
 
     def _allocated(self, block: Block, state: State) -> AllocatedState:
@@ -150,7 +151,7 @@ class NodeType:
         if self.spans or not self._is_whole:
             return Needs(certain=False)
         try:
-            problem = self._problem(template.claims, AllocatedState())
+            problem = self.problem(template.claims, AllocatedState())
         except AllocationError:
             return Needs(certain=False)
         exact: dict[int, int] = {}
@@ -166,7 +167,7 @@ class NodeType:
         )
 
     def _find_room(self, template: PodTemplate, block: Block, state: State) -> Room | None:
-        problem = self._problem(template.claims, self._allocated(block, state))
+        problem = self.problem(template.claims, self._allocated(block, state))
         counts = []
         for want in problem.wants:
             found = _suiting(problem, want, block)

@@ -119,6 +119,7 @@ class Nodes:
         ]
         self._uids = (f"claim-{number}" for number in itertools.count())
         self._share_ids = (f"00000000-0000-4000-8000-{number:012}" for number in itertools.count())
+        self._by_name = {node.name: node for node in self.all}
         self._hold(fleet.held)
         for node in self.all:
             node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
@@ -160,22 +161,30 @@ class Nodes:
             grant.node.states[number] = blocks.state_of(offers.blocks[number], grant.node.used)
         yield grant.node, changed
 
+    def grants_of(self, claim: Object) -> list[Grant]:
+        """Return what a claim that was allocated before the run holds, by node."""
+        by_node: dict[int, list[Object]] = {}
+        for result in _results(claim):
+            node = self._by_name.get(json_types.text(result, "pool")) or self._owner(result)
+            if node is not None:
+                own = result | {"pool": node.type.prototype} if result["pool"] == node.name else result
+                by_node.setdefault(node.rank, []).append(own)
+        grants = []
+        for rank, results in by_node.items():
+            allocation: Object = {"devices": {"results": json_types.from_objects(results)}}
+            held: Object = {"metadata": claim.get("metadata"), "status": {"allocation": allocation}}
+            grants.append(Grant(self.all[rank], (held,)))
+        return grants
+
     def _hold(self, claims: Iterable[Object]) -> None:
         """Count claims that are allocated before the run: each result on the node whose pool it names."""
-        by_name = {node.name: node for node in self.all}
         for claim in claims:
             if self.spans:
                 if self.all:
                     self.all[0].used.add(claim)
                 continue
-            by_node: dict[str, list[Object]] = {}
-            for result in _results(claim):
-                by_node.setdefault(json_types.text(result, "pool"), []).append(result)
-            for pool, results in by_node.items():
-                if (node := by_name.get(pool) or self._owner(results[0])) is not None:
-                    own = [one | {"pool": node.type.prototype} if pool == node.name else one for one in results]
-                    allocation: Object = {"devices": {"results": json_types.from_objects(own)}}
-                    node.used.add({"metadata": claim.get("metadata"), "status": {"allocation": allocation}})
+            for grant in self.grants_of(claim):
+                self.restore(grant)
 
     def _owner(self, result: Object) -> Node | None:
         """Return the node of a pool that is not named after its node."""

@@ -1,0 +1,267 @@
+"""The fewest pods to move so that others fit: which, from where, to where.
+
+A pod that moves ends, and starts again elsewhere or on other devices of its node. The search tries no move, then one, then two, and so on; for
+each number it tries every way: a pod may take the place of others, which then take the place of others. What is new on a node is decided by the
+allocator in one decision, beside what stays there. So the answer is exact. Where trying every way would take too long, a second search looks only
+for pods of one GPU that give way and find other places; its answer is an estimate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.simulation.engine import blocks
+from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
+from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
+
+STEPS_MAX = 200_000
+"""Ways that are looked at before the search is given up."""
+MOVES_MAX = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pod:
+    """A pod that has devices, and may move: a name, what it asks for, and what it holds."""
+
+    name: str
+    template: PodTemplate
+    grant: Grant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A pod on a node, with its devices. ``moved_from`` is where it was before; empty for a pod that is new."""
+
+    name: str
+    node: str
+    devices: Sequence[str]
+    moved_from: str = ""
+    devices_before: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Where everything goes. ``exact`` says that fewer moves cannot do; ``found`` is false where no plan was found."""
+
+    found: bool
+    exact: bool
+    placed: Sequence[Placed] = ()
+
+    @property
+    def moves(self) -> list[Placed]:
+        """The pods that move."""
+        return [one for one in self.placed if one.moved_from]
+
+
+class _GivenUpError(Exception):
+    pass
+
+
+@dataclass(eq=False)
+class _Wanting:
+    """A pod that needs a place: a new one, or one that gave way (``was``)."""
+
+    name: str
+    template: PodTemplate
+    was: Pod | None = None
+
+
+@dataclass(eq=False)
+class _Change:
+    """What changes on one node."""
+
+    gone: tuple[Pod, ...] = ()
+    come: tuple[_Wanting, ...] = ()
+
+
+class MovePlanner:
+    """One question about the pods on some nodes. The nodes are left as they were."""
+
+    def __init__(self, nodes: Nodes, pods: Sequence[Pod], budget: int = STEPS_MAX) -> None:
+        if nodes.spans:
+            raise WorkloadError("moves cannot be planned where pools offer devices to several nodes")
+        self._nodes = nodes
+        self._budget = budget
+        self._steps = 0
+        self._one_gpu = False
+        self._on: dict[int, list[Pod]] = {}
+        for pod in pods:
+            self._on.setdefault(pod.grant.node.rank, []).append(pod)
+        self._known: dict[tuple[int, frozenset[str], tuple[str, ...]], list[Grant] | None] = {}
+
+    def plan(self, wanted: Sequence[tuple[str, PodTemplate]], most: int = MOVES_MAX) -> Plan:
+        """Return the plan with the fewest moves that gives all wanted pods a place, with at most ``most`` moves."""
+        queue = [_Wanting(name, template) for name, template in wanted]
+        for self._one_gpu in (False, True):
+            self._steps = 0
+            try:
+                for moves in range(most + 1):
+                    if (changes := self._place(queue, moves, {})) is not None:
+                        return Plan(found=True, exact=not self._one_gpu, placed=self._written(changes))
+            except _GivenUpError:
+                continue
+            if not self._one_gpu:
+                return Plan(found=False, exact=True)
+        return Plan(found=False, exact=False)
+
+    def _place(self, queue: Sequence[_Wanting], moves: int, changes: dict[int, _Change]) -> dict[int, _Change] | None:
+        """Return the changes that give everyone in the queue a place with so many moves, or None."""
+        if not queue:
+            return changes
+        first, *rest = queue
+        for rank, gone in self._ways(first, moves, changes):
+            before = changes.get(rank, _Change())
+            change = _Change(gone=(*before.gone, *gone), come=(*before.come, first))
+            if self._decide(rank, change) is None:
+                continue
+            evicted = [_Wanting(pod.name, pod.template, pod) for pod in gone]
+            found = self._place([*rest, *evicted], moves - len(gone), changes | {rank: change})
+            if found is not None:
+                return found
+        return None
+
+    def _ways(self, wanting: _Wanting, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
+        """Yield nodes with the pods that would have to go, few before many; of untouched nodes that are equal only the first."""
+        for size in range(moves + 1):
+            seen: set[object] = set()
+            for node in self._nodes.all:
+                if not wanting.template.may_run_on(node.type.node):
+                    continue
+                change = changes.get(node.rank)
+                if change is None and (look := self._look(node)) in seen:
+                    continue
+                if change is None:
+                    seen.add(look)
+                gone = change.gone if change is not None else ()
+                staying = [pod for pod in self._on.get(node.rank, ()) if pod not in gone]
+                for group in self._groups(node, staying, wanting):
+                    for pods in combinations(group, size):
+                        yield node.rank, pods
+                    if not size:
+                        break
+
+    def _groups(self, node: Node, staying: Sequence[Pod], wanting: _Wanting) -> list[list[Pod]]:
+        """Return the pods that may give way together: any of the node, or in the second search those of one GPU, and only for new pods."""
+        if not self._one_gpu:
+            return [list(staying)]
+        by_block: dict[int, list[Pod]] = {}
+        for pod in staying if wanting.was is None else ():
+            for number in {node.type.offers.block_of[device] for device in pod.grant.devices()}:
+                by_block.setdefault(number, []).append(pod)
+        return list(by_block.values()) or [[]]
+
+    def _look(self, node: Node) -> object:
+        """Return what equal nodes have in common: type, state, and who holds what."""
+        pods = tuple(sorted((pod.template.name, tuple(pod.grant.names())) for pod in self._on.get(node.rank, ())))
+        return (id(node.type), tuple(node.states), pods)
+
+    def _decide(self, rank: int, change: _Change) -> list[Grant] | None:
+        """Return what the new pods of a node get, all decided together beside those that stay; None where they do not fit."""
+        key = (rank, frozenset(pod.name for pod in change.gone), tuple(one.name for one in change.come))
+        if key not in self._known:
+            if self._steps >= self._budget:
+                raise _GivenUpError
+            self._steps += 1
+            self._known[key] = self._try(self._nodes.all[rank], change)
+        return self._known[key]
+
+    def _try(self, node: Node, change: _Change) -> list[Grant] | None:
+        for pod in change.gone:
+            self._nodes.release(pod.grant)
+        together = PodTemplate(name="together", claims=[claim for one in change.come for claim in one.template.claims])
+        try:
+            grant = self._nodes.allocate(together, node) if self._may_fit(node, change) else None
+        except AllocationError:
+            grant = None
+        if grant is not None:
+            self._nodes.release(grant)
+        for pod in change.gone:
+            self._nodes.restore(pod.grant)
+        if grant is None:
+            return None
+        claims = list(grant.claims)
+        split = []
+        for one in change.come:
+            split.append(Grant(node, tuple(claims[: len(one.template.claims)])))
+            claims = claims[len(one.template.claims) :]
+        return split
+
+    def _may_fit(self, node: Node, change: _Change) -> bool:
+        """Return whether each new pod alone may fit once the others are gone: the cheap part of the allocator's answer."""
+        offers = node.type.offers
+        states = list(node.states)
+        for number in {offers.block_of[device] for pod in change.gone for device in pod.grant.devices()}:
+            states[number] = blocks.state_of(offers.blocks[number], node.used)
+        for one in change.come:
+            needs = offers.needs(one.template)
+            if not needs.certain:
+                continue
+            rooms = [offers.room(one.template, number, state) for number, state in enumerate(states)]
+            if None not in rooms and not needs.met([sum(room[want] for room in rooms if room) for want in range(needs.wants)]):
+                return False
+        return True
+
+    def _written(self, changes: dict[int, _Change]) -> list[Placed]:
+        placed = []
+        for rank, change in sorted(changes.items()):
+            grants = self._decide(rank, change) or []
+            for one, grant in zip(change.come, grants, strict=True):
+                before = one.was.grant if one.was is not None else None
+                placed.append(
+                    Placed(
+                        name=one.name,
+                        node=grant.node.name,
+                        devices=grant.names(),
+                        moved_from=before.node.name if before is not None else "",
+                        devices_before=before.names() if before is not None else (),
+                    )
+                )
+        return placed
+
+
+def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], wanted: Sequence[tuple[str, PodTemplate]]) -> bool:
+    """Return whether the plan holds when it is carried out: all moving pods end, the others start on their nodes, then those that moved.
+
+    The nodes are left as they were.
+    """
+    templates = dict(wanted) | {pod.name: pod.template for pod in pods}
+    by_name = {node.name: node for node in nodes.all}
+    moving = {one.name for one in plan.moves}
+    released = [pod for pod in pods if pod.name in moving]
+    for pod in released:
+        nodes.release(pod.grant)
+    order: dict[str, list[Placed]] = {}
+    for one in plan.placed:
+        order.setdefault(one.node, []).append(one)
+    grants = [
+        nodes.allocate(PodTemplate(name=name, claims=[claim for one in placed for claim in templates[one.name].claims]), by_name[name])
+        for name, placed in order.items()
+    ]
+    for grant in grants:
+        if grant is not None:
+            nodes.release(grant)
+    for pod in released:
+        nodes.restore(pod.grant)
+    return all(grant is not None for grant in grants)
+
+
+def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
+    """Return the pods that hold allocated claims of a cluster; claims that are reserved for one pod move together."""
+    users: dict[str, list[Object]] = {}
+    for claim in claims:
+        owner = json_types.text(claim, "status", "reservedFor", 0, "name")
+        namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
+        users.setdefault(f"pod {namespace}/{owner}" if owner else f"claim {namespace}/{name}", []).append(claim)
+    pods = []
+    for name, held in users.items():
+        grants = [grant for claim in held for grant in nodes.grants_of(claim)]
+        if grants and all(grant.node is grants[0].node for grant in grants):
+            specs = [{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in held]
+            template = PodTemplate(name=name, claims=specs)
+            pods.append(
+                Pod(name=name, template=template, grant=Grant(grants[0].node, tuple(one for grant in grants for one in grant.claims)))
+            )
+    return pods

@@ -1,0 +1,98 @@
+"""Exact search for a way to share pods out over empty nodes so that those of each node fit together.
+
+The allocator decides whether pods fit together on one node: all their claims are one decision. Fewer pods fit where more do, so that only
+choices to which no pod can be added need to be tried for a node. A search that would take too long is given up.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.simulation.engine.nodes import PlacedType
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+Counts = tuple[int, ...]
+"""Pods by template."""
+
+
+class GivenUpError(Exception):
+    """The search took more decisions than it may."""
+
+
+class Partition:
+    """One question about some templates; ``budget`` is the number of decisions that it may ask for."""
+
+    def __init__(self, templates: Sequence[PodTemplate], budget: int) -> None:
+        self._templates = templates
+        self._budget = budget
+        self._fitting: dict[tuple[PlacedType, Counts], bool] = {}
+        self._choices: dict[tuple[PlacedType, Counts], list[Counts]] = {}
+        self._failed: set[tuple[Counts, Counts]] = set()
+
+    def possible(self, pods: Counts, types: Sequence[tuple[PlacedType, int]]) -> bool:
+        """Return whether the pods fit on so many nodes of each type. Raise GivenUpError."""
+        return self._share(pods, [placed for placed, _ in types], tuple(number for _, number in types))
+
+    def _share(self, pods: Counts, types: Sequence[PlacedType], left: Counts) -> bool:
+        if not any(pods):
+            return True
+        if (pods, left) in self._failed:
+            return False
+        for place, placed in enumerate(types):
+            if left[place]:
+                fewer = tuple(number - (place == other) for other, number in enumerate(left))
+                for choice in self._maximal(placed, pods):
+                    rest = tuple(count - taken for count, taken in zip(pods, choice, strict=True))
+                    if self._share(rest, types, fewer):
+                        return True
+        self._failed.add((pods, left))
+        return False
+
+    def _maximal(self, placed: PlacedType, pods: Counts) -> list[Counts]:
+        """Return the choices of these pods that fit on one empty node and to which none of them can be added."""
+        key = (placed, pods)
+        if key not in self._choices:
+            fitting = [choice for choice in self._bounded(placed, pods) if self._fits(placed, choice)]
+            self._choices[key] = [
+                choice
+                for choice in fitting
+                if any(choice)
+                and not any(count < pods[place] and self._fits(placed, _more(choice, place)) for place, count in enumerate(choice))
+            ]
+        return self._choices[key]
+
+    def _bounded(self, placed: PlacedType, pods: Counts) -> Iterator[Counts]:
+        """Yield the choices that may fit: of each template no more than fit alone."""
+        limits = []
+        for place, count in enumerate(pods):
+            most = 0
+            while most < count and self._fits(placed, tuple(most + 1 if place == other else 0 for other in range(len(pods)))):
+                most += 1
+            limits.append(range(most + 1))
+        return itertools.product(*limits)
+
+    def _fits(self, placed: PlacedType, choice: Counts) -> bool:
+        key = (placed, choice)
+        if key not in self._fitting:
+            if len(self._fitting) >= self._budget:
+                raise GivenUpError
+            self._fitting[key] = self._decide(placed, choice)
+        return self._fitting[key]
+
+    def _decide(self, placed: PlacedType, choice: Counts) -> bool:
+        pods = [template for template, count in zip(self._templates, choice, strict=True) for _ in range(count)]
+        if not pods:
+            return True
+        if not all(template.may_run_on(placed.node) for template in pods):
+            return False
+        claims = [claim for template in pods for claim in template.claims]
+        try:
+            results = placed.allocator().allocate(claims=claims, node=placed.node, allocated=AllocatedState(), new_share_id=lambda: "")
+        except AllocationError:
+            return False
+        return results is not None
+
+
+def _more(choice: Counts, place: int) -> Counts:
+    return tuple(count + (place == other) for other, count in enumerate(choice))

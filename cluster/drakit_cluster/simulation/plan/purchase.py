@@ -1,0 +1,183 @@
+"""The smallest number of nodes to add so that the scheduler places all pods.
+
+Numbers of nodes are tried upwards from what counting allows, each by a simulation: the answer is what the scheduler does, first fit, in the
+order of the pods. It is exact where counting or an exhaustive search proves that fewer nodes cannot do, and an estimate otherwise.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.simulation.engine import policies, simulator
+from drakit_cluster.simulation.engine.nodes import Nodes, PlacedType
+from drakit_cluster.simulation.engine.simulator import Outcome
+from drakit_cluster.simulation.fleet.groups import Fleet, Group
+from drakit_cluster.simulation.plan import bounds
+from drakit_cluster.simulation.plan.bounds import Demand, Supply
+from drakit_cluster.simulation.plan.partition import GivenUpError, Partition
+from drakit_cluster.simulation.report import refusals
+from drakit_cluster.simulation.workload import tasks
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+_DECISIONS = 1500
+"""What the proof that fewer nodes cannot do may ask of the allocator."""
+_MIXES_MAX = 400
+"""Simulations of mixes of several machines."""
+_NODES_MAX = 20_000
+
+Mix = tuple[int, ...]
+"""Nodes of each machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purchase:
+    """How many nodes of each machine to add. ``outcomes`` are those of the simulation that verified it.
+
+    ``exact`` says that fewer nodes cannot do; ``why`` says what proves it, or what is not proven. ``impossible`` is why no number of nodes helps.
+    """
+
+    nodes: Sequence[tuple[str, int]] = ()
+    outcomes: Sequence[Outcome] = ()
+    exact: bool = False
+    why: str = ""
+    impossible: Sequence[str] = ()
+
+    @property
+    def total(self) -> int:
+        """The number of nodes to add."""
+        return sum(number for _, number in self.nodes)
+
+
+class Planner:
+    """One question: which nodes to add to a fleet for some pods. ``machines`` are groups of which one node each is shown."""
+
+    def __init__(self, fleet: Fleet, machines: Sequence[Group], pods: Sequence[PodTemplate]) -> None:
+        self._fleet = fleet
+        self._machines = machines
+        self._pods = pods
+        self._workload = tasks.ordered(
+            [tasks.Task(name=f"pod-{number}", template=template, arrival=0) for number, template in enumerate(pods)]
+        )
+        self._base = Nodes(fleet)
+        offered = Nodes(Fleet(groups=[dataclasses.replace(machine, names=[machine.label]) for machine in machines], classes=fleet.classes))
+        self._types: list[PlacedType] = offered.types
+        self._templates = list(dict.fromkeys(pods))
+        self._demand = Demand.of(pods, [placed.offers for placed in (*self._base.types, *self._types)])
+        self._base_supply = [(bounds.supply_of_node(node, self._templates), 1) for node in self._base.all]
+        self._supplies = [bounds.supply_of_type(placed.offers, self._templates) for placed in self._types]
+        self._tried: dict[Mix, list[Outcome]] = {}
+
+    def plan(self) -> Purchase:
+        """Return the smallest purchase."""
+        if impossible := self._impossible():
+            return Purchase(impossible=impossible)
+        found = self._several() if len(self._machines) > 1 else self._one()
+        if found is None:
+            return Purchase(impossible=[f"{_NODES_MAX} nodes are not enough"])
+        mix, proven, shortage = found
+        names = [(machine.label, number) for machine, number in zip(self._machines, mix, strict=True) if number]
+        made = Purchase(nodes=names, outcomes=self._run(mix), exact=proven, why=shortage)
+        return made if proven else self._proven(made, mix)
+
+    def _impossible(self) -> list[str]:
+        """Return why pods fit neither on the fleet nor on any machine, by template."""
+        reasons = []
+        now = {id(outcome.task.template) for outcome in self._run((0,) * len(self._machines)) if outcome.started is not None}
+        for template in self._templates:
+            why = [f"{placed.offers.label}: {reason}" for placed in self._types if (reason := refusals.why_not(template, placed))]
+            if len(why) == len(self._types) and id(template) not in now:
+                reasons.append(f"{template.name}: {'; '.join(why) or 'no machine is named'}")
+        return reasons
+
+    def _one(self) -> tuple[Mix, bool, str] | None:
+        """Return the smallest number of one machine, whether counting proves it, and the shortage with one node less."""
+        least, shortage = self._least()
+        high, step = least, 1
+        while not self._fits((high,)):
+            least = high + 1
+            high, step = high + step, step * 2
+            if high > _NODES_MAX:
+                return None
+        low = least
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits((middle,)):
+                high = middle
+            else:
+                low = middle + 1
+        fewer = self._shortage((high - 1,)) if high else ""
+        return (high,), not high or bool(fewer), fewer or shortage
+
+    def _least(self) -> tuple[int, str]:
+        """Return the smallest number that counting allows, and why one less is too few."""
+        number, shortage = 0, ""
+        while found := self._shortage((number,)):
+            number, shortage = number + 1, found
+            if number > _NODES_MAX:
+                break
+        return number, shortage
+
+    def _several(self) -> tuple[Mix, bool, str] | None:
+        """Return the mix with the fewest nodes; of equals the one with most of the machine that is named first."""
+        simulated, proven, shortage = 0, True, ""
+        for total in itertools.count():
+            unproven = []
+            for mix in _mixes(total, len(self._machines)):
+                if found := self._shortage(mix):
+                    shortage = found
+                else:
+                    unproven.append(mix)
+            for mix in unproven:
+                simulated += 1
+                if self._fits(mix):
+                    return mix, proven, shortage
+                if simulated > _MIXES_MAX or total > _NODES_MAX:
+                    return None
+            proven = proven and not unproven
+        return None
+
+    def _proven(self, made: Purchase, mix: Mix) -> Purchase:
+        """Try to prove by exhaustive search that fewer nodes cannot do; only on an empty fleet."""
+        if self._base.all:
+            return dataclasses.replace(made, why="fewer nodes were tried by simulation only, because the fleet is not empty")
+        pods = tuple(self._demand.counts[template] for template in self._templates)
+        search = Partition(self._templates, _DECISIONS)
+        try:
+            for fewer in _mixes(sum(mix) - 1, len(mix)):
+                if not self._shortage(fewer) and search.possible(pods, list(zip(self._types, fewer, strict=True))):
+                    names = ", ".join(f"{number} {one.label}" for one, number in zip(self._machines, fewer, strict=True) if number)
+                    why = f"{names} would do if every pod were sent to the right node; first fit in this order does not find that"
+                    return dataclasses.replace(made, why=why)
+        except GivenUpError:
+            return dataclasses.replace(made, why="fewer nodes were tried by simulation only; an exhaustive search would take too long")
+        return dataclasses.replace(made, exact=True, why="an exhaustive search shows that the pods do not fit on fewer nodes")
+
+    def _shortage(self, mix: Mix) -> str:
+        supplies: list[tuple[Supply, int]] = [*self._base_supply, *zip(self._supplies, mix, strict=True)]
+        return bounds.shortage(self._demand, supplies)
+
+    def _fits(self, mix: Mix) -> bool:
+        return all(outcome.started is not None for outcome in self._run(mix))
+
+    def _run(self, mix: Mix) -> list[Outcome]:
+        if mix not in self._tried:
+            added = [
+                dataclasses.replace(machine, names=[f"new-{machine.label}-{place:04}" for place in range(number)])
+                for machine, number in zip(self._machines, mix, strict=True)
+                if number
+            ]
+            fleet = dataclasses.replace(self._fleet, groups=[*self._fleet.groups, *added])
+            self._tried[mix] = simulator.Simulator(Nodes(fleet), self._workload, policies.Policy()).run()
+        return self._tried[mix]
+
+
+def _mixes(total: int, kinds: int) -> Iterator[Mix]:
+    """Yield all ways to have ``total`` nodes of some kinds, most of the first kind first."""
+    if kinds == 1:
+        if total >= 0:
+            yield (total,)
+        return
+    for first in range(total, -1, -1):
+        for rest in _mixes(total - first, kinds - 1):
+            yield (first, *rest)

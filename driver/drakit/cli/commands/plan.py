@@ -1,0 +1,269 @@
+"""``drakit plan``: which nodes to add, or which claims to move, so that pods fit."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit import extras
+from drakit.cli import fleets, options, output
+from drakit.cli import manifests as sources
+from drakit.core import errors
+from drakit.telemetry import escaping
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.explain import whatif
+    from drakit_cluster.simulation.fleet.groups import Fleet
+    from drakit_cluster.simulation.plan.moves import Plan as Moves
+    from drakit_cluster.simulation.plan.purchase import Purchase
+    from drakit_cluster.simulation.workload.templates import PodTemplate
+
+NO_PLAN = 1
+BAD_INPUT = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Question:
+    """The pods that need devices, by name, and the fleet as it is."""
+
+    pods: "Sequence[tuple[str, PodTemplate]]"
+    fleet: "Fleet"
+
+
+def plan(
+    machines: fleets.Machines = None,
+    files: sources.Files = None,
+    capture: fleets.Capture = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML with tasks; their times are ignored.")
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option("--ask", metavar="TEMPLATE[:COUNT]", help="That many pods, as in a workload: mig=1g.5gb:20. May be repeated."),
+    ] = None,
+    buy: Annotated[
+        list[str] | None, typer.Option("--buy", metavar="MACHINE", help="A machine of which nodes may be added. May be repeated.")
+    ] = None,
+    move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move instead of nodes to add.")] = False,
+    gates: sources.Gates = None,
+    why: Annotated[bool, typer.Option("--why", help="Say what proves the answer, and what every pod gets.")] = False,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Plan capacity: the smallest number of nodes to add, or the fewest claims to move, so that pods fit.
+
+    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is given as for drakit simulate; what is
+    allocated there stays, unless --move.
+
+    --buy tries numbers of nodes by simulating first fit in the order of the pods. The answer is exact where counting or an exhaustive search proves
+    that fewer nodes cannot do, and is called an estimate otherwise. --move tries every way to move one pod, then two, and so on; its answer
+    is exact unless that would take too long. A plan is carried out in the simulator before it is shown.
+
+    Exit status is 0 with a plan, 1 where there is none, 2 for bad input.
+
+    [bold]Examples[/bold]
+
+      drakit plan --ask mig=1g.5gb:100 --ask gpu=8:2 --buy dgx-a100-40gb --why
+
+      drakit plan --ask mig=3g.20gb:40 --buy dgx-a100-40gb-2gpu --buy server-a30
+
+      drakit plan --capture ~/.kube/config --ask gpu=4 --move --why
+
+      drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
+    """
+    try:
+        extras.require_local_cluster()
+        chosen = sources.feature_gates(gates or [])
+        if bool(buy) == move:
+            raise errors.ConfigError("say what may change: --buy MACHINE, or --move")
+        with fleets.bad_input():
+            world = fleets.known_world(files or [], capture, chosen)
+            question = _question(machines or [], workload, ask or [], world)
+            answer = _moved(question, world) if move else _bought(question, buy or [])
+    except errors.DrakitError as error:
+        output.note(str(error))
+        raise typer.Exit(BAD_INPUT) from error
+    if form is options.Format.TABLE:
+        answer.print(why=why)
+    else:
+        output.document(answer.document(), form)
+    if not answer.possible:
+        raise typer.Exit(NO_PLAN)
+
+
+def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World") -> _Question:
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import naming
+    from drakit_cluster.simulation.workload import reading, templates
+
+    catalogue = reading.Catalogue(world.templates)
+    pods: list[tuple[str, PodTemplate]] = []
+    for text in ask:
+        name, count = text, 1
+        if ":" in text and text.rpartition(":")[2].isdecimal():
+            name, count = text.rpartition(":")[0], int(text.rpartition(":")[2])
+        pods += [(f"{name} #{number}" if count > 1 else name, catalogue.template(name)) for number in range(1, count + 1)]
+    if workload is not None:
+        for task in fleets.workload_of(workload, world).tasks:
+            pods += [(f"{task.name} #{number}" if task.pods > 1 else task.name, task.template) for number in range(1, task.pods + 1)]
+    for claim in world.claims:
+        if not pod_claims.is_allocated(claim):
+            label = naming.label(claim)
+            pods.append((label, templates.PodTemplate(name=label, claims=[claim])))
+    if not pods:
+        raise errors.ConfigError("no pods: give --ask TEMPLATE:COUNT, --workload FILE, or pending ResourceClaims in a file")
+    made = fleets.groups(fleets.parsed(machines))
+    return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Bought:
+    """The answer to --buy."""
+
+    question: _Question
+    purchase: "Purchase"
+
+    @property
+    def possible(self) -> bool:
+        return not self.purchase.impossible
+
+    def document(self) -> Mapping[str, object]:
+        """Return the answer as data."""
+        if not self.possible:
+            return {"possible": False, "reasons": list(self.purchase.impossible)}
+        return {
+            "possible": True,
+            "exact": self.purchase.exact,
+            "why": self.purchase.why,
+            "nodes": [{"machine": name, "count": count} for name, count in self.purchase.nodes],
+            "placements": [
+                {"pod": name, "node": grant.node.name, "devices": grant.names()}
+                for (name, _), outcome in zip(self.question.pods, self.purchase.outcomes, strict=True)
+                for grant in outcome.grants
+            ],
+        }
+
+    def print(self, *, why: bool) -> None:
+        """Write the answer for people."""
+        pods = output.counted(len(self.question.pods), "pod")
+        if not self.possible:
+            _say(f"{pods}: no number of nodes is enough", *(f"  {reason}" for reason in self.purchase.impossible))
+            return
+        bought = self.purchase
+        machines = " and ".join(f"{count} {name}" for name, count in bought.nodes)
+        certainty = "the fewest" if bought.exact else "an estimate"
+        _say(f"{pods}: add {machines} ({certainty})" if bought.total else f"{pods}: the fleet has room; nothing is to be added")
+        _say(f"verified: a simulation places all {pods} by first fit")
+        if why and bought.why:
+            less = f"with {bought.total - 1} instead of {bought.total}: " if bought.exact and not bought.why.startswith("an ") else ""
+            _say(f"why: {less}{bought.why}")
+        if why:
+            rows = [
+                (name, grant.node.name, ", ".join(grant.names()))
+                for (name, _), outcome in zip(self.question.pods, bought.outcomes, strict=True)
+                for grant in outcome.grants
+            ]
+            output.put(output.console(), output.table("\nPlacements", ["POD", "NODE", "DEVICES"], rows))
+
+
+def _bought(question: _Question, buy: Sequence[str]) -> _Bought:
+    from drakit_cluster.simulation.plan import purchase
+
+    shown = fleets.groups([(name, 1) for name in dict.fromkeys(buy)])
+    planner = purchase.Planner(question.fleet, shown, [template for _, template in question.pods])
+    return _Bought(question=question, purchase=planner.plan())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Moved:
+    """The answer to --move; ``reasons`` are why pods do not fit as things are."""
+
+    question: _Question
+    moves: "Moves"
+    reasons: Sequence[str]
+    verified: bool
+
+    @property
+    def possible(self) -> bool:
+        return self.moves.found
+
+    def document(self) -> Mapping[str, object]:
+        """Return the answer as data."""
+        return {
+            "possible": self.possible,
+            "exact": self.moves.exact,
+            "verified": self.verified,
+            "why": list(self.reasons),
+            "moves": [
+                {
+                    "pod": one.name,
+                    "from": {"node": one.moved_from, "devices": list(one.devices_before)},
+                    "to": {"node": one.node, "devices": list(one.devices)},
+                }
+                for one in self.moves.moves
+            ],
+            "placements": [
+                {"pod": one.name, "node": one.node, "devices": list(one.devices)} for one in self.moves.placed if not one.moved_from
+            ],
+        }
+
+    def print(self, *, why: bool) -> None:
+        """Write the answer for people."""
+        pods = output.counted(len(self.question.pods), "pod")
+        if not self.possible:
+            reason = "no moves make room" if self.moves.exact else "no plan was found, and not every one was tried"
+            _say(f"{pods}: {reason}", *(f"  {text}" for text in self.reasons if why))
+            return
+        moved = self.moves.moves
+        certainty = "the fewest" if self.moves.exact else "an estimate"
+        _say(
+            f"{pods}: move {output.counted(len(moved), 'pod or claim')} ({certainty})"
+            if moved
+            else f"{pods}: there is room; nothing has to move"
+        )
+        _say("verified: the simulator carried the plan out: what moves ends first, and then all get devices on the nodes below")
+        if why:
+            _say(*(f"why: {text}" for text in self.reasons))
+        out = output.console()
+        rows = [(one.name, _place(one.moved_from, one.devices_before), _place(one.node, one.devices)) for one in moved]
+        if rows:
+            output.put(out, output.table("\nMoves", ["WHAT", "FROM", "TO"], rows))
+        new = [(one.name, one.node, ", ".join(one.devices)) for one in self.moves.placed if not one.moved_from]
+        output.put(out, output.table("\nNew", ["POD", "NODE", "DEVICES"], new))
+
+
+def _moved(question: _Question, world: "whatif.World") -> _Moved:
+    from drakit_cluster.simulation.engine.nodes import Nodes
+    from drakit_cluster.simulation.plan import moves
+    from drakit_cluster.simulation.report import refusals
+
+    if not question.fleet.size:
+        raise errors.ConfigError("there are no nodes: give --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+    nodes = Nodes(question.fleet)
+    holders = moves.pods_of(nodes, _allocated(world))
+    found = moves.MovePlanner(nodes, holders).plan(question.pods)
+    reasons = []
+    for template in dict.fromkeys(template for _, template in question.pods):
+        never = [refusals.why_not(template, placed) for placed in nodes.types]
+        if all(never):
+            reasons.append(f"{template.name} fits on no node even if it were empty: {never[0]}")
+        elif found.moves:
+            reasons.append(f"{template.name} fits on an empty node; on every node now, others have what it needs")
+    return _Moved(
+        question=question, moves=found, reasons=reasons, verified=found.found and moves.verified(nodes, found, holders, question.pods)
+    )
+
+
+def _allocated(world: "whatif.World") -> "list[Object]":
+    from drakit_cluster.client import pod_claims
+
+    return [claim for claim in world.claims if pod_claims.is_allocated(claim)]
+
+
+def _place(node: str, devices: Sequence[str]) -> str:
+    return f"{node}: {', '.join(devices)}"
+
+
+def _say(*lines: str) -> None:
+    output.console().print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)

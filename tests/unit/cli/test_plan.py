@@ -1,0 +1,95 @@
+"""``drakit plan`` says which nodes to add or which claims to move, whether fewer would do, and why."""
+
+import json
+import pathlib
+
+import pytest
+
+from fakes import command_line
+from fakes import simulated_fleets as fleets
+
+SMALL = "dgx-a100-40gb-2gpu"
+
+
+def cluster(folder: pathlib.Path, devices: tuple[str, ...]) -> str:
+    """Write what kubectl shows of one node on which each of some devices has a claim."""
+    items: list[object] = [
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **one} for one in fleets.slices_of(SMALL, "node-1")
+    ]
+    for number, device in enumerate(devices):
+        selector = {"cel": {"expression": f'device.attributes["{fleets.GPU}"].profile == "1g.5gb"'}}
+        request = {"name": "r", "exactly": {"deviceClassName": "mig.drakit.dev", "selectors": [selector]}}
+        result = {"request": "r", "driver": fleets.GPU, "pool": "node-1", "device": device}
+        items.append(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": f"held-{number}", "namespace": "default", "uid": f"u-{number}"},
+                "spec": {"devices": {"requests": [request]}},
+                "status": {"allocation": {"devices": {"results": [result]}}},
+            }
+        )
+    file = folder / "now.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return str(file)
+
+
+def test_the_fewest_nodes_are_named_with_what_proves_it(shell: command_line.CommandLine) -> None:
+    result = shell.run("plan", "--ask", "mig=3g.20gb:9", "--buy", SMALL, "--why")
+    assert result.status == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[:3] == [
+        f"9 pods: add 3 {SMALL} (the fewest)",
+        "verified: a simulation places all 9 pods by first fit",
+        "why: with 2 instead of 3: 9 pods of mig=3g.20gb, and the nodes hold at most 8 of them",
+    ]
+    assert sum("gpu.drakit.dev/gpu-" in line for line in lines) == 9
+
+
+def test_a_document_has_nodes_placements_and_certainty(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.csv").write_text("name,template,gang,arrival\ntrain,gpu=2,2,1h\n")
+    found = json.loads(shell.run("plan", "-w", str(tmp_path / "w.csv"), "--buy", SMALL, "-m", SMALL, "-o", "json").out)
+    assert (found["possible"], found["exact"], found["nodes"]) == (True, True, [{"machine": SMALL, "count": 1}])
+    assert [(one["pod"], one["node"]) for one in found["placements"]] == [
+        ("train #1", f"{SMALL}-0000"),
+        ("train #2", f"new-{SMALL}-0000"),
+    ]
+
+
+def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = cluster(tmp_path, ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-1g5gb-19-0"))
+    result = shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "--why")
+    assert result.status == 0, result.err
+    assert result.out.startswith("1 pod: move 1 pod or claim (the fewest)\nverified: ")
+    assert "why: gpu=1 fits on an empty node; on every node now, others have what it needs" in result.out
+    found = json.loads(shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "-o", "json").out)
+    (move,) = found["moves"]
+    assert found["verified"] is True
+    assert move["from"]["devices"] != move["to"]["devices"]
+    assert found["placements"][0]["pod"] == "gpu=1"
+
+
+def test_what_cannot_be_is_status_1_with_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    bought = shell.run("plan", "--ask", "gpu=3", "--buy", SMALL)
+    assert bought.status == 1
+    assert "1 pod: no number of nodes is enough" in bought.out
+    moved = shell.run("plan", "-f", cluster(tmp_path, ("gpu-0-mig-1g5gb-19-6",)), "--ask", "gpu=3", "--move", "--why")
+    assert moved.status == 1
+    assert "no moves make room" in moved.out
+    assert "gpu=3 fits on no node even if it were empty" in moved.out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--ask", "gpu=1"), "say what may change: --buy MACHINE, or --move"),
+        (("--buy", SMALL), "no pods: give --ask TEMPLATE:COUNT"),
+        (("--ask", "gpu=1", "--move"), "there are no nodes"),
+        (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    result = shell.run("plan", *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
