@@ -223,7 +223,10 @@ def watches(author: Driver[Any]) -> bool:
 
 
 def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
-    """Return the driver that ``make`` makes of its settings; raises DrakitError that names the fix where it is no driver or has no valid name."""
+    """Return the driver that ``make`` makes of its settings.
+
+    Raises DrakitError that names the fix where it is no driver, has no valid name or has an async verb.
+    """
     author = make(*settings)
     if not isinstance(author, Driver):
         given = f"the class {author.__name__}" if isinstance(author, type) else type(author).__name__
@@ -235,7 +238,20 @@ def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
         described = "is missing" if name is None else f"is {type(name).__name__}"
         raise errors.DrakitError(f'{field} {described}; write name = "fpga.example.com", a DNS subdomain of yours, in the class')
     names.check_driver(name, field)
+    if problem := _async_verb(author):
+        raise errors.DrakitError(problem)
     return author
+
+
+def _async_verb(author: Driver[Any]) -> str:
+    """Say which verb nobody would await, and the fix; empty where there is none."""
+    for verb in VERBS:
+        if inspect.iscoroutinefunction(getattr(type(author), verb, None)):
+            return (
+                f"{type(author).__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
+                f"write def {verb}(...), and asyncio.run(...) in it around what is asynchronous"
+            )
+    return ""
 
 
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:
@@ -243,11 +259,7 @@ def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequenc
 
     Raises TypeError naming what is wrong.
     """
-    for verb in VERBS:
-        if inspect.iscoroutinefunction(getattr(type(author), verb, None)):
-            raise TypeError(
-                f"{type(author).__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
-                f"write def {verb}(...), and asyncio.run(...) in it around what is asynchronous"
-            )
+    if problem := _async_verb(author):
+        raise TypeError(problem)
     decoding.check_types(author.config_types, f"{type(author).__name__}.config_types")
     author._planned = planned  # noqa: SLF001 - the framework and its base class are one

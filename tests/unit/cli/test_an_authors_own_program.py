@@ -125,9 +125,19 @@ class Misnamed(author.FakeDriver):
     name = "Boards of mine"
 
 
+class Asynchronous(author.FakeDriver):
+    async def stop(self) -> None:  # type: ignore[override]  # what an author's mistake is
+        """Would stop nothing."""
+
+
 @pytest.mark.parametrize(
     "make, said",
     [
+        (
+            lambda: Asynchronous(author.Hardware()),
+            "Asynchronous.stop is async, and drakit calls verbs in threads of its own; "  # noqa: ISC004 - one text
+            "write def stop(...), and asyncio.run(...) in it around what is asynchronous",
+        ),
         (
             lambda: Nameless(author.Hardware()),
             'Nameless.name is missing; write name = "fpga.example.com", a DNS subdomain of yours, in the class',

@@ -231,6 +231,8 @@ def test_a_driver_with_an_async_verb_is_not_opened() -> None:
         r"write def unprepare\(\.\.\.\), and asyncio\.run\(\.\.\.\) in it around what is asynchronous$"
     )
     with pytest.raises(TypeError, match=message):
+        driver.open_driver(Asynchronous(author.Hardware()), lambda _: ())
+    with pytest.raises(drakit.DrakitError, match=message):
         testing.Node(lambda: Asynchronous(author.Hardware()))
 
 
