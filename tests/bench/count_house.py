@@ -1,12 +1,19 @@
 """Count what a reader has to read: lines, modules, entries of folders, and the files and functions that one prepare and one publish cross.
 
-Run it as ``.venv/bin/python tests/bench/count_house.py [ROOT]``; ROOT is a checkout, by default this one. A prepare is that of one MIG partition of a
-mock machine through the engine, a publish the first round of a publisher for that machine's devices. Both are traced by ``sys.setprofile``. The mock
-hardware counts, and is also printed by itself.
+Run it as ``.venv/bin/python tests/bench/count_house.py [--list] [ROOT]``; ROOT is a checkout, by default this one. A prepare is that of one MIG
+partition of a mock machine through the engine, a publish the first round of a publisher for that machine's devices. Both are traced by
+``sys.setprofile``. The mock hardware counts, and is also printed by itself. The first prepare of a process also compiles formats and looks for the
+driver's files; a later one does not. ``--list`` prints the functions that one prepare crosses, with the number of calls, by folder and file, in the
+order in which they are first entered; ``first`` marks those that no later prepare enters.
 """
 
+import argparse
 import ast
+import collections
+import functools
 import importlib
+import itertools
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 MACHINE = "dgx-a100-40gb-2gpu"
-DEVICE = "gpu-0-mig-3g20gb-9-0"
+DEVICES = ("gpu-0-mig-3g20gb-9-0", "gpu-0-mig-3g20gb-9-4")
 IMPORTS = 5
 
 
@@ -26,7 +33,7 @@ class Crossed:
 
     def __init__(self, root: pathlib.Path) -> None:
         self._root = str(root)
-        self.functions: set[tuple[str, str, int]] = set()
+        self.functions: collections.Counter[tuple[str, str, int]] = collections.Counter()
 
     @property
     def files(self) -> set[str]:
@@ -48,7 +55,7 @@ class Crossed:
     def _enter(self, frame: types.FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(self._root) and not code.co_name.startswith("<"):
-            self.functions.add((code.co_filename, code.co_name, code.co_firstlineno))
+            self.functions[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
 
 
 def first(*names: str) -> Any:
@@ -87,26 +94,27 @@ def family(folder: pathlib.Path) -> Any:
     return next(item for item in composition.families(settings) if item.name == "gpu")
 
 
-def prepare(folder: pathlib.Path, crossed: Crossed) -> None:
-    """Prepare one MIG partition."""
+def prepare(folder: pathlib.Path, crossed: Crossed, later: Crossed) -> None:
+    """Prepare one MIG partition, and then another one of the same GPU."""
     claims, sources = importlib.import_module("drakit.core.claim"), importlib.import_module("fakes.claim_source")
     world = importlib.import_module("fakes.crash_node")
     nodes = first("drakit.node.local_node", "drakit.node.station")
     gpu = family(folder)
     spec = gpu.spec if hasattr(gpu, "spec") else gpu.post
-    ref = claims.ClaimRef(uid="4cf8db2d-06c0-4d70-9a51-e59b25b2c16c", namespace="default", name="mig")
-    result = claims.AllocationResult(request="gpu", driver=spec.driver_name, pool="node-1", device=DEVICE)
-    source = sources.FakeClaimSource(claims.Claim(ref=ref, results=(result,)))
+    source = sources.FakeClaimSource()
     opened = getattr(nodes, "LocalNode", None) or nodes.Station
     with opened.open(spec, gpu.folders, source) as node:
         node.offered.refresh()
-        answers: dict[str, Any] = {}
-        crossed.during(lambda: answers.update(node.engine.prepare([ref], world.Waiting())))
-        if answers[ref.uid].error:
-            raise RuntimeError(answers[ref.uid].error)
+        for number, (device, tracing) in enumerate(zip(DEVICES, (crossed, later), strict=True)):
+            ref = claims.ClaimRef(uid=f"4cf8db2d-06c0-4d70-9a51-e59b25b2c16{number}", namespace="default", name=f"mig-{number}")
+            result = claims.AllocationResult(request="gpu", driver=spec.driver_name, pool="node-1", device=device)
+            source.put(claims.Claim(ref=ref, results=(result,)))
+            tracing.during(functools.partial(node.engine.prepare, [ref], world.Waiting()))
+            if [entry.state.value for entry in node.journal.entries()] != ["prepared"] * (number + 1):
+                raise RuntimeError(f"{device} was not prepared")
 
 
-def publish(folder: pathlib.Path, crossed: Crossed) -> None:
+def publish(folder: pathlib.Path, crossed: Crossed, _: Crossed) -> None:
     """Publish the devices of the machine."""
     publishers = first("drakit.node.publishing.publisher", "drakit.node.publisher")
     clock = first("drakit.node.timing", "drakit.node.clock")
@@ -133,27 +141,60 @@ def import_ms(statement: str) -> float:
     return (shortest(statement) - shortest("pass")) * 1000
 
 
+def listing(root: pathlib.Path, crossed: Crossed, later: Crossed) -> list[str]:
+    """Return the functions crossed, below their files and folders."""
+    lines: list[str] = []
+    by_file = itertools.groupby(sorted(crossed.functions, key=lambda function: function[0]), key=lambda function: function[0])
+    folder = ""
+    for file, functions in by_file:
+        place, name = os.path.split(os.path.relpath(file, root))
+        lines += [place] * (place != folder)
+        folder = place
+        listed = list(functions)
+        lines.append(f"    {name}: {len(listed)}{' (mock hardware)' if file in crossed.mock_files else ''}")
+        in_order = (function for function in crossed.functions if function[0] == file)
+        lines += [
+            f"        {crossed.functions[function]:4} {function[1]}:{function[2]}{'' if function in later.functions else '  first'}"
+            for function in in_order
+        ]
+    return lines
+
+
+def crossings(name: str, crossed: Crossed) -> list[tuple[str, object]]:
+    """Return the figures of one call."""
+    return [
+        (f"{name}: files crossed", len(crossed.files)),
+        (f"{name}: functions crossed", len(crossed.functions)),
+        (f"{name}: of these, mock hardware: files", len(crossed.mock_files)),
+        (f"{name}: of these, mock hardware: functions", len([file for file, *_ in crossed.functions if file in crossed.mock_files])),
+    ]
+
+
 def main() -> None:
     """Print the figures of a checkout."""
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).absolute()
+    parser = argparse.ArgumentParser(description="Count what a reader has to read.")
+    parser.add_argument("--list", action="store_true", help="print the functions that one prepare crosses instead")
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parents[2], type=pathlib.Path)
+    given = parser.parse_args()
+    root = given.root.absolute()
     paths = [str(root / name) for name in ("driver", "cluster", "tests")]
     if paths[0] not in sys.path[:3]:
         environment = {"PYTHONPATH": ":".join(paths), "PATH": "/usr/bin:/bin"}
-        sys.exit(subprocess.run([sys.executable, __file__, str(root)], env=environment, check=False).returncode)
+        sys.exit(subprocess.run([sys.executable, __file__, *sys.argv[1:]], env=environment, check=False).returncode)
     rows: list[tuple[str, object]] = []
-    for package in (root / "driver" / "drakit", root / "driver" / "drakit" / "node", root / "driver" / "drakit" / "journal"):
-        rows += house(package)
-    if (root / "cluster").is_dir():
-        rows += house(root / "cluster" / "drakit_cluster")
+    traced = {}
     for name, work in (("one MIG prepare", prepare), ("one publish", publish)):
         with tempfile.TemporaryDirectory(prefix="dk") as folder:
-            crossed = Crossed(root / "driver" / "drakit")
-            work(pathlib.Path(folder), crossed)
-        rows += [(f"{name}: files crossed", len(crossed.files)), (f"{name}: functions crossed", len(crossed.functions))]
-        rows += [
-            (f"{name}: of these, mock hardware: files", len(crossed.mock_files)),
-            (f"{name}: of these, mock hardware: functions", len([file for file, *_ in crossed.functions if file in crossed.mock_files])),
-        ]
+            traced[name] = crossed, later = Crossed(root / "driver" / "drakit"), Crossed(root / "driver" / "drakit")
+            work(pathlib.Path(folder), crossed, later)
+        rows += crossings(name, crossed)
+        rows += crossings("a later MIG prepare", later) if later.functions else []
+    if given.list:
+        sys.stdout.write("\n".join([*listing(root / "driver" / "drakit", *traced["one MIG prepare"]), ""]))
+        return
+    packages = [root / "driver" / "drakit" / name for name in ("", "node", "journal")]
+    packages += [root / "cluster" / "drakit_cluster"] if (root / "cluster").is_dir() else []
+    rows = [row for package in packages for row in house(package)] + rows
     rows.append(("import of drakit, ms", round(import_ms("import drakit"))))
     rows.append(("import of the node's modules, ms", round(import_ms("import drakit.node.node"))))
     width = max(len(name) for name, _ in rows)
