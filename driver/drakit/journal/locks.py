@@ -154,8 +154,9 @@ def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
             descriptor = os.open(path, _FLAGS, 0o600)
             try:
                 _lock(descriptor, byte, path, wanted)
-                if _is_file_at(path, descriptor):
-                    return descriptor
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+                        return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -165,30 +166,22 @@ def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
 
 
 def _lock(descriptor: int, byte: int, path: str, wanted: Wanted) -> None:
-    """Take the lock, which another process may hold; it cannot wake us, so it is asked for again with growing pauses."""
+    """Lock the whole file or one byte of it for this descriptor alone.
+
+    Another process may hold the lock; it cannot wake us, so it is asked for again with growing pauses.
+    """
     pause = _FIRST_POLL
     while True:
         try:
-            _try(descriptor, byte)
+            if byte == _WHOLE:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                # An open file description lock (fcntl(2)), which belongs to the descriptor as a flock does. Its struct flock: type, whence, start,
+                # length, pid.
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
         except BlockingIOError:
             _check(wanted, pathlib.Path(path).stem)
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL)
         else:
             return
-
-
-def _try(descriptor: int, byte: int) -> None:
-    """Lock the whole file or one byte of it for this descriptor alone; raises BlockingIOError where another has it."""
-    if byte == _WHOLE:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return
-    # An open file description lock (fcntl(2)), which belongs to the descriptor as a flock does. Its struct flock: type, whence, start, length, pid.
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
-
-
-def _is_file_at(path: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
