@@ -21,7 +21,8 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX_POWER = 60
-_MAX_BINARY = (2**63 - 1) * _NANO
+MAX_NANOS = (2**63 - 1) * _NANO
+"""Text of an amount up to this one, or down to its opposite, is exact; larger binary amounts are capped when they are read."""
 _MAX_TEXT = 128
 
 
@@ -53,7 +54,7 @@ class Quantity:
         digits = int(match["whole"] + (match["part"] or "") or "0")
         nanos = _scaled(digits, power_of_two, power_of_ten - len(match["part"] or ""))
         if form is Format.BINARY:
-            nanos = min(nanos, _MAX_BINARY)
+            nanos = min(nanos, MAX_NANOS)
             form = Format.DECIMAL if 0 < nanos < _NANO else form
         return cls(-nanos if match["sign"] == "-" else nanos, form)
 

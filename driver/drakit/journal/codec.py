@@ -40,8 +40,7 @@ def _decode_amount(value: object) -> quantity.Quantity:
 
 
 def _encode_amount(value: quantity.Quantity) -> str | int:
-    text = str(value)
-    return text if quantity.Quantity.parse(text) == value else value.nanos
+    return str(value) if abs(value.nanos) <= quantity.MAX_NANOS else value.nanos
 
 
 def _decode_time(value: object) -> datetime.datetime:

@@ -44,7 +44,7 @@ class DriverSpec:
 
 
 class LocalNode:
-    """An open station; made by ``open``, closed by ``close`` or by leaving a ``with`` block."""
+    """An open local node; made by ``open``, closed by ``close`` or by leaving a ``with`` block."""
 
     def __init__(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> None:
         names.check_driver(spec.driver_name)
@@ -71,7 +71,7 @@ class LocalNode:
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
         self.offered = inventory_cache.InventoryCache(author)
-        device_locks, claim_locks = (_timed(locks_of_kind, meter) for locks_of_kind in _locks(folders.home))
+        device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
         self.engine = engine.Engine(
             timing.timed(author, timing.DEVICE, meter),
             identity=spec.identity,
@@ -80,7 +80,7 @@ class LocalNode:
             journal=timing.timed(self.journal, timing.JOURNAL, meter),
             cdi=timing.timed(self.cdi, timing.CDI, meter),
             device_locks=device_locks,
-            locks_of_claims=claim_locks,
+            locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
             metadata=self.metadata,
         )
         self.restorer = recovery.Restorer(
@@ -178,12 +178,3 @@ class LocalNode:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         self.close()
-
-
-def _locks(home: pathlib.Path) -> tuple[ports.Locks, ports.Locks]:
-    """Those of devices, and those of claims, which leave no file behind."""
-    return locks.FileLocks(home), locks.FileLocks(home, "claims", disposable=True)
-
-
-def _timed(held: ports.Locks, meter: ports.Meter | None) -> ports.Locks:
-    return held if meter is None else timing.TimedLocks(held, meter)

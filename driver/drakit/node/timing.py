@@ -106,6 +106,11 @@ def _over(meter: ports.Meter, phase: str, started: float, *, ok: bool) -> None:
         phases.append((phase, seconds))
 
 
+def timed_locks(locks: ports.Locks, meter: ports.Meter | None) -> ports.Locks:
+    """Return locks whose waits are timed; the same locks where nobody measures."""
+    return locks if meter is None else TimedLocks(locks, meter)
+
+
 class TimedLocks:
     """``ports.Locks`` that say how long they were waited for."""
 
