@@ -8,7 +8,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from drakit.core import errors, records, wire
+from drakit.core import errors, json_errors, records, wire
 
 SIZE_MAX = 10 * 1024
 DEPTH_MAX = 32
@@ -65,7 +65,7 @@ def _select(parameters: records.Record, known: Sequence[tuple[str, str]], root: 
     if written in known:
         return written
     wrong = 0 if written[1] in {kind for _, kind in known} else 1
-    raise errors.ConfigError(f"{wire.quoted(written[wrong])} is not known; known are {listed}", field=f"{root}.{_IDENTITY[wrong]}")
+    raise errors.ConfigError(f"{json_errors.quoted(written[wrong])} is not known; known are {listed}", field=f"{root}.{_IDENTITY[wrong]}")
 
 
 def _check_depth(value: records.Json, root: str) -> None:
@@ -107,4 +107,10 @@ def check_types(types: object, owner: str) -> None:
 
 
 def _described_type(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else "an empty tuple" if value == () else repr(value)[: wire.QUOTE_MAX]
+    return (
+        f"the class {value.__name__}"
+        if isinstance(value, type)
+        else "an empty tuple"
+        if value == ()
+        else repr(value)[: json_errors.QUOTE_MAX]
+    )

@@ -9,22 +9,16 @@ The annotations of a class are read once, when the first value of it is met, and
 """
 
 import dataclasses
-import difflib
 import enum
-import json
 import math
-import re
 import threading
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from drakit.core import errors, quantity, records
+from drakit.core import errors, json_errors, quantity, records
 
-QUOTE_MAX = 64
-_KNOWN_MAX = 12
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TAKEN = (
     "str, int, float, bool, an Enum, drakit.Quantity, a Literal, a dataclass, "
     "tuple[T, ...], Mapping[str, T] (of collections.abc) or T | None"
@@ -48,8 +42,9 @@ UNSET: Any = object()
 class Field:
     """What a format says of one field of a dataclass where the dataclass does not say it.
 
-    ``name`` is its name on the wire. ``absent`` is its value where the wire has none. An ``inline`` field is several fields of the same object: its
-    converter reads the whole object and gives the fields to write.
+    ``name`` is its name on the wire; one with dots, such as ``metadata.uid``, leads into objects inside. ``absent`` is its value where the wire has
+    none. An ``inline`` field is several fields of the same object: its converter reads the whole object and gives the fields to write. A dataclass
+    that mirrors the wire says it itself: ``uid: Annotated[str, wire.Field(name="metadata.uid")]``.
     """
 
     name: str = ""
@@ -115,7 +110,8 @@ class Format:
             raise TypeError(f"{schema.__name__}: its annotations cannot be evaluated ({error}); import or define what they name") from error
         for field in dataclasses.fields(schema):  # type: ignore[arg-type] # Only dataclasses come here.
             if field.init:
-                rule = self._fields.get((schema, field.name), Field())
+                notes = getattr(hints[field.name], "__metadata__", ())
+                rule = self._fields.get((schema, field.name)) or next((note for note in notes if isinstance(note, Field)), Field())
                 converter = rule.converter or self._compile(hints[field.name], f"{schema.__name__}.{field.name}", made)
                 compiled.add(field, rule, converter)
         return compiled
@@ -169,6 +165,7 @@ class _Object:
         self._schema = schema
         self._rules = rules
         self._members: dict[str, _Member] = {}
+        self._nested: frozenset[str] = frozenset()
         self._inline: dict[str, Converter] = {}
 
     def add(self, field: "dataclasses.Field[Any]", rule: Field, converter: Converter) -> None:
@@ -178,21 +175,22 @@ class _Object:
             self._inline[field.name] = converter
         else:
             self._members[rule.name or camel(field.name)] = _Member(field.name, converter, is_required, rule.absent)
+            self._nested = frozenset(key for key in self._members if "." in key)
 
     def decode(self, value: Any) -> object:
         """Return a value of the dataclass; raises ConfigError or InventoryError."""
         if not isinstance(value, records.MAPPINGS):
-            raise wrong("an object", value)
+            raise json_errors.wrong("an object", value)
         if not self._rules.ignores_unknown:
             self._check_names(value)
         made: dict[str, object] = {}
         empty_is_absent = self._rules.empty_is_absent
         for key, (name, converter, is_required, absent) in self._members.items():
-            item = value.get(key, UNSET)
+            item = value.get(key, UNSET) if key not in self._nested else _follow(value, key)
             if item is not UNSET and not (empty_is_absent and item in (None, "")):
-                made[name] = _at(key, converter, item)
+                made[name] = decode(converter, item, key)
             elif is_required:
-                raise errors.ConfigError("is required", field=step(key))
+                raise errors.ConfigError("is required", field=key)
             elif absent is not UNSET:
                 made[name] = absent
         for name, converter in self._inline.items():
@@ -202,7 +200,7 @@ class _Object:
     def _check_names(self, value: Mapping[str, object]) -> None:
         for key in value:
             if key not in self._members:
-                raise errors.ConfigError(f"is not a known field; {_closest(key, list(self._members))}", field=step(key))
+                raise json_errors.unknown(key, list(self._members))
 
     def encode(self, value: object) -> dict[str, Any]:
         """Return the JSON object."""
@@ -214,7 +212,10 @@ class _Object:
             encoded = None if item is None else converter.encode(item)
             # A number that is 0 says something, and so does an empty object of a dataclass that is not empty itself.
             if encoded or item or is_required or type(encoded) in (int, float):
-                made[key] = encoded
+                if key in self._nested:
+                    _put(made, key, encoded)
+                else:
+                    made[key] = encoded
         return made
 
 
@@ -226,12 +227,33 @@ def decode(converter: "Converter | _Object", value: object, path: str) -> Any:
         raise _under(path, error) from error
 
 
+def _follow(value: Mapping[str, Any], path: str) -> Any:
+    """Return what is at a path with dots, UNSET where nothing is."""
+    *parents, last = path.split(".")
+    inside: Any = value
+    for number, parent in enumerate(parents, start=1):
+        inside = inside.get(parent)
+        if inside is None:
+            return UNSET
+        if not isinstance(inside, records.MAPPINGS):
+            raise _under(".".join(parents[:number]), json_errors.wrong("an object", inside))
+    return inside.get(last, UNSET)
+
+
+def _put(made: dict[str, Any], path: str, encoded: object) -> None:
+    """Set what is at a path with dots."""
+    *parents, last = path.split(".")
+    for parent in parents:
+        made = made.setdefault(parent, {})
+    made[last] = encoded
+
+
 def _at(key: str | int, converter: Converter, value: object) -> Any:
     """Decode what an object or a list has at ``key``; an error gains the key on its way out."""
     try:
         return converter.decode(value)
     except (errors.ConfigError, errors.InventoryError) as error:
-        raise _under(step(key), error) from error
+        raise _under(json_errors.step(key), error) from error
 
 
 def _under(path: str, error: errors.ConfigError | errors.InventoryError) -> errors.ConfigError:
@@ -245,22 +267,6 @@ def camel(name: str) -> str:
     """``time_slice`` as the wire writes it: ``timeSlice``."""
     first, *rest = name.strip("_").split("_")
     return first + "".join(part.capitalize() for part in rest)
-
-
-def step(key: str | int) -> str:
-    """Return a key or an index as a part of a JSON path: ``name``, ``["any text"]``, ``[0]``."""
-    return key if isinstance(key, str) and _PLAIN_KEY.fullmatch(key) else f"[{quoted(key)}]"
-
-
-def wrong(wanted: str, value: object) -> errors.ConfigError:
-    """Return the error of a value of another kind than is wanted."""
-    return errors.ConfigError(f"must be {wanted}, not {_described(value)}")
-
-
-def quoted(value: object) -> str:
-    """Return a JSON scalar as the user would write it, cut where it is long."""
-    text = json.dumps(value)
-    return text if len(text) <= QUOTE_MAX else f"{text[:QUOTE_MAX]}..."
 
 
 def checked(is_good: Callable[[str], bool], what: str) -> Converter:
@@ -282,7 +288,7 @@ def _same(value: Any) -> Any:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise wrong("text", value)
+    raise json_errors.wrong("text", value)
 
 
 def _filled(value: object) -> str:
@@ -294,32 +300,33 @@ def _filled(value: object) -> str:
 def _truth(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise wrong("true or false", value)
+    raise json_errors.wrong("true or false", value)
 
 
 def _whole(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise wrong("a whole number", value)
+    raise json_errors.wrong("a whole number", value)
 
 
 def _number(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    raise wrong("a number", value)
+    raise json_errors.wrong("a number", value)
 
 
 def _quantity(value: object) -> quantity.Quantity:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise wrong("a quantity such as 40Gi or 500m", value)
+        raise json_errors.wrong("a quantity such as 40Gi or 500m", value)
     return quantity.Quantity.of(value)
 
 
 TEXT = Converter(_text, _same)
+WHOLE = Converter(_whole, _same)
 _SCALARS: Mapping[_Schema, Converter] = {
     str: TEXT,
     bool: Converter(_truth, _same),
-    int: Converter(_whole, _same),
+    int: WHOLE,
     float: Converter(_number, _same),
     quantity.Quantity: Converter(_quantity, str),
 }
@@ -338,7 +345,7 @@ def _optional(inner: Converter) -> Converter:
 def _list_of(item: Converter) -> Converter:
     def decode(value: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple):
-            raise wrong("a list", value)
+            raise json_errors.wrong("a list", value)
         return tuple([_at(index, item, element) for index, element in enumerate(value)])
 
     return Converter(decode, lambda values: [item.encode(element) for element in values])
@@ -347,7 +354,7 @@ def _list_of(item: Converter) -> Converter:
 def _map_of(item: Converter, *, sorted_keys: bool) -> Converter:
     def decode(value: object) -> Mapping[str, object]:
         if not isinstance(value, records.MAPPINGS):
-            raise wrong("an object", value)
+            raise json_errors.wrong("an object", value)
         return types.MappingProxyType({key: _at(key, item, inner) for key, inner in value.items()})
 
     def encode(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,7 +367,7 @@ def _one_of(options: Iterable[Any], value: object) -> object:
     for option in options:
         if type(option) is type(value) and option == value:
             return option
-    raise wrong(f"one of {', '.join(map(quoted, options))}", value)
+    raise json_errors.wrong(f"one of {', '.join(map(json_errors.quoted, options))}", value)
 
 
 def _check_options(options: Iterable[object], where: str) -> None:
@@ -372,21 +379,3 @@ def _check_options(options: Iterable[object], where: str) -> None:
 def _origin(schema: _Schema) -> _Schema:
     """The special form or class of an annotation; typed loosely, because no stub knows them all."""
     return typing.get_origin(schema)
-
-
-def _described(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "a list"
-    return quoted(value)
-
-
-def _closest(key: str, known: list[str]) -> str:
-    """The known fields for an error, those that look like ``key`` first."""
-    if not known:
-        return "none is taken here"
-    near = difflib.get_close_matches(key[:QUOTE_MAX], known, n=_KNOWN_MAX)
-    listed = [*near, *sorted(set(known) - set(near))]
-    more = ", ..." if len(listed) > _KNOWN_MAX else ""
-    return f"known are {', '.join(listed[:_KNOWN_MAX])}{more}"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import device_json, edits, errors, json_text, lifecycle, names, node_selection, quantity, records, wire
+from drakit.core import device_json, edits, errors, json_errors, json_text, lifecycle, names, node_selection, quantity, records, wire
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
 _REMEMBERED = 512
@@ -36,7 +36,7 @@ def _decode_amount(value: object) -> quantity.Quantity:
         return quantity.Quantity(value)
     if isinstance(value, str):
         return quantity.Quantity.parse(value)
-    raise wire.wrong("an amount", value)
+    raise json_errors.wrong("an amount", value)
 
 
 def _encode_amount(value: quantity.Quantity) -> str | int:
@@ -89,7 +89,7 @@ def record(text: str, path: str) -> records.Record:
     """Return a frozen JSON object; raises UnreadableError."""
     value = read(wire.ANYTHING, text, path)
     if not isinstance(value, dict):
-        raise UnreadableError(str(wire.wrong("an object", value).with_prefix(path)))
+        raise UnreadableError(str(json_errors.wrong("an object", value).with_prefix(path)))
     return records.freeze_record(value)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from drakit.core import errors, wire
 
@@ -29,33 +29,18 @@ FORMAT = wire.Format(ignore_unknown=True, empty_is_absent=True, converters=CONVE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Metadata:
-    """What every stored object has (metav1.ObjectMeta)."""
+class Identity:
+    """An object of which nothing but its UID is used."""
 
-    name: str
-    uid: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Object:
-    """An object of which nothing else is used."""
-
-    metadata: Metadata
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ListMetadata:
-    """metav1.ListMeta; ``continue_`` is empty on the last page."""
-
-    resource_version: str = ""
-    continue_: str = ""
+    uid: Annotated[str, wire.Field(name="metadata.uid")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectList:
-    """One page of a list; each item is decoded by itself."""
+    """One page of a list; each item is decoded by itself. ``continue_`` is empty on the last page."""
 
-    metadata: ListMetadata = dataclasses.field(default_factory=ListMetadata)
+    resource_version: Annotated[str, wire.Field(name="metadata.resourceVersion")] = ""
+    continue_: Annotated[str, wire.Field(name="metadata.continue")] = ""
     items: tuple[object, ...] = ()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from drakit.core import claim as claims
-from drakit.core import errors, names, quantity, records, wire
+from drakit.core import errors, json_errors, names, quantity, records, wire
 from drakit.kube import api_objects
 
 API_VERSION = "resource.k8s.io/v1"
@@ -32,7 +32,7 @@ def _is_pool(text: str) -> bool:
 
 def _decode_parameters(value: object) -> records.Record:
     if not isinstance(value, Mapping):
-        raise wire.wrong("an object", value)
+        raise json_errors.wrong("an object", value)
     try:
         return records.freeze_record(value)
     except TypeError as error:
@@ -45,7 +45,7 @@ def _decode_consumed(value: object) -> Mapping[str, quantity.Quantity]:
         try:
             names.check_qualified(name, "")
         except errors.InventoryError as error:
-            raise errors.ConfigError(f"{error.reason}; write the capacity's name, such as memory", field=wire.step(name)) from error
+            raise errors.ConfigError(f"{error.reason}; write the capacity's name, such as memory", field=json_errors.step(name)) from error
     return amounts
 
 
@@ -60,9 +60,9 @@ _FORMAT = wire.Format(
     empty_is_absent=True,
     converters=api_objects.CONVERTERS,
     fields={
-        (claims.ClaimRef, "uid"): wire.Field(converter=_UID),
-        (claims.ClaimRef, "namespace"): wire.Field(converter=_LABEL, absent="default"),
-        (claims.ClaimRef, "name"): wire.Field(converter=wire.checked(names.is_subdomain, "a DNS subdomain")),
+        (claims.ClaimRef, "uid"): wire.Field(name="metadata.uid", converter=_UID),
+        (claims.ClaimRef, "namespace"): wire.Field(name="metadata.namespace", converter=_LABEL, absent="default"),
+        (claims.ClaimRef, "name"): wire.Field(name="metadata.name", converter=wire.checked(names.is_subdomain, "a DNS subdomain")),
         (claims.AllocationResult, "request"): wire.Field(converter=_REQUEST),
         (claims.AllocationResult, "driver"): wire.Field(converter=_DRIVER),
         (claims.AllocationResult, "pool"): wire.Field(converter=wire.checked(_is_pool, "a pool name")),
@@ -74,74 +74,47 @@ _FORMAT = wire.Format(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Opaque:
-    driver: Annotated[str, _DRIVER]
-    parameters: Annotated[Any, PARAMETERS]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Config:
     source: claims.ConfigSource
-    opaque: _Opaque
+    driver: Annotated[str, wire.Field(name="opaque.driver", converter=_DRIVER)]
+    parameters: Annotated[Any, wire.Field(name="opaque.parameters", converter=PARAMETERS)]
     requests: tuple[Annotated[str, _REQUEST], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Devices:
-    results: tuple[claims.AllocationResult, ...] = ()
-    config: tuple[_Config, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Allocation:
-    devices: _Devices = dataclasses.field(default_factory=_Devices)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Status:
-    allocation: object = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Metadata:
-    uid: str
-    annotations: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    results: Annotated[tuple[claims.AllocationResult, ...], wire.Field(name="devices.results")] = ()
+    configs: Annotated[tuple[_Config, ...], wire.Field(name="devices.config")] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Claim:
-    metadata: _Metadata
-    status: _Status = dataclasses.field(default_factory=_Status)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Named:
-    metadata: claims.ClaimRef
+    uid: Annotated[str, wire.Field(name="metadata.uid")]
+    annotations: Annotated[Mapping[str, object], wire.Field(name="metadata.annotations")] = dataclasses.field(default_factory=dict)
+    allocation: Annotated[object, wire.Field(name="status.allocation")] = None
 
 
 def decode(found: object, ref: claims.ClaimRef) -> claims.Claim:
     """The claim that the kubelet means; raises ClaimError: NOT_ALLOCATED, REPLACED, or MALFORMED naming the field."""
     try:
         claim = _FORMAT.decode(_Claim, found)
-        if claim.status.allocation is None:
+        if claim.allocation is None:
             raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated", field="status.allocation")
-        if claim.metadata.uid != ref.uid:
+        if claim.uid != ref.uid:
             raise errors.ClaimError(
                 errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid"
             )
-        devices = _FORMAT.decode(_Allocation, claim.status.allocation, "status.allocation").devices
+        allocation = _FORMAT.decode(_Allocation, claim.allocation, "status.allocation")
     except errors.ConfigError as error:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, error.reason, field=error.field) from error
     return claims.Claim(
         ref=ref,
-        results=devices.results,
+        results=allocation.results,
         configs=tuple(
-            claims.OpaqueConfig(
-                source=entry.source, driver=entry.opaque.driver, parameters=entry.opaque.parameters, requests=entry.requests
-            )
-            for entry in devices.config
+            claims.OpaqueConfig(source=entry.source, driver=entry.driver, parameters=entry.parameters, requests=entry.requests)
+            for entry in allocation.configs
         ),
-        pod_claim_name=_pod_claim_name(claim.metadata.annotations),
+        pod_claim_name=_pod_claim_name(claim.annotations),
     )
 
 
@@ -153,4 +126,4 @@ def _pod_claim_name(annotations: Mapping[str, object]) -> str:
 
 def ref_of(found: object, path: str = "") -> claims.ClaimRef:
     """Identity of a claim from its metadata; raises ConfigError, whose field begins with ``path``."""
-    return _FORMAT.decode(_Named, found, path).metadata
+    return _FORMAT.decode(claims.ClaimRef, found, path)

@@ -65,7 +65,7 @@ class ApiClaimList:
                 except api_objects.UNREADABLE as error:
                     _log.warning("claim ignored: cannot be read", claim=api_objects.name_of(item), error=str(error) or type(error).__name__)
                     unreadable |= {names.ClaimUid(uid)} if (uid := api_objects.metadata_text(item, "uid")) else set()
-            query["continue"] = page.metadata.continue_
+            query["continue"] = page.continue_
             if not query["continue"]:
                 return claims.Listed(claims=tuple(found), unreadable=frozenset(unreadable))
 

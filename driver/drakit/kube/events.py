@@ -58,7 +58,7 @@ class ApiEvents:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more") from error
             raise
-        if claim_object.metadata.uid != ref.uid:
+        if claim_object.uid != ref.uid:
             raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made")
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
         return [*_pods(claim_object, ref.namespace)] or [claim]
@@ -117,7 +117,7 @@ class ApiEvents:
 
 
 def _pods(claim: stored_claim.StoredClaim, namespace: str) -> Iterator[_Subject]:
-    for consumer in claim.status.reserved_for:
+    for consumer in claim.consumers:
         if consumer.resource == "pods" and not consumer.api_group:
             yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer.name, uid=consumer.uid)
 

@@ -1,6 +1,5 @@
 """One Lease at the API server (coordination.k8s.io/v1): read, and written only as it was read."""
 
-import dataclasses
 import datetime
 import http
 
@@ -15,27 +14,20 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _MICRO_TIME = api_objects.TIME._replace(encode=lambda moment: moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Spec:
-    holder_identity: str = ""
-    lease_duration_seconds: int = 1
-    acquire_time: datetime.datetime = _EPOCH
-    renew_time: datetime.datetime = _EPOCH
-    lease_transitions: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Metadata:
-    resource_version: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Lease:
-    metadata: _Metadata
-    spec: _Spec = dataclasses.field(default_factory=_Spec)
-
-
-_FORMAT = wire.Format(ignore_unknown=True, empty_is_absent=True, converters={datetime.datetime: _MICRO_TIME})
+_FORMAT = wire.Format(
+    ignore_unknown=True,
+    empty_is_absent=True,
+    converters={datetime.datetime: _MICRO_TIME, float: wire.Converter(lambda value: float(wire.WHOLE.decode(value)), int)},
+    fields={
+        (leader_election.Lease, "holder"): wire.Field(name="spec.holderIdentity", absent=""),
+        (leader_election.Lease, "duration"): wire.Field(name="spec.leaseDurationSeconds", absent=1.0),
+        (leader_election.Lease, "acquired"): wire.Field(name="spec.acquireTime", absent=_EPOCH),
+        (leader_election.Lease, "renewed"): wire.Field(name="spec.renewTime", absent=_EPOCH),
+        (leader_election.Lease, "transitions"): wire.Field(name="spec.leaseTransitions"),
+        (leader_election.Lease, "version"): wire.Field(name="metadata.resourceVersion"),
+    },
+)
+"""What somebody else left out of a lease is as good as given up."""
 
 
 class ApiLease:
@@ -61,34 +53,14 @@ class ApiLease:
     def write(self, lease: leader_election.Lease) -> leader_election.Lease:
         """Create it, or replace it as it was read; raises ApiError, with status 409 where somebody else was faster."""
         metadata = {**self._metadata, **({"resourceVersion": lease.version} if lease.version else {})}
-        body: records.Record = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _spec(lease)}
+        body: records.Record = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _FORMAT.encode(lease)["spec"]}
         method, path = ("PUT", f"{self._path}/{self._name}") if lease.version else ("POST", self._path)
         return _decode(self._api.request(method, path, body=body, timeout=self._timeout))
 
 
-def _spec(lease: leader_election.Lease) -> records.Record:
-    return _FORMAT.encode(
-        _Spec(
-            holder_identity=lease.holder,
-            lease_duration_seconds=int(lease.duration),
-            acquire_time=lease.acquired,
-            renew_time=lease.renewed,
-            lease_transitions=lease.transitions,
-        )
-    )
-
-
 def _decode(found: transport.Object) -> leader_election.Lease:
-    """A stored lease; what somebody else left out is as good as given up. Raises ApiError for one that cannot be read."""
+    """A stored lease; raises ApiError for one that cannot be read."""
     try:
-        lease = _FORMAT.decode(_Lease, found)
+        return _FORMAT.decode(leader_election.Lease, found)
     except api_objects.UNREADABLE as error:
         raise errors.ApiError(f"the API server sent a lease that cannot be read: {error}") from error
-    return leader_election.Lease(
-        holder=lease.spec.holder_identity,
-        duration=float(lease.spec.lease_duration_seconds),
-        acquired=lease.spec.acquire_time,
-        renewed=lease.spec.renew_time,
-        transitions=lease.spec.lease_transitions,
-        version=lease.metadata.resource_version,
-    )

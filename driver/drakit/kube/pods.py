@@ -8,9 +8,9 @@ import contextlib
 import dataclasses
 import http
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from drakit.core import errors, ports, records
+from drakit.core import errors, ports, records, wire
 from drakit.kube import api_objects, transport
 
 TIMEOUT = 5.0
@@ -25,22 +25,11 @@ class _Reason:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _State:
-    running: object = None
-    terminated: _Reason | None = None
-    waiting: _Reason | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _ContainerStatus:
-    state: _State = _State()
-    last_state: _State = _State()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _PodStatus(_Reason):
-    phase: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] = ()
+    running: Annotated[object, wire.Field(name="state.running")] = None
+    terminated: Annotated[_Reason | None, wire.Field(name="state.terminated")] = None
+    waiting: Annotated[_Reason | None, wire.Field(name="state.waiting")] = None
+    terminated_before: Annotated[_Reason | None, wire.Field(name="lastState.terminated")] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,22 +38,15 @@ class _Container:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _PodSpec:
-    containers: tuple[_Container, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _PodMetadata:
-    name: str
-    uid: str = ""
-    deletion_timestamp: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pod:
-    metadata: _PodMetadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+    name: Annotated[str, wire.Field(name="metadata.name")]
+    uid: Annotated[str, wire.Field(name="metadata.uid")] = ""
+    deleted: Annotated[str, wire.Field(name="metadata.deletionTimestamp")] = ""
+    containers: Annotated[tuple[_Container, ...], wire.Field(name="spec.containers")] = ()
+    phase: Annotated[str, wire.Field(name="status.phase")] = ""
+    reason: Annotated[str, wire.Field(name="status.reason")] = ""
+    message: Annotated[str, wire.Field(name="status.message")] = ""
+    container_statuses: Annotated[tuple[_ContainerStatus, ...], wire.Field(name="status.containerStatuses")] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,22 +55,12 @@ class _PodList:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _TemplateMetadata:
-    labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    annotations: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Template:
-    """The spec is copied into each pod, so all of it is kept."""
+    """A PodTemplate; its spec is copied into each pod, so all of it is kept."""
 
-    metadata: _TemplateMetadata = dataclasses.field(default_factory=_TemplateMetadata)
-    spec: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _PodTemplate:
-    template: _Template
+    labels: Annotated[Mapping[str, Any], wire.Field(name="template.labels")] = dataclasses.field(default_factory=dict)
+    annotations: Annotated[Mapping[str, Any], wire.Field(name="template.annotations")] = dataclasses.field(default_factory=dict)
+    spec: Annotated[Mapping[str, Any], wire.Field(name="template.spec")]
 
 
 class ApiPods:
@@ -109,7 +81,7 @@ class ApiPods:
         """Create the pod; a pod of that name that is there already is left as it is. Raises ApiError."""
         template = self._read_template()
         with _reading("PodTemplate or Node"):
-            body = self._pod(pod, api_objects.FORMAT.decode(_PodTemplate, template).template)
+            body = self._pod(pod, api_objects.FORMAT.decode(_Template, template))
         try:
             self._api.request("POST", self._path, body=body, timeout=TIMEOUT)
         except errors.ApiError as error:
@@ -140,7 +112,7 @@ class ApiPods:
         """Return the names of the driver's pods on this node that are not being deleted. Raises ApiError."""
         query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self.node}"}
         with _reading("list of pods"):
-            return {pod.metadata.name for pod in self._list(query) if not pod.metadata.deletion_timestamp}
+            return {pod.name for pod in self._list(query) if not pod.deleted}
 
     def _read_template(self) -> transport.Object:
         try:
@@ -157,8 +129,8 @@ class ApiPods:
             return {}
         query = {"fieldSelector": f"spec.nodeName={self.node}"}
         for pod in self._list(query):
-            if pod.metadata.uid == self._own_uid:
-                return {"image": next(iter(pod.spec.containers), _Container()).image}
+            if pod.uid == self._own_uid:
+                return {"image": next(iter(pod.containers), _Container()).image}
         return {}
 
     def _list(self, query: Mapping[str, str]) -> Sequence[_Pod]:
@@ -170,7 +142,7 @@ class ApiPods:
             "apiVersion": "v1",
             "kind": "Node",
             "name": self.node,
-            "uid": api_objects.FORMAT.decode(api_objects.Object, node).metadata.uid,
+            "uid": api_objects.FORMAT.decode(api_objects.Identity, node).uid,
             "controller": True,
         }
         containers: Sequence[Mapping[str, Any]] = template.spec.get("containers") or ()
@@ -184,8 +156,8 @@ class ApiPods:
             "metadata": {
                 "name": pod.name,
                 "namespace": self._namespace,
-                "labels": {**template.metadata.labels, **pod.labels, DRIVER_LABEL: self._driver},
-                "annotations": {**template.metadata.annotations, **pod.annotations},
+                "labels": {**template.labels, **pod.labels, DRIVER_LABEL: self._driver},
+                "annotations": {**template.annotations, **pod.annotations},
                 "ownerReferences": [owner],
             },
             "spec": {**template.spec, "nodeName": self.node, "containers": [container]},
@@ -204,18 +176,18 @@ def _reading(what: str) -> Iterator[None]:
 
 def _state(pod: _Pod) -> ports.PodState:
     """The one container counts; a pod that the kubelet refused or evicted has none, and says why itself."""
-    container = next(iter(pod.status.container_statuses), _ContainerStatus())
-    ended = container.state.terminated or container.last_state.terminated
-    if pod.metadata.deletion_timestamp:
+    container = next(iter(pod.container_statuses), _ContainerStatus())
+    ended = container.terminated or container.terminated_before
+    if pod.deleted:
         return ports.PodState(phase=ports.PodPhase.ENDING)
-    if pod.status.phase in {"Failed", "Succeeded"}:
-        return ports.PodState(phase=ports.PodPhase.OVER, message=_message(pod.status))
-    if container.state.running is not None:
+    if pod.phase in {"Failed", "Succeeded"}:
+        return ports.PodState(phase=ports.PodPhase.OVER, message=_message(pod))
+    if container.running is not None:
         return ports.PodState(phase=ports.PodPhase.RUNNING)
     if ended is not None:
         return ports.PodState(phase=ports.PodPhase.FAILING, message=_message(ended))
-    return ports.PodState(phase=ports.PodPhase.STARTING, message=_message(container.state.waiting or _Reason()))
+    return ports.PodState(phase=ports.PodPhase.STARTING, message=_message(container.waiting or _Reason()))
 
 
-def _message(reason: _Reason) -> str:
+def _message(reason: _Reason | _Pod) -> str:
     return ": ".join(" ".join(text.split()) for text in (reason.reason, reason.message) if text)

@@ -7,7 +7,7 @@ deviceCounterConsumption} and as ``includes`` lists of {name}.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from drakit.core import device, device_json, inventory, node_selection, quantity, records, wire
 from drakit.core.slices import resource_slice
@@ -33,42 +33,25 @@ class _Include:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Pool:
-    name: str
-    generation: int = 0
-    resource_slice_count: int
+class _Head:
+    """A stored slice but for its content."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Spec:
-    """The spec but for its page."""
-
-    driver: str
-    node_name: str = ""
-    pool: _Pool
+    name: Annotated[str, wire.Field(name="metadata.name")]
+    uid: Annotated[str, wire.Field(name="metadata.uid")]
+    version: Annotated[str, wire.Field(name="metadata.resourceVersion")]
+    driver: Annotated[str, wire.Field(name="spec.driver")]
+    node: Annotated[str, wire.Field(name="spec.nodeName")] = ""
+    pool: Annotated[resource_slice.Pool, wire.Field(name="spec.pool")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Content:
-    """The rest of the spec."""
+    """The spec but for its head."""
 
     reach: node_selection.PoolNodes | None = None
     mixins: inventory.Mixins = dataclasses.field(default_factory=inventory.Mixins)
     shared_counters: tuple[device.CounterSet, ...] = ()
     devices: tuple[device.Device, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Metadata:
-    name: str
-    uid: str
-    resource_version: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Slice:
-    metadata: _Metadata
-    spec: _Spec
 
 
 _COUNTERS = api_objects.FORMAT.converter(Mapping[str, _Counter])
@@ -96,6 +79,8 @@ _FORMAT = wire.Format(
         (device.Device, "reach"): wire.Field(inline=True, converter=wire.Converter(node_selection.of_device, node_selection.to_record)),
         (device.CounterConsumption, "includes"): _INCLUDES,
         (device.CounterSet, "includes"): _INCLUDES,
+        (resource_slice.Pool, "generation"): wire.Field(absent=0),
+        (resource_slice.Pool, "count"): wire.Field(name="resourceSliceCount"),
         (inventory.Mixins, "consumption"): wire.Field(name="deviceCounterConsumption"),
         (_Content, "reach"): wire.Field(inline=True, converter=wire.Converter(node_selection.of_pool, node_selection.to_record)),
     },
@@ -104,15 +89,15 @@ _FORMAT = wire.Format(
 
 def encode(spec: resource_slice.SliceSpec) -> Object:
     """The ``spec`` of a ResourceSlice."""
-    pool = _Pool(name=spec.pool.name, generation=spec.pool.generation, resource_slice_count=spec.pool.count)
     page = spec.page
+    head = {"driver": spec.driver, **({"nodeName": spec.node} if spec.node else {}), "pool": _FORMAT.encode(spec.pool)}
     content = _Content(reach=spec.reach, mixins=page.mixins, shared_counters=page.counter_sets, devices=page.devices)
-    return _FORMAT.encode(_Spec(driver=spec.driver, node_name=spec.node, pool=pool)) | _FORMAT.encode(content)
+    return head | _FORMAT.encode(content)
 
 
 def pool_name(found: object) -> str:
     """The pool of a stored slice; raises ConfigError where metadata or pool are unusable."""
-    return _FORMAT.decode(_Slice, found).spec.pool.name
+    return _FORMAT.decode(_Head, found).pool.name
 
 
 def decode(found: Any) -> resource_slice.Published:
@@ -121,22 +106,13 @@ def decode(found: Any) -> resource_slice.Published:
     What is not understood of somebody else's slice must not keep ours from being published: a page that cannot be read is given back empty, with a
     slice count of 0, so that it equals no slice anybody wants. Raises ConfigError only when metadata or pool are unusable.
     """
-    head = _FORMAT.decode(_Slice, found)
-    count, content = head.spec.pool.resource_slice_count, _Content()
+    head = _FORMAT.decode(_Head, found)
+    pool, content = head.pool, _Content()
     try:
         content = _FORMAT.decode(_Content, found["spec"], "spec")
     except api_objects.UNREADABLE as error:
-        _log.warning("stored slice unreadable", slice=head.metadata.name, error=str(error))
-        count = 0
-    return resource_slice.Published(
-        name=head.metadata.name,
-        uid=head.metadata.uid,
-        version=head.metadata.resource_version,
-        spec=resource_slice.SliceSpec(
-            driver=head.spec.driver,
-            node=head.spec.node_name,
-            pool=resource_slice.Pool(name=head.spec.pool.name, generation=head.spec.pool.generation, count=count),
-            page=resource_slice.Page(devices=content.devices, counter_sets=content.shared_counters, mixins=content.mixins),
-            reach=content.reach,
-        ),
-    )
+        _log.warning("stored slice unreadable", slice=head.name, error=str(error))
+        pool = dataclasses.replace(pool, count=0)
+    page = resource_slice.Page(devices=content.devices, counter_sets=content.shared_counters, mixins=content.mixins)
+    spec = resource_slice.SliceSpec(driver=head.driver, node=head.node, pool=pool, page=page, reach=content.reach)
+    return resource_slice.Published(name=head.name, uid=head.uid, version=head.version, spec=spec)

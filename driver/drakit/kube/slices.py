@@ -136,7 +136,7 @@ class ApiSlices:
                     message = f"there is no node {self._node!r} in this cluster; is the node name right?"
                     raise errors.ApiError(message, status=error.status, reason=error.reason) from error
                 raise
-            self._node_uid = _readable(lambda: api_objects.FORMAT.decode(api_objects.Object, node)).metadata.uid
+            self._node_uid = _readable(lambda: api_objects.FORMAT.decode(api_objects.Identity, node)).uid
         return self._node_uid
 
     def _metadata_of(self, published: resource_slice.Published) -> records.Record:

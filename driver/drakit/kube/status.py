@@ -111,7 +111,7 @@ class ApiStatuses:
         after = {key: multi_node_entries.following(whole, key, self._writer.node, change) for key, whole in before.items()}
         if after != before:
             entries = multi_node_entries.entries(after, found, self._writer.driver, self._stamped)
-            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found.metadata.resource_version)
+            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found.resource_version)
 
     def _again_after_conflicts(self, write: Callable[[], _Result]) -> _Result:
         for _ in range(_TRIES - 1):
@@ -129,12 +129,12 @@ class ApiStatuses:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise _gone(errors.ClaimFault.NOT_FOUND) from error
             raise
-        if found.metadata.uid != ref.uid:
+        if found.uid != ref.uid:
             raise _gone(errors.ClaimFault.REPLACED)
         return found
 
     def _allocated(self, found: stored_claim.StoredClaim) -> Iterator[claim_status.DeviceKey]:
-        if found.status.allocation is None:
+        if found.allocation is None:
             raise _gone(errors.ClaimFault.NOT_ALLOCATED)
         for result in found.results:
             if (result.driver, result.pool) == (self._writer.driver, self._writer.pool):
@@ -174,7 +174,7 @@ class ApiStatuses:
             "message": condition.message,
             "lastTransitionTime": since,
         }
-        generation = found.metadata.generation
+        generation = found.generation
         return made if not generation else {**made, "observedGeneration": generation}
 
     def _send(self, ref: claims.ClaimRef, found: stored_claim.StoredClaim, manager: str, entries: Entries, *, version: str = "") -> None:
@@ -297,7 +297,7 @@ def _marks(found: stored_claim.StoredClaim, owner: str) -> Mapping[claim_status.
 
 def _written(found: stored_claim.StoredClaim, manager: str) -> Iterator[stored_claim.FieldOwner]:
     """What a manager wrote of the status, by operation."""
-    return (owner for owner in found.metadata.managed_fields if (owner.manager, owner.subresource) == (manager, "status"))
+    return (owner for owner in found.owners if (owner.manager, owner.subresource) == (manager, "status"))
 
 
 def _is_patched(found: stored_claim.StoredClaim, manager: str) -> bool:

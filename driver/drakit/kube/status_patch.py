@@ -24,7 +24,7 @@ def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, want
     changed: list[records.Record] = []
     removed: list[records.Record] = []
     missing = dict(wanted)
-    for index, stored in enumerate(claim.status.devices):
+    for index, stored in enumerate(claim.entries):
         key = stored.key
         if stored.driver != driver or not (key in ours or key in wanted):
             continue
@@ -35,12 +35,12 @@ def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, want
         elif after != before:
             changed.append(_operation("replace", f"{_DEVICES}/{index}", after))
     added = [missing[key] for key in sorted(missing)]
-    if added and not claim.status.devices:
+    if added and not claim.entries:
         added_last = [_operation("add", _DEVICES, added)]
     else:
         added_last = [_operation("add", f"{_DEVICES}/-", entry) for entry in added]
     steps = [*changed, *removed, *added_last]
-    version = claim.metadata.resource_version
+    version = claim.resource_version
     return [_operation("replace", "/metadata/resourceVersion", version), *steps] if steps else []
 
 

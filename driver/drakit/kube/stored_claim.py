@@ -5,6 +5,7 @@ Less strict than ``claim_codec``: nothing here becomes a path, and another drive
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 from drakit.core import claim_status, wire
 from drakit.kube import api_objects
@@ -17,7 +18,7 @@ class Result:
     driver: str = ""
     pool: str
     device: str
-    share_id: str = ""
+    share_id: Annotated[str, wire.Field(name="shareID")] = ""
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
 
@@ -34,7 +35,7 @@ class Entry:
     driver: str = ""
     pool: str
     device: str
-    share_id: str = ""
+    share_id: Annotated[str, wire.Field(name="shareID")] = ""
     conditions: tuple[Mapping[str, object], ...] = ()
     stored: Mapping[str, object]
 
@@ -61,63 +62,32 @@ class FieldOwner:
     manager: str = ""
     operation: str = ""
     subresource: str = ""
-    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Metadata:
-    """The parts of metav1.ObjectMeta that are used."""
-
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    managed_fields: tuple[FieldOwner, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Devices:
-    results: tuple[Result, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Allocation:
-    devices: _Devices = dataclasses.field(default_factory=_Devices)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Status:
-    allocation: _Allocation | None = None
-    devices: tuple[Entry, ...] = ()
-    reserved_for: tuple[Consumer, ...] = ()
+    fields: Annotated[Mapping[str, object], wire.Field(name="fieldsV1")] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredClaim:
-    """See the module."""
+    """See the module. ``results`` are those of all drivers, ``entries`` what the status says of their devices; ``allocation`` is None without one."""
 
-    metadata: Metadata = dataclasses.field(default_factory=Metadata)
-    status: _Status = dataclasses.field(default_factory=_Status)
-
-    @property
-    def results(self) -> tuple[Result, ...]:
-        """The allocated devices of all drivers."""
-        return self.status.allocation.devices.results if self.status.allocation else ()
+    uid: Annotated[str, wire.Field(name="metadata.uid")] = ""
+    resource_version: Annotated[str, wire.Field(name="metadata.resourceVersion")] = ""
+    generation: Annotated[int, wire.Field(name="metadata.generation")] = 0
+    owners: Annotated[tuple[FieldOwner, ...], wire.Field(name="metadata.managedFields")] = ()
+    allocation: Annotated[object, wire.Field(name="status.allocation")] = None
+    results: Annotated[tuple[Result, ...], wire.Field(name="status.allocation.devices.results")] = ()
+    entries: Annotated[tuple[Entry, ...], wire.Field(name="status.devices")] = ()
+    consumers: Annotated[tuple[Consumer, ...], wire.Field(name="status.reservedFor")] = ()
 
     def entries_of(self, driver: str) -> Iterator[Entry]:
         """What the status says of a driver's devices."""
-        return (entry for entry in self.status.devices if entry.driver == driver)
+        return (entry for entry in self.entries if entry.driver == driver)
 
 
 _FORMAT = wire.Format(
     ignore_unknown=True,
     empty_is_absent=True,
     converters=api_objects.CONVERTERS,
-    fields={
-        (Result, "share_id"): wire.Field(name="shareID"),
-        (Entry, "share_id"): wire.Field(name="shareID"),
-        (Entry, "stored"): wire.Field(converter=wire.ANYTHING, inline=True),
-        (FieldOwner, "fields"): wire.Field(name="fieldsV1"),
-    },
+    fields={(Entry, "stored"): wire.Field(converter=wire.ANYTHING, inline=True)},
 )
 
 

@@ -106,9 +106,9 @@ class _Follower:
             page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", self._path, query=query))
             for element in page.items:
                 yield from _objects(element, self._path)
-            query["continue"] = page.metadata.continue_
+            query["continue"] = page.continue_
             if not query["continue"]:
-                self._version = page.metadata.resource_version
+                self._version = page.resource_version
                 return
 
     def _changed(self, event: Mapping[str, records.Json]) -> Iterator[Seen]:

@@ -114,6 +114,39 @@ def test_an_error_names_the_path_from_where_the_caller_says(written: object, fie
     assert (raised.value.field, raised.value.reason) == (field, message)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flat:
+    """Fields of objects inside."""
+
+    uid: Annotated[str, wire.Field(name="metadata.uid")]
+    results: Annotated[tuple[str, ...], wire.Field(name="status.allocation.results")] = ()
+    allocation: Annotated[object, wire.Field(name="status.allocation", converter=wire.ANYTHING)] = None
+
+
+def test_a_name_with_dots_leads_into_objects_inside() -> None:
+    written = {"metadata": {"uid": "u", "name": "n"}, "status": {"allocation": {"results": ["a"]}}}
+    flat = KUBERNETES.decode(Flat, written)
+    assert flat == Flat(uid="u", results=("a",), allocation={"results": ["a"]})
+    assert KUBERNETES.encode(Flat(uid="u", results=("a",))) == {"metadata": {"uid": "u"}, "status": {"allocation": {"results": ["a"]}}}
+    for absent in ({}, {"status": None}, {"status": {"allocation": None}}):
+        assert KUBERNETES.decode(Flat, {"metadata": {"uid": "u"}, **absent}) == Flat(uid="u")
+
+
+@pytest.mark.parametrize(
+    "written, message",
+    [
+        ({}, "o.metadata.uid: is required"),
+        ({"metadata": []}, "o.metadata: must be an object, not a list"),
+        ({"metadata": {"uid": "u"}, "status": {"allocation": 3}}, "o.status.allocation: must be an object, not 3"),
+        ({"metadata": {"uid": "u"}, "status": {"allocation": {"results": [1]}}}, "o.status.allocation.results[0]: must be text, not 1"),
+    ],
+)
+def test_an_error_inside_names_the_whole_path(written: object, message: str) -> None:
+    with pytest.raises(errors.ConfigError) as raised:
+        KUBERNETES.decode(Flat, written, "o")
+    assert str(raised.value) == message
+
+
 def test_a_class_met_first_by_many_threads_is_read_by_all() -> None:
     start, read = threading.Barrier(8), list[Whole]()
     for _ in range(20):

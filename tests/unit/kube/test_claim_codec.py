@@ -53,7 +53,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         (f"{RESULT}.consumedCapacity.0th", "5Gi", f'{RESULT}.consumedCapacity["0th"]', "write the capacity's name, such as memory"),
         (f"{RESULT}.adminAccess", "yes", f"{RESULT}.adminAccess", 'must be true or false, not "yes"'),
         (f"{CONFIG}.source", "FromNowhere", f"{CONFIG}.source", 'must be one of "FromClass", "FromClaim", not "FromNowhere"'),
-        (f"{CONFIG}.opaque", ABSENT, f"{CONFIG}.opaque", "is required"),
+        (f"{CONFIG}.opaque", ABSENT, f"{CONFIG}.opaque.driver", "is required"),
         (f"{CONFIG}.opaque.parameters", "text", f"{CONFIG}.opaque.parameters", 'must be an object, not "text"'),
         (f"{CONFIG}.opaque.driver", ABSENT, f"{CONFIG}.opaque.driver", "is required"),
         (f"{CONFIG}.requests", ["a b"], f"{CONFIG}.requests[0]", "'a b' is not a request name"),

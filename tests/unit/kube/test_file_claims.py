@@ -84,7 +84,7 @@ def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Pa
         ("kind: Pod\napiVersion: v1", "claims.yaml[0].kind: is 'Pod'; only ResourceClaims that are allocated can be used here"),
         ("kind: ResourceClaim\napiVersion: v1", "claims.yaml[0].apiVersion: is 'v1', and must be resource.k8s.io/v1"),
         ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1alpha3", "claims.yaml[0].apiVersion: is 'resource.k8s.io/v1alpha3'"),
-        ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1", "claims.yaml[0].metadata: is required"),
+        ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1", "claims.yaml[0].metadata.uid: is required"),
         (
             "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a/b, uid: 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c}",
             "claims.yaml[0].metadata.name: 'a/b' is not a DNS subdomain",

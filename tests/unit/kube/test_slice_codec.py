@@ -145,7 +145,7 @@ def test_a_stored_slice_that_cannot_be_read_equals_no_slice_anybody_wants(device
 def test_a_slice_without_identity_is_an_error_that_names_the_field(gone: str) -> None:
     found = stored(slice_codec.encode(samples.spec_of(samples.plain_page("a"))))
     del found[gone]
-    with pytest.raises(errors.ConfigError, match=rf"^{gone}: is required"):
+    with pytest.raises(errors.ConfigError, match=rf"^{gone}\..* is required"):
         slice_codec.decode(found)
 
 

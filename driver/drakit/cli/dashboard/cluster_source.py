@@ -4,11 +4,11 @@ import collections
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from drakit.cli.dashboard import model
 from drakit.core import claim as claims
-from drakit.core import inventory, ports
+from drakit.core import inventory, ports, wire
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, claim_codec, slice_codec, stored_claim, transport, watch
 
@@ -145,9 +145,9 @@ def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], lis
 def _allocated(item: transport.Object) -> tuple[claims.Claim | None, frozenset[tuple[str, str, str]]]:
     """Return a claim, None for one that is not allocated, and the devices whose drivers have written a status, as they do after a prepare."""
     stored = stored_claim.read(item)
-    if stored.status.allocation is None:
+    if stored.allocation is None:
         return None, frozenset()
-    ready = frozenset((entry.driver, entry.pool, entry.device) for entry in stored.status.devices)
+    ready = frozenset((entry.driver, entry.pool, entry.device) for entry in stored.entries)
     return claim_codec.decode(item, claim_codec.ref_of(item)), ready
 
 
@@ -157,29 +157,14 @@ def _events(items: Sequence[transport.Object]) -> tuple[model.Event, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _About:
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Series:
-    last_observed_time: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Metadata:
-    creation_timestamp: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Event:
-    """An Event of core/v1 or events.k8s.io/v1."""
+    """An Event of core/v1."""
 
-    metadata: _Metadata = _Metadata()
-    involved_object: _About = _About()
-    series: _Series = _Series()
+    created: Annotated[str, wire.Field(name="metadata.creationTimestamp")] = ""
+    about_kind: Annotated[str, wire.Field(name="involvedObject.kind")] = ""
+    about_namespace: Annotated[str, wire.Field(name="involvedObject.namespace")] = ""
+    about_name: Annotated[str, wire.Field(name="involvedObject.name")] = ""
+    last_observed: Annotated[str, wire.Field(name="series.lastObservedTime")] = ""
     last_timestamp: str = ""
     event_time: str = ""
     type: str = ""
@@ -190,15 +175,14 @@ class _Event:
 
 def _event(item: transport.Object) -> tuple[model.Event, ...]:
     event = api_objects.FORMAT.decode(_Event, item)
-    about = event.involved_object
-    if about.kind not in _ABOUT:
+    if event.about_kind not in _ABOUT:
         return ()
     return (
         model.Event(
-            time=event.series.last_observed_time or event.last_timestamp or event.event_time or event.metadata.creation_timestamp,
+            time=event.last_observed or event.last_timestamp or event.event_time or event.created,
             warning=event.type == "Warning",
             reason=event.reason,
-            about=f"{about.kind} {about.namespace}/{about.name}",
+            about=f"{event.about_kind} {event.about_namespace}/{event.about_name}",
             message=event.message,
             count=event.count,
         ),
