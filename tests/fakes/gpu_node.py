@@ -15,6 +15,7 @@ from drakit.core import claim, device, driver, errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import config, port, settings
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.node import background, timing
@@ -111,7 +112,7 @@ class GpuNode:
         *,
         terms: settings.SharePolicy = settings.NOT_SHARED,
         resources: gpu_driver.HostResources | None = None,
-        health: gpu_driver.HealthOptions | None = None,
+        health: faults.HealthPolicy | None = None,
     ) -> None:
         self.terms = terms
         self.health = health

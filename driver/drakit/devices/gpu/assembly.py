@@ -35,9 +35,7 @@ def assemble(
         name=name or driver.NAME,
         intents=intents,
         options=discovery.DiscoveryOptions(whole_beside_partitions=bool(whole_beside), terms=terms),
-        health=driver.HealthOptions(policy=faults.HealthPolicy(ignored=options.ignored_xids, evicts=options.evict))
-        if options.health
-        else None,
+        health=faults.HealthPolicy(ignored=options.ignored_xids, evicts=options.evict) if options.health else None,
         resources=driver.HostResources(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,

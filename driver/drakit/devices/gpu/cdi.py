@@ -33,7 +33,15 @@ _READABLE = 0o444  # a capability is opened for reading; the kernel checks nothi
 
 def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
     """Return the edits of a whole GPU."""
-    return edits.Edits(env=_environment(request, device, gpu.uuid), device_nodes=_common(gpu, majors))
+    nodes = (
+        _node(f"/dev/nvidia{gpu.minor}", majors.nvidia, gpu.minor),
+        _node("/dev/nvidiactl", majors.nvidia, _CONTROL_MINOR),
+        _node("/dev/nvidia-modeset", majors.nvidia, _MODESET_MINOR),
+        _node("/dev/nvidia-uvm", majors.uvm, 0),
+        _node("/dev/nvidia-uvm-tools", majors.uvm, 1),
+    )
+    # "void" keeps NVIDIA's legacy runtime hook from injecting devices of its own choice on top.
+    return edits.Edits(env={"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): gpu.uuid}, device_nodes=nodes)
 
 
 def of_mig(
@@ -44,11 +52,12 @@ def of_mig(
         raise port.CallError(
             port.CALLS["device_majors"], port.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
         )
+    parent = of_gpu(request, device, gpu, majors)
     capabilities = (
         _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _READABLE)
         for minor in (minors.gpu_instance, minors.compute_instance)
     )
-    return edits.Edits(env=_environment(request, device, mig_uuid), device_nodes=(*_common(gpu, majors), *capabilities))
+    return edits.Edits(env={**parent.env, variable(request, device): mig_uuid}, device_nodes=(*parent.device_nodes, *capabilities))
 
 
 def merged(*parts: edits.Edits) -> edits.Edits:
@@ -68,21 +77,6 @@ def variable(request: str, device: str) -> str:
     variable.
     """
     return f"GPU_DEVICE_{request}_{device}".upper().replace("-", "_").replace("/", "_")
-
-
-def _environment(request: str, device: str, uuid: str) -> Mapping[str, str]:
-    # "void" keeps NVIDIA's legacy runtime hook from injecting devices of its own choice on top.
-    return {"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): uuid}
-
-
-def _common(gpu: port.Gpu, majors: port.DeviceMajors) -> tuple[edits.DeviceNode, ...]:
-    return (
-        _node(f"/dev/nvidia{gpu.minor}", majors.nvidia, gpu.minor),
-        _node("/dev/nvidiactl", majors.nvidia, _CONTROL_MINOR),
-        _node("/dev/nvidia-modeset", majors.nvidia, _MODESET_MINOR),
-        _node("/dev/nvidia-uvm", majors.uvm, 0),
-        _node("/dev/nvidia-uvm-tools", majors.uvm, 1),
-    )
 
 
 def _node(path: str, major: int, minor: int, mode: int | None = None) -> edits.DeviceNode:
@@ -121,14 +115,11 @@ class DriverFiles:
         with self._lock:
             signature = self._signature(version)
             if self._known is None or self._known[0] != signature:
-                listed = self._find(version)
+                program = self._root.program(TOOLKIT) if self._use_toolkit else None
+                listed = enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
                 _check_complete(listed, version, self._root)
                 self._known = (signature, listed)
             return self._known[1]
-
-    def _find(self, version: str) -> edits.Edits:
-        program = self._root.program(TOOLKIT) if self._use_toolkit else None
-        return enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
 
     def _signature(self, version: str) -> _Signature:
         """Return a value that changes when files do: the version, and the modification times of the folders and tools."""
@@ -140,7 +131,8 @@ class DriverFiles:
 
 def enumerate_files(root: host.DriverRoot, version: str) -> edits.Edits:
     """Return the files of a driver version below its root, as edits."""
-    libraries = {file: tuple(_links(file)) for folder in root.library_folders() for file in _libraries(folder, version)}
+    files = (file for folder in root.library_folders() for file in sorted(folder.glob(f"lib*.so.{version}")))
+    libraries = {file: tuple(_links(file)) for file in files if file.is_file() and not file.is_symlink()}
     mounts = [_mount(root, file, root.inside(file)) for file in libraries]
     hook = root.program(HOOK)
     if hook is None:
@@ -149,13 +141,9 @@ def enumerate_files(root: host.DriverRoot, version: str) -> edits.Edits:
         program = root.program(name)
         if program is not None:
             mounts.append(_mount(root, program, str(_CONTAINER_PROGRAMS / name)))
-    mounts += [_mount(root, file, root.inside(file)) for file in _firmware(root, version)]
+    images = (sorted((root.path / place / version).glob("gsp*.bin")) for place in FIRMWARE_FOLDERS)
+    mounts += [_mount(root, file, root.inside(file)) for file in next(filter(None, images), ())]
     return edits.Edits(mounts=tuple(mounts), hooks=tuple(_hooks(root, hook, libraries)) if hook is not None else ())
-
-
-def _libraries(folder: pathlib.Path, version: str) -> Iterator[pathlib.Path]:
-    files = (file for file in folder.glob(f"lib*.so.{version}") if file.is_file() and not file.is_symlink())
-    yield from sorted(files)
 
 
 def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -164,14 +152,6 @@ def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
     for link in sorted(file.parent.glob(f"{stem}.so*")):
         if link.is_symlink() and link.resolve() == file.resolve():
             yield link
-
-
-def _firmware(root: host.DriverRoot, version: str) -> Iterator[pathlib.Path]:
-    for place in FIRMWARE_FOLDERS:
-        images = sorted((root.path / place / version).glob("gsp*.bin"))
-        if images:
-            yield from images
-            return
 
 
 def _mount(root: host.DriverRoot, file: pathlib.Path, container_path: str) -> edits.Mount:

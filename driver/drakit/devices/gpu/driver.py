@@ -51,14 +51,6 @@ class HostResources:
     made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HealthOptions:
-    """How the driver monitors GPU health."""
-
-    policy: faults.HealthPolicy = dataclasses.field(default_factory=faults.HealthPolicy)
-    intervals: monitor.PollIntervals = dataclasses.field(default_factory=monitor.PollIntervals)
-
-
 class GpuDriver(drivers.Driver[config.AnyConfig]):
     """The GPUs of one node.
 
@@ -80,7 +72,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         intents: ports.Intents = ports.no_intents,
         options: discovery.DiscoveryOptions | None = None,
         resources: HostResources | None = None,
-        health: HealthOptions | None = None,
+        health: faults.HealthPolicy | None = None,
         pause: instances.Pause = time.sleep,
     ) -> None:
         self.name = name
@@ -108,12 +100,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if self._health is None:
             monitor.remove_taints(context, self.name)
             return
-        policy, intervals = self._health.policy, self._health.intervals
         self._worker = restore.RestoreWorker(restorer)
         self._worker.start()
         self._worker.enqueue(failed)
         self._monitor = monitor.HealthMonitor(
-            self._hardware, context, prefix=self.name, policy=policy, intervals=intervals, lost_settings=self._worker.enqueue
+            self._hardware, context, prefix=self.name, policy=self._health, lost_settings=self._worker.enqueue
         )
 
     def watch(self, context: contexts.DriverContext) -> None:

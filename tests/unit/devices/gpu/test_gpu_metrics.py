@@ -9,6 +9,7 @@ from drakit.core import names
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port, settings
+from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.sharing.mps import child_daemons
 from drakit.testing import fake_context
 from fakes import gpu_node, mps_daemon
@@ -107,7 +108,7 @@ def test_a_gpu_without_mig_has_no_readings_of_it(tmp_path: pathlib.Path) -> None
 @pytest.fixture
 def watched(tmp_path: pathlib.Path, node: gpu_node.GpuNode) -> gpu_driver.GpuDriver:
     """A driver that is to watch and has no thread yet, so that taints are what the test puts."""
-    made = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=gpu_driver.HealthOptions())
+    made = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=faults.HealthPolicy())
     made._context = fake_context.FakeContext(tmp_path / "home")
     made.discover()
     return made

@@ -30,12 +30,18 @@ TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthPolicy:
-    """How faults are judged; times in seconds. ``ignored`` are Xids that are no faults; without ``evicts`` no taint is NoExecute."""
+    """How GPUs are watched and faults are judged; times in seconds.
+
+    ``ignored`` are Xids that are no faults; without ``evicts`` no taint is NoExecute. ``event_wait`` is how long one wait for an event takes at most,
+    which bounds a stop, ``poll`` the time between two polls of the GPUs.
+    """
 
     ignored: frozenset[int] = frozenset()
     evicts: bool = True
     settle: float = 5.0
     hold: float = 60.0
+    event_wait: float = 1.0
+    poll: float = 5.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@
 set. So a call that failed is repeated at the next poll, and a restarted driver continues where the last one ended.
 """
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -30,14 +29,6 @@ def _ignore(_: Collection[port.GpuUuid]) -> None:
     """Do nothing."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PollIntervals:
-    """Seconds that one wait for an event takes at most, which bounds ``stop``, and seconds between two polls of the GPUs."""
-
-    event_wait: float = 1.0
-    poll: float = 5.0
-
-
 class HealthMonitor:
     """Monitors the GPUs while ``watch`` runs. ``prefix`` is the driver's name, the domain of its taints.
 
@@ -52,7 +43,6 @@ class HealthMonitor:
         *,
         prefix: str,
         policy: faults.HealthPolicy,
-        intervals: PollIntervals | None = None,
         now: Callable[[], float] = time.monotonic,
         lost_settings: Callable[[Collection[port.GpuUuid]], None] = _ignore,
     ) -> None:
@@ -60,7 +50,6 @@ class HealthMonitor:
         self._context = context
         self._prefix = prefix
         self._policy = policy
-        self._intervals = intervals or PollIntervals()
         self._now = now
         self._faults: tuple[faults.Fault, ...] = faults.from_taints(context.taints(), prefix, policy, now())
         self._gpus: dict[int, port.Gpu] = {}
@@ -132,14 +121,14 @@ class HealthMonitor:
     def _watch_events(self, stopping: contexts.StopSignal) -> None:
         with self._hardware.events() as events:
             self._unmonitored = events.unmonitored
-            looked, is_due = self._now() - self._intervals.poll, False
+            looked, is_due = self._now() - self._policy.poll, False
             while not stopping.is_set():
                 waited = self._now() - looked
-                if waited >= self._intervals.poll or (is_due and waited >= self._intervals.event_wait):
+                if waited >= self._policy.poll or (is_due and waited >= self._policy.event_wait):
                     looked, is_due = self._now(), False
                     if self.poll():
                         return
-                event = events.wait(self._intervals.event_wait)
+                event = events.wait(self._policy.event_wait)
                 if event is not None:
                     is_due |= self.handle_event(event)
 

@@ -10,16 +10,14 @@ import pytest
 from drakit.core import device as devices
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.node import engine, local_node, node, timing
 from fakes import claim_source, crash_node, slice_store
 
 ROUNDS, BETWEEN = 1500, 0.02
-WATCHING = gpu_driver.HealthOptions(
-    policy=faults.HealthPolicy(settle=0.2, hold=0.2), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
-)
+WATCHING = faults.HealthPolicy(settle=0.2, hold=0.2, event_wait=0.05, poll=0.1)
 CHOICES = discovery.DiscoveryOptions(whole_beside_partitions=True)
 Effects = set[tuple[str, devices.TaintEffect]]
 

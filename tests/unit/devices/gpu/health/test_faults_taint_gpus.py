@@ -28,7 +28,7 @@ class MonitoredNode:
     """A node with two A100 in MIG mode whose watch is driven by hand; ``now`` is the time."""
 
     def __init__(self, directory: pathlib.Path, terms: faults.HealthPolicy = TERMS) -> None:
-        self.node = gpu_node.GpuNode(directory / "machine", health=gpu_driver.HealthOptions(policy=terms))
+        self.node = gpu_node.GpuNode(directory / "machine", health=terms)
         self.context = fake_context.FakeContext(directory / "home")
         self.now = 1000.0
         self.terms = terms

@@ -11,7 +11,7 @@ import pytest
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from drakit.telemetry import logs
 from drakit.testing import fake_context
@@ -19,9 +19,7 @@ from fakes import gpu_node, nvml_library
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
-WATCHING = gpu_driver.HealthOptions(
-    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
-)
+WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 
 
 @pytest.fixture

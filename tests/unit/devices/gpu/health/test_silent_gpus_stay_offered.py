@@ -35,7 +35,7 @@ class Watched:
             (self.root / "sys").rename(self.root / "gone")
         self.port = nvml.NvmlGpus(self.library, system=host.Host(self.root))
         self.context = fake_context.FakeContext(directory / "home")
-        self.driver = gpu_driver.GpuDriver(self.port, health=gpu_driver.HealthOptions(policy=TERMS))
+        self.driver = gpu_driver.GpuDriver(self.port, health=TERMS)
         self.driver._context = self.context
         self.now = 1000.0
         self.watch = monitor.HealthMonitor(self.port, self.context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
@@ -282,7 +282,7 @@ def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(
 
 
 def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_path: pathlib.Path) -> None:
-    node = gpu_node.GpuNode(tmp_path / "machine", health=gpu_driver.HealthOptions(policy=TERMS))
+    node = gpu_node.GpuNode(tmp_path / "machine", health=TERMS)
     context = fake_context.FakeContext(tmp_path / "home")
     lost = node.hardware.gpus()[1].uuid
     name = "gpu-1-mig-2g10gb-14-4"

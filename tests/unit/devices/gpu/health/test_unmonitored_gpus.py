@@ -9,16 +9,14 @@ import pytest
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.testing import fake_context
 from fakes import gpu_node, nvml_library
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
-WATCHING = gpu_driver.HealthOptions(
-    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
-)
+WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 
 
 @pytest.fixture

@@ -151,9 +151,7 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "home")
-    health = gpu_driver.HealthOptions(
-        policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
-    )
+    health = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
     with gpu_node.watching(gpu_driver.GpuDriver(gpus, health=health), context):
         assert library.is_waiting.wait(PATIENCE)
         for _ in range(5):

@@ -27,9 +27,7 @@ from fakes import gpu_node, mps_daemon
 
 ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
-FAST = gpu_driver.HealthOptions(
-    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
-)
+FAST = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -133,7 +131,7 @@ def polled_once(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tu
     def note(gpus: Collection[port.GpuUuid]) -> None:
         reported.append(set(gpus))
 
-    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=FAST.policy, lost_settings=note)
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=FAST, lost_settings=note)
     watch.poll()
     return watch, reported
 
