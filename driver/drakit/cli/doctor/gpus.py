@@ -1,7 +1,6 @@
 """NVML, NVIDIA's library: whether it is there, whether it works, and what it is."""
 
 import functools
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -58,6 +57,4 @@ def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """As the driver opens it."""
     from drakit.devices.gpu import host, nvml
 
-    root = host.DriverRoot(path=gpu.driver_root)
-    below = root.library(nvml.LIBRARY) if gpu.driver_root != pathlib.Path("/") else None
-    return nvml.NvmlGpus.open(gpu.library or below, system=host.of_this_machine(gpu.kernel_root))
+    return nvml.NvmlGpus.open(gpu.library, root=host.DriverRoot(path=gpu.driver_root), kernel_root=gpu.kernel_root)

@@ -9,7 +9,6 @@ from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons
 
-_LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
 _MARKERS = "instances"
 
@@ -59,5 +58,4 @@ def _real_gpus(options: settings.GpuSettings, root: host.DriverRoot) -> port.Gpu
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
         raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
-    below = root.library(_LIBRARY) if root != host.DriverRoot() else None
-    return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=nvml.NvidiaSmi(root))
+    return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)

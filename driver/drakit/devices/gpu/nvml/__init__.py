@@ -4,6 +4,6 @@
 MIG's profiles and instances, ``adapter`` is the adapter.
 """
 
-from drakit.devices.gpu.nvml.adapter import LIBRARY, NvidiaSmi, NvmlGpus
+from drakit.devices.gpu.nvml.adapter import NvidiaSmi, NvmlGpus
 
-__all__ = ["LIBRARY", "NvidiaSmi", "NvmlGpus"]
+__all__ = ["NvidiaSmi", "NvmlGpus"]

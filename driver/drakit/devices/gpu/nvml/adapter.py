@@ -10,7 +10,7 @@ import functools
 import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pynvml
 
@@ -55,7 +55,7 @@ class NvidiaSmi:
         program = self._root.program("nvidia-smi")
         if program is None:
             raise port.CallError(port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}")
-        library = self._root.library("libnvidia-ml.so.1")
+        library = self._root.library(LIBRARY)
         env = {} if library is None else {"LD_PRELOAD": str(library)}
         try:
             host.run_program(
@@ -90,8 +90,17 @@ class NvmlGpus(port.GpuPort):
         session.start()
 
     @classmethod
-    def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> "NvmlGpus":
-        """Open the GPUs with the library at a path; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
+    def open(
+        cls, path: pathlib.Path | None = None, *, root: host.DriverRoot | None = None, kernel_root: pathlib.Path = pathlib.Path("/")
+    ) -> Self:
+        """Open this machine's GPUs with the library at a path (None: that of the driver root, or what the loader finds).
+
+        Raises SettingsError for a path that cannot be loaded, HardwareError as the class does.
+        """
+        root = root or host.DriverRoot()
+        if path is None and root != host.DriverRoot():
+            path = root.library(LIBRARY)
+        system, tools = host.of_this_machine(kernel_root), NvidiaSmi(root)
         if path is None:
             return cls(system=system, tools=tools)
         try:

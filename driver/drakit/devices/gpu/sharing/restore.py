@@ -137,15 +137,21 @@ class RestoreWorker:
 
     def _run(self) -> None:
         pauses = backoff.Backoff(self._pause, _LONGEST_PAUSE)
-        while (gpus := self._next()) is not None:
+        failed: frozenset[port.GpuUuid] = frozenset()
+        seconds = self._patrol
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
+                if self._is_over:
+                    return
+                gpus, self._queue = self._queue | failed, frozenset()
             failed = self._attempt(gpus)
             if not failed:
                 pauses.reset()
-                continue
-            self._wait(pauses.next())
-            self.enqueue(failed)
+            seconds = pauses.next() if failed else self._patrol
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
+        """Restore the claims of these GPUs, or patrol where there are none; return the GPUs where that failed."""
         try:
             if not gpus:
                 self._patrols += 1
@@ -159,18 +165,6 @@ class RestoreWorker:
         except Exception:  # noqa: BLE001 - no error may end the worker
             _log.exception("listing prepared claims failed")
             return gpus
-
-    def _next(self) -> frozenset[port.GpuUuid] | None:
-        """Wait for queued GPUs and return them; return an empty set when a patrol is due, and None after ``stop``."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._queue or self._is_over, self._patrol)
-            gpus, self._queue = self._queue, frozenset()
-            return None if self._is_over else gpus
-
-    def _wait(self, seconds: float) -> None:
-        """Wait until the time is over, a GPU is queued, or the worker stops."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
 
 
 def _keys(grant: Grant) -> dict[str, object]:
