@@ -37,7 +37,7 @@ from fakes import claim_source, crash_node, gpu_node
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = gpu_options.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
-BY_LINE = (child_daemons.__file__, daemon_folder.__file__, instances.__file__)
+BY_LINE = (child_daemons.__file__, daemon_folder.__file__, processes.__file__, instances.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

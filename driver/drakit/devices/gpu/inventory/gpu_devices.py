@@ -194,35 +194,36 @@ def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device
 
 
 def _whole_device(view: GpuView, product: _Product) -> devices.Device:
+    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
+    links = attributes.links(view.gpu, view.peers, view.clique)
+    draws: tuple[devices.CounterConsumption, ...] = ()
+    if view.partitions:
+        draws = (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+    elif view.is_counted:
+        draws = (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),)
     return devices.Device(
         name=whole_name(view.gpu),
         includes=("system", product.common, product.whole),
-        attributes=_whole_attributes(view),
-        consumes=_whole_consumption(view, product),
+        attributes={
+            attributes.UUID: view.gpu.uuid,
+            **attributes.board(view.gpu),
+            **links,
+            **({} if mode is None else {attributes.MIG_MODE: mode}),
+        },
+        consumes=draws,
     )
 
 
 def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
-    return devices.Device(
-        name=shared_name(whole_name(view.gpu)),
+    exclusive = _whole_device(view, product)
+    return dataclasses.replace(
+        exclusive,
+        name=shared_name(exclusive.name),
         includes=("system", product.common),
-        attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **_whole_attributes(view)},
+        attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **exclusive.attributes},
         capacity=view.terms.capacity(view.memory),
-        consumes=_whole_consumption(view, product),
         allow_multiple_allocations=True,
     )
-
-
-def _whole_attributes(view: GpuView) -> attributes.Attributes:
-    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
-    values = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
-    return values if mode is None else {**values, attributes.MIG_MODE: mode}
-
-
-def _whole_consumption(view: GpuView, product: _Product) -> tuple[devices.CounterConsumption, ...]:
-    if view.partitions:
-        return (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
-    return (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
 
 
 def _counter_sets(view: GpuView, product: _Product) -> Iterator[devices.CounterSet]:

@@ -68,7 +68,8 @@ class ChildDaemons:
                 if not self._answers_in_time(folder):
                     raise errors.HardwareError(CONTROL, f"ended at once: {_end_of_log(folder)}")
             self._limit(folder, wanted)
-            self._record_limits(folder)
+            if (record := processes.running_daemon(folder)) is not None:
+                processes.write_record(folder, dataclasses.replace(record, limited=True))
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
 
@@ -181,13 +182,15 @@ class ChildDaemons:
     def _answers_in_time(self, folder: pathlib.Path) -> bool:
         """Wait until the recorded daemon answers; return False where it has ended. Raises HardwareError on a timeout; the daemon keeps running."""
         end = time.monotonic() + _READY_SECONDS
-        while not self._answers(folder):
+        while True:
+            with contextlib.suppress(host.ProgramError):
+                self._ping(folder)
+                return True
             if processes.has_ended(folder):
                 return False
             if time.monotonic() > end:
                 raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
             self.pause(_POLL_SECONDS)
-        return True
 
     def _limit(self, folder: pathlib.Path, wanted: gpu_settings.Mps) -> None:
         """Set the limits. The daemon sees one device, so its number is 0; the memory limit is in whole mebibytes, rounded down."""
@@ -195,13 +198,6 @@ class ChildDaemons:
             self._send_command(folder, f"set_default_active_thread_percentage {wanted.percentage}")
         if wanted.memory is not None:
             self._send_command(folder, f"set_default_device_pinned_mem_limit 0 {wanted.memory // _MIB}M")
-
-    def _answers(self, folder: pathlib.Path) -> bool:
-        try:
-            self._ping(folder)
-        except host.ProgramError:
-            return False
-        return True
 
     def _ping(self, folder: pathlib.Path) -> None:
         self._send_command(folder, "get_default_active_thread_percentage")
@@ -221,11 +217,6 @@ class ChildDaemons:
             )
         before = self._launcher_command("open", folder)
         return host.run_program(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
-
-    def _record_limits(self, folder: pathlib.Path) -> None:
-        record = processes.running_daemon(folder)
-        if record is not None:
-            processes.write_record(folder, dataclasses.replace(record, limited=True))
 
     def _end(self, folder: pathlib.Path) -> None:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""

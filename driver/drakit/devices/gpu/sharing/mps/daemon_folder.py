@@ -63,6 +63,9 @@ PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the d
 _SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
 _MOUNT = ("rw", "nosuid", "nodev", "bind")
 _PRIVATE, _OPEN, _STICKY = 0o700, 0o755, 0o1777
+_NOSUID, _NODEV, _NOEXEC, _DETACH = 2, 4, 8, 2
+# Half of the machine's memory, which is what a tmpfs has by itself and what NVIDIA's driver gives: containers get no other /dev/shm.
+_SHM_OPTIONS = b"mode=1777,size=50%"
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +86,20 @@ def create(folder: pathlib.Path) -> None:
 
 
 def mount_shared_memory(folder: pathlib.Path) -> None:
-    """Mount a tmpfs on the folder's ``shm`` where the host can see it. Raises OSError."""
-    if not mount_shm(folder / SHM):
-        _log.warning("MPS shared memory is on disk: mounts are not shared with the host", extra={"path": str(folder / SHM)})
+    """Mount a tmpfs on the folder's ``shm`` where the host can see it, unless it has one, which running containers may use. Raises OSError."""
+    place = folder / SHM
+    if is_shm_mounted(place):
+        return
+    try:
+        is_visible = is_shared_mount(mountinfo.read(), os.path.realpath(place))
+    except OSError:
+        is_visible = False
+    if not is_visible:
+        _log.warning("MPS shared memory is on disk: mounts are not shared with the host", extra={"path": str(place)})
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC)
+    _check(libc.mount(b"drakit-mps", os.fsencode(place), b"tmpfs", flags, _SHM_OPTIONS), "mount", place)
 
 
 def remove(folder: pathlib.Path) -> None:
@@ -101,23 +115,9 @@ def access(folder: pathlib.Path) -> edits.Edits:
     return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
 
-_NOSUID, _NODEV, _NOEXEC, _DETACH = 2, 4, 8, 2
-# Half of the machine's memory, which is what a tmpfs has by itself and what NVIDIA's driver gives: containers get no other /dev/shm.
-_SHM_OPTIONS = b"mode=1777,size=50%"
-
-
 def is_shm_mounted(folder: pathlib.Path) -> bool:
     """Return whether the folder has a mount of its own. One that is not there has none."""
     return os.path.ismount(folder)
-
-
-def is_visible_to_host(folder: pathlib.Path) -> bool:
-    """Return whether what is mounted on the folder is seen beyond this mount namespace; not where mounts cannot be read."""
-    try:
-        mounts = mountinfo.read()
-    except OSError:
-        return False
-    return is_shared_mount(mounts, os.path.realpath(folder))
 
 
 def is_shared_mount(mounts: str, place: str) -> bool:
@@ -127,18 +127,6 @@ def is_shared_mount(mounts: str, place: str) -> bool:
         if len(mount.point) >= longest and _is_within(place, mount.point):
             longest, shared = len(mount.point), mount.is_shared
     return shared
-
-
-def mount_shm(folder: pathlib.Path) -> bool:
-    """Mount a tmpfs on the folder, unless it has one, which running containers may use; whether it has one then. Raises OSError."""
-    if is_shm_mounted(folder):
-        return True
-    if not is_visible_to_host(folder):
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC)
-    _check(libc.mount(b"drakit-mps", os.fsencode(folder), b"tmpfs", flags, _SHM_OPTIONS), "mount", folder)
-    return True
 
 
 def unmount_shm(folder: pathlib.Path) -> None:
