@@ -28,6 +28,7 @@ from fakes import concurrent_gpu_claims, nvml_calls
 STEP_MS = 50
 _STEPS_TO_MAKE, _STEPS_TO_REMOVE = 2, 2
 HELD, ROUNDS = (0, 100, 1000), 200
+CALLS_OF = (("dgx-a100-40gb-2gpu", "gpu-0-mig-3g20gb-9-{}"), ("server-h100-pcie", "gpu-2-mig-3g40gb-9-{}"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,10 +174,11 @@ def main(folder: pathlib.Path) -> None:
     sys.stdout.write(f"gpu: machine {os.cpu_count()} cores, {table.load()}\n")
     floor = concurrent_gpu_claims.PARTITIONS * _STEPS_TO_MAKE * STEP_MS
     sys.stdout.write(f"gpu: {'floor: 14 steps of one GPU':34} {floor:20d} ms {'':27} 1.00\n")
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        *_, calls = nvml_calls.of_claims(pathlib.Path(scratch), "server-h100-pcie", *(f"gpu-2-mig-2g20gb-14-{start}" for start in (0, 2)))
-    sys.stdout.write(f"gpu: NVML calls of a MIG claim: plan {calls.plan.total()}, prepare {calls.prepare.total()}, ")
-    sys.stdout.write(f"unprepare {calls.unprepare.total()}; {calls.reads()} of plan and prepare change nothing\n")
+    for machine, partition in CALLS_OF:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            *_, calls = nvml_calls.of_claims(pathlib.Path(scratch), machine, partition.format(0), partition.format(4))
+        sys.stdout.write(f"gpu: NVML calls of a MIG claim on {machine}: plan {calls.plan.total()}, prepare {calls.prepare.total()}, ")
+        sys.stdout.write(f"unprepare {calls.unprepare.total()}; {calls.reads()} of plan and prepare change nothing\n")
     for milliseconds in (STEP_MS, 0):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             run(pathlib.Path(scratch), milliseconds)
