@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+import drakit
+from drakit.core import advanced, errors, names, ports
 from drakit.core import claim as claims
-from drakit.core import errors, names, ports
 from drakit.node import timing
 from fakes import crash_node
 
@@ -47,6 +48,24 @@ def test_a_timed_object_answers_and_fails_as_before() -> None:
     with pytest.raises(errors.ApiError, match="no"):
         timed.fetch(-1)
     assert tally.phases == [("fetch", True), ("fetch", False)]
+
+
+class Arrays(drakit.ClaimDriver[drakit.NoConfig]):
+    name = "array.example.com"
+
+    def discover(self) -> drakit.Inventory:
+        return drakit.Inventory()
+
+    def prepare_claim(self, grants: Sequence[drakit.Grant[drakit.NoConfig]]) -> Sequence[drakit.Prepared]:
+        return [drakit.Prepared() for _ in grants]
+
+
+def test_a_whole_claim_is_one_phase_of_the_driver() -> None:
+    tally = Tally()
+    timed = timing.timed(Arrays(), timing.DEVICE, tally)
+    assert advanced.prepares_claims(timed)
+    assert advanced.prepare_claim(timed, ()) == []
+    assert tally.phases == [("device_prepare", True)]
 
 
 class Particular(Source):
