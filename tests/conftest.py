@@ -1,8 +1,12 @@
-"""What every test shares: default logging, whatever a test before it decided, and hypothesis without a clock.
+"""What every test shares: default logging, whatever a test before it decided, hypothesis without a clock, and a small heap to collect garbage in.
 
-A loaded machine takes its time for an example; how long one takes says nothing about the property.
+A loaded machine takes its time for an example; how long one takes says nothing about the property. The objects of thousands of collected
+tests live to the end, so the garbage collector starts after them and leaves them out.
 """
 
+import gc
+import os
+import pathlib
 from collections.abc import Iterator
 
 import hypothesis
@@ -18,6 +22,7 @@ hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=examples.count(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any-machine")
+gc.disable()
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +39,19 @@ def commands() -> Iterator[forked_cli.Commands]:
         made = forked_cli.Commands(folder)
         yield made
         made.close()
+
+
+@pytest.fixture(scope="session")
+def mypy_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The cache of strict mypy runs, which all processes of a test run share: the types of drakit are checked once."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "mypy-cache"
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -58,10 +58,19 @@ class CleanEnvironment:
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
+    def check_types(self, folder: pathlib.Path, cache: pathlib.Path, *names: str) -> None:
+        """Check files and packages of a folder by mypy in strict mode, without any configuration; see ``strict_mypy``."""
+        self.run(folder, *strict_mypy(cache), *names)
+
     def install(self, folder: pathlib.Path) -> None:
         """Run ``pip install -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
         options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
         self.run(folder, "-m", "pip", "install", *options, "-e", ".[dev]")
+
+
+def strict_mypy(cache: pathlib.Path) -> list[str]:
+    """Return the arguments for a Python that checks types as authors do. mypy compares contents, so runs on equal copies of drakit share a cache."""
+    return ["-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(cache)]
 
 
 def give(folder: pathlib.Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import drakit
 from drakit import testing
+from fakes import wheels
 from unit.docs import markdown
 
 SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.files()}
@@ -40,23 +41,11 @@ def test_every_python_block_of_the_documentation_is_a_file_of_its_own() -> None:
     assert len(FILES) == sum(map(len, SHOWN.values())), "two blocks have one name"
 
 
-def test_every_python_file_of_the_documentation_passes_mypy_strict(folder: pathlib.Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--explicit-package-bases",
-        "--config-file",
-        "",
-        "--cache-dir",
-        str(folder / "cache"),
-    ]
+def test_every_python_file_of_the_documentation_passes_mypy_strict(folder: pathlib.Path, mypy_cache: pathlib.Path) -> None:
+    command = [sys.executable, *wheels.strict_mypy(mypy_cache), "--explicit-package-bases", *FILES]
     packages = {name.partition("/")[0] for name in FILES if "/" in name}
     places = os.pathsep.join([str(folder), *(str(folder / package) for package in packages)])
-    done = subprocess.run(
-        [*command, *FILES], cwd=folder, env={**os.environ, "MYPYPATH": places}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "MYPYPATH": places}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

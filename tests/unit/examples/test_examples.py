@@ -11,6 +11,8 @@ from fakes import forked_cli, manifests, wheels
 
 EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/pyproject.toml"))
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> wheels.CleanEnvironment:
@@ -18,12 +20,11 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> wheels.CleanEnvironment:
     return wheels.CleanEnvironment(tmp_path_factory.mktemp("clean"))
 
 
-def check(clean: wheels.CleanEnvironment, project: pathlib.Path) -> None:
+def check(clean: wheels.CleanEnvironment, project: pathlib.Path, mypy_cache: pathlib.Path) -> None:
     """Install a project, type-check it and run its tests, of which one is the conformance suite."""
     clean.install(project)
     (package,) = project.glob("*_driver")
-    typed = ["-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(project / ".mypy_cache"), package.name, "tests"]
-    clean.run(project, *typed)
+    clean.check_types(project, mypy_cache, package.name, "tests")
     assert "testing.check_driver(" in "".join(file.read_text() for file in (project / "tests").glob("*.py"))
     tested = clean.run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert "skipped" not in tested
@@ -35,14 +36,18 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_works_where_drakit_was_never_seen(folder: pathlib.Path, clean: wheels.CleanEnvironment, tmp_path: pathlib.Path) -> None:
-    check(clean, wheels.copied(folder, tmp_path / folder.name))
+def test_an_example_works_where_drakit_was_never_seen(
+    folder: pathlib.Path, clean: wheels.CleanEnvironment, mypy_cache: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    check(clean, wheels.copied(folder, tmp_path / folder.name), mypy_cache)
 
 
-def test_a_new_project_works_where_drakit_was_never_seen(clean: wheels.CleanEnvironment, tmp_path: pathlib.Path) -> None:
+def test_a_new_project_works_where_drakit_was_never_seen(
+    clean: wheels.CleanEnvironment, mypy_cache: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     folder = tmp_path / "two-words"
     new.write(folder, new.checked(folder, "acme.example.com"), wheels.built())
-    check(clean, folder)
+    check(clean, folder, mypy_cache)
     assert clean.run(folder, "-c", "import drakit; print(drakit.__file__)").startswith(str(clean.python.parents[1]))
     assert (clean.python.parent / "drakit-probe").read_text().startswith(f"#!{clean.python.parent}")
 
