@@ -1,6 +1,7 @@
 """The rules of CONTRIBUTING.md that no linter holds."""
 
 import ast
+import functools
 import pathlib
 import re
 import statistics
@@ -15,6 +16,7 @@ MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py") 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@functools.cache
 def parsed(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
