@@ -1,4 +1,4 @@
-"""Whatever somebody else does to the slices, they become what is offered again, and cost nobody more than they must."""
+"""The publisher restores its slices whatever changes them, with no more requests than it must make."""
 
 import dataclasses
 import datetime
@@ -133,7 +133,7 @@ class Patient(real_clock.RealClock):
         return event.wait(60) if seconds > publisher.RESYNC / 2 else super().wait(event, seconds)
 
 
-def test_a_wipe_is_mended_by_watch_and_not_only_by_the_next_look() -> None:
+def test_a_wipe_is_repaired_by_the_watch_and_not_only_by_the_next_poll() -> None:
     store, stop, came_back = slice_store.FakeSliceStore(), threading.Event(), threading.Event()
     made = publisher.Publisher(TARGET, store=store, clock=Patient())
     made.offer(plain("a"))
