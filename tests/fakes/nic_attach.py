@@ -23,7 +23,7 @@ from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
 from drakit.node import engine, local_node
-from fakes import claim_source, netns
+from fakes import claim_source, netns, watched_driver
 
 NODE = "node-1"
 NIC_MAC = "02:00:00:00:00:20"
@@ -136,13 +136,10 @@ class World:
         with local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:
             local.offered.refresh()
             running = Running(self, local, machine)
-            if start:
-                local.author.start(local.context)
             try:
-                yield running
+                with watched_driver.watching(author_of(running), local.context) if start else contextlib.nullcontext():
+                    yield running
             finally:
-                if start:
-                    local.author.stop()
                 machine.close()
 
     def edits(self, ref: claims.ClaimRef) -> list[dict[str, Any]]:
@@ -197,10 +194,7 @@ def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
     made = background.TcReconciler(driver.machine, local.context, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
-    try:
-        return dict(made.reconcile())
-    finally:
-        made.stop()
+    return dict(made.reconcile())
 
 
 def run(path: str, args: list[str], state: bytes, *, timeout: float = SECONDS) -> Said:

@@ -18,7 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
 from drakit.devices.nic import background, kernel_port, pod_interfaces
 from drakit.node import driver_context
-from fakes import netns, nic_attach
+from fakes import netns, nic_attach, watched_driver
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -75,11 +75,11 @@ def reporting(world: nic_attach.World) -> Iterator[tuple[nic_attach.Running, Cal
     said: list[claim_status.DeviceStatus] = []
     with world.driver(start=False) as driver:
         driver.local.context.sinks = driver_context.ReportSinks(status=lambda _, status: said.append(status))
-        driver.local.author.start(driver.local.context)
-        try:
-            yield driver, lambda: next(((one.status, one.reason, one.message) for one in said[-1].conditions), None) if said else None
-        finally:
-            driver.local.author.stop()
+        with watched_driver.watching(nic_attach.author_of(driver), driver.local.context):
+            yield (
+                driver,
+                lambda: next(((ready.status, ready.reason, ready.message) for ready in said[-1].conditions), None) if said else None,
+            )
 
 
 def test_an_attach_that_the_pod_makes_impossible_gives_the_interface_back_each_time(world: nic_attach.World, pod: nic_attach.Pod) -> None:

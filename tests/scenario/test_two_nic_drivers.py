@@ -29,13 +29,6 @@ def beside(world: nic_attach.World, *, name: str = OTHER) -> Iterator[nic_attach
         yield other
 
 
-def look(driver: nic_attach.Running) -> dict[str, tuple[str, ...]]:
-    """What the driver's reconciler found damaged, and mended."""
-    reconciler = nic_attach.author_of(driver)._reconciler
-    assert reconciler is not None
-    return dict(reconciler.reconcile())
-
-
 def reasons(driver: nic_attach.Running) -> dict[str, str]:
     return {item.name: item.reason for item in nic_attach.author_of(driver).survey().withheld}
 
@@ -50,7 +43,7 @@ def test_a_share_that_no_pod_uses_yet_survives_another_driver(world: nic_attach.
         before = driver.machine.shares()
         assert (len(before), driver.members()) == (1, [])
         with beside(world) as other:
-            assert look(other) == {}
+            assert nic_attach.look(other) == {}
             assert driver.machine.shares() == before
             assert driver.machine.check(uplink(driver), before) == ()
         driver.unprepare(ref)
@@ -105,7 +98,7 @@ def test_a_driver_of_the_same_name_takes_over(world: nic_attach.World) -> None:
         ref = driver.prepare(nic_attach.claim(1))
     with world.driver() as later:
         assert offered(later) == ["nic0"]
-        assert look(later) == {"nic0": ()}
+        assert nic_attach.look(later) == {"nic0": ()}
         later.unprepare(ref)
 
 
@@ -114,7 +107,7 @@ def test_what_a_version_without_names_made_is_taken_over_and_named(world: nic_at
         ref = driver.prepare(nic_attach.claim(1))
         index = next(link["ifindex"] for name, link in world.node.links().items() if name == "nic0")
         world.node.ip("link", "set", f"drb{index}", "alias", f"drakit ingress of {index}, own hook")
-        look(driver)
+        nic_attach.look(driver)
         assert world.node.links()[f"drb{index}"]["ifalias"] == f"drakit ingress of {index} by nic.drakit.dev, own hook"
         driver.unprepare(ref)
 
@@ -129,7 +122,7 @@ def test_both_may_share_out_a_nic_each(world: nic_attach.World) -> None:
         (result,) = late.results
         second = other.prepare(dataclasses.replace(late, results=(dataclasses.replace(result, device="nic1"),)))
         for running, name in ((driver, "nic0"), (other, "nic1")):
-            assert look(running) == {name: ()}
+            assert nic_attach.look(running) == {name: ()}
         other.unprepare(second)
         driver.unprepare(first)
     world.node.ip("link", "delete", "nic1")
@@ -144,6 +137,6 @@ def test_what_a_driver_that_is_gone_for_good_left_is_free_once_its_mark_is_remov
         world.node.ip(*command.removesuffix(")").split())
         assert offered(other) == ["nic0"]
         ref = other.prepare(nic_attach.claim(2, driver=OTHER))
-        look(other)
+        nic_attach.look(other)
         assert [share.id for share in other.machine.shares()] == [str(nic_attach.claim(2).results[0].share_id)]
         other.unprepare(ref)

@@ -1,6 +1,6 @@
-"""The driver's background checks: the link monitor, the reconciler of traffic control, and the loop that runs each of them in a thread.
+"""The driver's background checks, which ``NicDriver.watch`` runs: the link monitor and the reconciler of traffic control.
 
-A check runs at intervals, and after events of the kernel once no event has come for a moment.
+They run at intervals, and also after events of the kernel, once no event has come for a moment.
 
 A hundred shares prepared one after the other cause hundreds of events, nearly all by the driver itself. A check after each would cost as much as all
 shares together, under the locks that the next share waits for. So a burst of events costs a bounded number of checks.
@@ -15,14 +15,15 @@ A check compares each NIC that has shares with the shares of its prepared claims
 without a known claim is removed only when no sandbox uses it: while the journal is incomplete, pods keep what they have.
 
 A NIC on which something had to be restored is Unhealthy until a check finds nothing to restore. A change of the NIC's own figures (its speed, the
-reserve) is no damage. Checks also run at intervals, because the driver's own requests hide what happens during a check.
+reserve) is no damage. Checks also run at intervals, because the events of the driver's own repairs are dropped, with those of
+other programs' that come meanwhile.
 """
 
+import contextlib
+import dataclasses
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from drakit.core import context as contexts
 from drakit.core import device as devices
@@ -32,64 +33,81 @@ from drakit.devices.nic import port, reporting, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
 
-_JOIN_SECONDS = 10.0
-
-
-class Stop(Protocol):
-    """What ends a wait: a ``threading.Event``."""
-
-    def wait(self, timeout: float) -> bool:
-        """Return whether it is set within ``timeout`` seconds."""
+QUIET_SECONDS = 0.5
+BURST_SECONDS = 5.0
+STOP_SECONDS = 0.5
+"""The driver stops within this time while it waits for events."""
 
 
 def wait_until_quiet(
-    watch: port.Watch, stopping: Stop, *, quiet: float, most: float, monotonic: Callable[[], float] = time.monotonic
+    events: port.Watch, stopping: contexts.StopSignal, *, quiet: float, most: float, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
     """Return when no event came for ``quiet`` seconds, after about ``most`` seconds, or when stopped. Events until then are drained."""
     until = monotonic() + most
     while True:
-        watch.drain()
-        if stopping.wait(quiet) or not watch.wait(0) or monotonic() >= until:
+        events.drain()
+        if stopping.wait(quiet) or not events.wait(0) or monotonic() >= until:
             return
 
 
-class CheckLoop:
-    """A thread that runs ``check``, waits for an event of ``watch`` or ``interval()`` seconds, and then until events stop for ``quiet`` seconds.
+@dataclasses.dataclass
+class Check:
+    """A check that runs every ``interval()`` seconds and, with ``on_events``, after events; it is first due at once."""
 
-    ``check`` must not raise. ``stop`` ends the thread and closes the watch.
-    """
+    run: Callable[[], object]
+    interval: Callable[[], float]
+    on_events: bool = True
+    due: float = float("-inf")
 
-    def __init__(
-        self, name: str, check: Callable[[], None], watch: port.Watch, *, interval: Callable[[], float], quiet: float, most: float
-    ) -> None:
-        self._check, self._watch = check, watch
-        self._interval, self._quiet, self._most = interval, quiet, most
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    def bring_forward(self) -> None:
+        """Make it due now."""
+        self.due = float("-inf")
 
-    def start(self) -> None:
-        self._thread.start()
 
-    def stop(self) -> None:
-        self._stopping.set()
-        self._watch.wake()
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
-        if not self._thread.is_alive():
-            self._watch.close()
+class Checks:
+    """Runs one driver's checks in the order given. One thread calls ``watch``; any may call ``wake``."""
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._check()
-            if self._stopping.is_set():
+    def __init__(self, events: port.Watch, checks: Sequence[Check], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._events, self._checks, self._monotonic = events, checks, monotonic
+
+    def watch(self, stopping: contexts.StopSignal) -> None:
+        """Run what is due, then wait until a check is due, an event has come, or the driver stops. Raises what a check raises, after all have run."""
+        with contextlib.ExitStack() as due:
+            for check in reversed(self._checks):
+                due.callback(self._run, check)
+        self._wait(stopping)
+
+    def wake(self) -> None:
+        """Run the checks as after an event."""
+        self._events.wake()
+
+    def close(self) -> None:
+        """Close the events; no thread may be in ``watch``."""
+        self._events.close()
+
+    def _run(self, check: Check) -> None:
+        if self._monotonic() >= check.due:
+            check.run()
+            check.due = self._monotonic() + check.interval()
+
+    def _wait(self, stopping: contexts.StopSignal) -> None:
+        due = min(check.due for check in self._checks)
+        while not self._events.wait(min(max(due - self._monotonic(), 0.0), STOP_SECONDS)):
+            if stopping.is_set() or self._monotonic() >= due:
                 return
-            self._watch.wait(self._interval())
-            wait_until_quiet(self._watch, self._stopping, quiet=self._quiet, most=self._most)
+        wait_until_quiet(self._events, stopping, quiet=QUIET_SECONDS, most=BURST_SECONDS, monotonic=self._monotonic)
+        for check in self._checks:
+            if check.on_events:
+                check.bring_forward()
+
+
+def survey_and_narrow(survey: Callable[[], offers.Survey], events: port.Watch) -> offers.Survey:
+    """Survey, and receive only events that can change the result; survey again where events may have been missed. Raises HardwareError."""
+    surveyed = survey()
+    return survey() if events.narrow(surveyed.interest) else surveyed
 
 
 LINK_INTERVAL = 30.0
-LINK_QUIET_SECONDS = 0.5
-LINK_BURST_SECONDS = 5.0
 TAINT = "nic.drakit.dev/no-carrier"
 SOURCE = "carrier"
 _EFFECTS: Mapping[settings.CarrierLoss, devices.TaintEffect] = {
@@ -104,11 +122,10 @@ Warned = tuple[str, str, str]
 
 
 class LinkMonitor:
-    """Monitors the interfaces of one driver; ``start`` and ``stop`` its thread, ``wake`` runs a check now."""
+    """Monitors the interfaces of one driver."""
 
     def __init__(
         self,
-        machine: port.Port,
         context: contexts.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
@@ -120,26 +137,10 @@ class LinkMonitor:
         self._effect = _EFFECTS.get(carrier_loss)
         self._offered: Offered | None = None
         self._warned: frozenset[Warned] = frozenset()
-        self._watch = machine.watch()
-        self._loop = CheckLoop(
-            "nic-link-monitor", self._check, self._watch, interval=lambda: LINK_INTERVAL, quiet=LINK_QUIET_SECONDS, most=LINK_BURST_SECONDS
-        )
-
-    def start(self) -> None:
-        self._loop.start()
-
-    def stop(self) -> None:
-        self._loop.stop()
-
-    def wake(self) -> None:
-        """Run a check now; from any thread."""
-        self._watch.wake()
 
     def check(self) -> None:
         """Check all interfaces once. Raises DrakitError."""
         surveyed = self._survey()
-        if self._watch.narrow(surveyed.interest):
-            surveyed = self._survey()
         self._warn(surveyed)
         offered = {item.name: item for item in surveyed.to_inventory().devices}
         if self._offered is not None and offered != self._offered:
@@ -171,22 +172,15 @@ class LinkMonitor:
     def _interface_of(self, name: str) -> str:
         return str((self._offered or {})[name].attributes.get(offers.IF_NAME, ""))
 
-    def _check(self) -> None:
-        try:
-            self.check()
-        except errors.DrakitError as error:
-            _log.warning("listing interfaces failed", extra={"error": str(error), "retry_in_s": LINK_INTERVAL})
-
 
 TC_INTERVAL = 10.0
-TC_QUIET_SECONDS = 1.0
-TC_BURST_SECONDS = 5.0
+TC_DAMAGED_INTERVAL = 1.0
 
 Grant = drivers.Grant[object]
 
 
 class TcReconciler:
-    """Reconciles the shares of one driver; ``start`` and ``stop`` its thread. Each check passes the shares and intents it read to ``on_read``."""
+    """Reconciles the shares of one driver. Each check passes the shares and intents it read to ``on_read``."""
 
     def __init__(
         self,
@@ -204,21 +198,10 @@ class TcReconciler:
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
-        self._watch = machine.watch()
-        self._loop = CheckLoop(
-            "nic-tc-reconciler",
-            self._check,
-            self._watch,
-            interval=lambda: TC_QUIET_SECONDS if self._damaged else TC_INTERVAL,
-            quiet=TC_QUIET_SECONDS,
-            most=TC_BURST_SECONDS,
-        )
 
-    def start(self) -> None:
-        self._loop.start()
-
-    def stop(self) -> None:
-        self._loop.stop()
+    def interval(self) -> float:
+        """Return the seconds until the next check: few while a NIC is damaged."""
+        return TC_DAMAGED_INTERVAL if self._damaged else TC_INTERVAL
 
     def reconcile(self) -> Mapping[str, tuple[str, ...]]:
         """Check every NIC once; return by device name what was restored. Raises HardwareError where the NICs cannot be read."""
@@ -226,8 +209,6 @@ class TcReconciler:
         self._on_read(shares_now, self._intents())
         installed = {share.ifindex for share in shares_now}
         surveyed = self._survey()
-        if self._watch.narrow(surveyed.interest):
-            surveyed = self._survey()
         offered = {nic.name: nic for nic in surveyed.nics}
         known = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
         known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
@@ -285,10 +266,3 @@ class TcReconciler:
         elif name in self._damaged:
             self._damaged.discard(name)
             self._health(contexts.HealthReport(device=name, health=contexts.Health.HEALTHY))
-
-    def _check(self) -> None:
-        try:
-            self.reconcile()
-        except errors.DrakitError as error:
-            _log.warning("checking traffic control failed", extra={"error": str(error)})
-        self._watch.drain()  # The events of this check's own requests.

@@ -1,8 +1,8 @@
 """The NIC driver: interfaces shared by many claims, one share for each share id, with its bandwidth enforced in both directions.
 
 ``prepare`` installs a share's class on the NIC and returns the container's edits; the interface in the pod is created when the container runtime
-calls the hook (``attach``). In the background (``background``) a reconciler restores what was changed on a NIC, and a monitor publishes changes of
-interfaces. A mock machine records shares but shapes and attaches nothing.
+calls the hook (``attach``). ``watch`` runs the checks of ``background``: a reconciler restores what was changed on a NIC, and a monitor publishes
+changes of interfaces. A mock machine records shares but shapes and attaches nothing.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from drakit.devices.nic import background, config, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import sandboxes, service
+from drakit.devices.nic.attach import attachment_gc, sandboxes, service
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
 from drakit.devices.nic.shaping import htb
@@ -39,6 +39,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     device_metadata = True
     volatile = True
+    watch_interval = 0.0
+    watch_retry = (1.0, 10.0)
     config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
 
     def __init__(
@@ -57,8 +59,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._reconciler: background.TcReconciler | None = None
         self._link_monitor: background.LinkMonitor | None = None
+        self._checks: background.Checks | None = None
         self._speeds = offers.LastSpeeds()
         self._counters = reporting.ShareCounters()
         self._numbers = htb.ShareNumbers()
@@ -104,8 +106,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
         named = functools.partial(shares.container_edits, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
-            if self._link_monitor is not None:
-                self._link_monitor.wake()  # Without attachment no attach wakes the monitor.
+            if self._checks is not None:
+                self._checks.wake()  # Without attachment no attach does.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
         container_edits = named(interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
@@ -131,34 +133,44 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._numbers.forget(identity)
 
     def start(self, context: contexts.DriverContext) -> None:
-        """Start to attach sandboxes, to reconcile traffic control and to monitor links."""
+        """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
         if self._attachment is not None:
             self._attachment.start(context, self._intents)
+        events = self._machine.watch()
+        survey = functools.partial(background.survey_and_narrow, self.survey, events)
         health = reporting.DeviceHealth(context)
         reporter = reporting.StatusReporter(self._machine, context, node=self._node, attaches=self._attachment is not None)
-        self._link_monitor = background.LinkMonitor(
+        reconciler = background.TcReconciler(
             self._machine,
             context,
-            survey=self.survey,
-            carrier_loss=self._settings.carrier_loss,
-            health=health,
-            reporter=reporter,
-        )
-        if self._attachment is not None:
-            self._attachment.callbacks = service.Callbacks(
-                attached=reporter.attached, failed=reporter.failed, finished=self._link_monitor.wake
-            )
-        self._reconciler = background.TcReconciler(
-            self._machine,
-            context,
-            survey=self.survey,
+            survey=survey,
             uplink=self.uplink,
             intents=self._intents,
             health=health.report("queueing"),
             on_read=self._numbers.learn,
         )
-        self._reconciler.start()
-        self._link_monitor.start()
+        self._link_monitor = background.LinkMonitor(
+            context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
+        )
+        links = background.Check(self._link_monitor.check, lambda: background.LINK_INTERVAL)
+
+        def reconcile() -> None:
+            reconciler.reconcile()
+            if events.wait(0):  # Its own requests cause events; a link may have changed meanwhile.
+                events.drain()
+                links.bring_forward()
+
+        checks = [background.Check(reconcile, reconciler.interval), links]
+        if self._attachment is not None:
+            checks.insert(0, background.Check(self._attachment.collect, lambda: attachment_gc.INTERVAL, on_events=False))
+        self._checks = background.Checks(events, checks)
+        if self._attachment is not None:
+            self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
+
+    def watch(self, context: contexts.DriverContext) -> None:
+        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raises DrakitError."""
+        if self._checks is not None:
+            self._checks.watch(context.stopping)
 
     def metrics(self) -> Sequence[advanced.Metric]:
         """Return the counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
@@ -169,15 +181,9 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """Stop all; what is attached and installed stays."""
         if self._attachment is not None:
             self._attachment.stop()
-        self._stop_checks()
-
-    def _stop_checks(self) -> None:
-        if self._link_monitor is not None:
-            self._link_monitor.stop()
-            self._link_monitor = None
-        if self._reconciler is not None:
-            self._reconciler.stop()
-            self._reconciler = None
+        if self._checks is not None:
+            self._checks.close()
+            self._checks = self._link_monitor = None
 
     def leftovers(self) -> Sequence[str]:
         """Return the interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
@@ -186,7 +192,6 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def remove_leftovers(self) -> None:
         """Remove queues, filters and ifbs from every interface, and what is in pods. Raises HardwareError."""
-        self._stop_checks()  # The reconciler would install a share again that a pod uses.
         for interface in self._own():
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:

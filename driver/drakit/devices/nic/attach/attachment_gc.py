@@ -10,7 +10,6 @@ while in which an image may be pulled, and never for a claim that was attached a
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -22,9 +21,7 @@ from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import attacher, sandboxes
 
 INTERVAL = 30.0
-AGAIN = 2.0
 GRACE = 120.0
-_JOIN_SECONDS = 10.0
 _USED, _WARNED, _WAITING = "attached", "warned", "waiting"
 _NOT_ATTACHED = (
     "no container has attached to the claim's share of {device} in {seconds:.0f} seconds; if containers are running, list the claim in the "
@@ -36,7 +33,7 @@ Grant = drivers.Grant[object]
 
 
 class AttachmentCollector:
-    """Minds the attachments of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
+    """Compares the attachments of one driver with the kernel."""
 
     def __init__(
         self,
@@ -52,15 +49,6 @@ class AttachmentCollector:
         self._attacher = attaching
         self._intents = intents
         self._monotonic = monotonic
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="nic-attachment-gc", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(_JOIN_SECONDS)
 
     def remove_orphans(self) -> None:
         """Remove children with our mark whose share is unknown. Raises HardwareError."""
@@ -118,16 +106,6 @@ class AttachmentCollector:
         self._context.set_state(grant, _WARNED, {})
         message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
         self._context.record_event(grant.claim, contexts.Event(reason="ShareNotAttached", message=message))
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            pause = INTERVAL
-            try:
-                self.collect()
-            except errors.DrakitError as error:
-                pause = AGAIN
-                _log.warning("checking attachments failed", extra={"error": str(error), "retry_in_s": pause})
-            self._stopping.wait(pause)
 
 
 def _key(grant: Grant) -> tuple[names.ClaimUid, str, names.ShareId | None]:

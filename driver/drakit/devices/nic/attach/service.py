@@ -187,7 +187,6 @@ class Service:
         self._context = context
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
-        self._collector.start()
 
     def _attach(self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
@@ -232,9 +231,12 @@ class Service:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        self._collector = None
+
+    def collect(self) -> None:
+        """Compare the recorded attachments with the kernel once. Raises DrakitError."""
         if self._collector is not None:
-            self._collector.stop()
-            self._collector = None
+            self._collector.collect()
 
     def leftovers(self) -> Iterator[str]:
         """Name the interfaces with this driver's mark in pods' network namespaces. Raises HardwareError."""

@@ -17,6 +17,7 @@ from drakit.devices.nic.attach import sandboxes
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
 from drakit.testing import fake_context
+from fakes import watched_driver
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -47,7 +48,6 @@ class MonitorSetup:
         self.health = reporting.DeviceHealth(self.context)
         self.reporter = reporting.StatusReporter(self.machine, self.context, node="node-1")
         self.monitor = background.LinkMonitor(
-            self.machine,
             self.context,
             survey=self.driver.survey,
             carrier_loss=carrier_loss,
@@ -262,13 +262,9 @@ def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     grant = setup.prepared()
     setup.attach(grant)
-    setup.driver.start(setup.context)
-    try:
-        with setup.context.updated:
-            assert setup.context.updated.wait_for(lambda: bool(setup.context.statuses), 30)
-    finally:
-        setup.driver.stop()
+    with watched_driver.watching(setup.driver, setup.context), setup.context.updated:
+        assert setup.context.updated.wait_for(lambda: bool(setup.context.statuses), 30)
 
 
 def test_what_never_began_can_be_stopped(tmp_path: pathlib.Path) -> None:
-    MonitorSetup(tmp_path).monitor.stop()
+    MonitorSetup(tmp_path).driver.stop()

@@ -1,10 +1,11 @@
-"""The keeper puts back what somebody alters and says so, and touches nothing that anybody still wants."""
+"""The reconciler restores what another program altered and reports it, and touches nothing that is still in use."""
 
+import contextlib
 import dataclasses
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
@@ -21,7 +22,7 @@ from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
 from drakit.testing import fake_context
-from fakes import netns
+from fakes import netns, watched_driver
 
 NIC = "pci-0000-0c-00-0"
 PATIENCE = 90.0
@@ -119,20 +120,15 @@ def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> Non
     node.prepared(1)
     surveys: list[offers.Survey] = []
 
-    class Watched(mock_port.MockPort):
-        def watch(self) -> port.Watch:
-            return OnceNewInterest()
-
-    node.machine.__class__ = Watched
+    events = OnceNewInterest()
 
     def survey() -> offers.Survey:
         surveys.append(node.driver.survey())
         return surveys[-1]
 
-    reconciler = background.TcReconciler(node.machine, node.context, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
-    reconciler.reconcile()
+    assert background.survey_and_narrow(survey, events) is surveys[-1]
     assert len(surveys) == 2
-    reconciler.reconcile()
+    assert background.survey_and_narrow(survey, events) is surveys[-1]
     assert len(surveys) == 3
 
 
@@ -186,11 +182,11 @@ def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
 
 def test_start_and_stop_leave_no_thread(node: Node) -> None:
     node.prepared(1)
+    before = set(threading.enumerate())
     for _ in range(2):
         node.driver.start(node.context)
-        assert "nic-tc-reconciler" in {thread.name for thread in threading.enumerate()}
         node.driver.stop()
-        assert "nic-tc-reconciler" not in {thread.name for thread in threading.enumerate()}
+        assert set(threading.enumerate()) == before
     node.driver.stop()
 
 
@@ -211,17 +207,13 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
     node = fake_context.FakeContext(tmp_path)
     node.put(prepared(author, "nic0", 1))
     assert author.discover().by_name()["nic0"].attributes["shaping"] == "netns"
-    author.start(node)
-    try:
+    with contextlib.closing(machine), watched_driver.watching(author, node):
         eventually(lambda: len(node.held) >= 1)
         own.run("tc", "qdisc", "del", "dev", "nic0", "root")
         eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
-        # A look that meets the deletion or the repair half-way may report more often; the damage is told, and the end is sound.
+        # A check that meets the deletion or the repair half-way may report more often; the damage is reported, and the end is sound.
         eventually(lambda: any("the root qdisc is not ours" in report.message for report in node.reports), lambda: node.reports)
         eventually(lambda: node.reports[-1].health is contexts.Health.HEALTHY, lambda: node.reports)
-    finally:
-        author.stop()
-        machine.close()
 
 
 def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) -> None:
@@ -245,32 +237,15 @@ def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) 
     assert not node.context.reports
 
 
-class HeldUp(mock_port.MockPort):
-    """A mock machine on which whoever restores shares waits before the first request."""
-
-    def __init__(self, choice: machines.Choice) -> None:
-        super().__init__(choice)
-        self.reached, self.released = threading.Event(), threading.Event()
-
-    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-        if shares:
-            self.reached.set()
-            assert self.released.wait(PATIENCE)
-        return super().repair(uplink, shares)
-
-
-def test_leftovers_are_removed_after_the_last_check_so_that_none_returns(tmp_path: pathlib.Path) -> None:
-    machine = HeldUp(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+def test_leftovers_are_removed_and_nothing_restores_them(tmp_path: pathlib.Path) -> None:
+    machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
     node = Node(
         machine=machine, driver=nic_driver.NicDriver(machine, node="node-1"), context=fake_context.FakeContext(tmp_path), intents=[]
     )
     node.prepared(1)
-    node.driver.start(node.context)
+    node.driver.start(node.context)  # As the uninstaller does, which calls no watch.
     try:
-        assert machine.reached.wait(PATIENCE)
-        threading.Timer(0.3, machine.released.set).start()
         node.driver.remove_leftovers()
     finally:
-        machine.released.set()
         node.driver.stop()
     assert machine.shares() == ()
