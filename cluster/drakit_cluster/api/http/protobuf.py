@@ -1,22 +1,27 @@
 """Bodies in Kubernetes' protobuf form, which kubectl sends for what it makes itself: ``create``, ``auth``, ``drain``.
 
-Only the kinds below are read, and only what kubectl writes into them; answers are JSON. Field numbers: the generated.proto file of each group.
+Go clients send all that they write in it, so a driver in Go publishes its ResourceSlices so. Only the kinds below are read; of those that kubectl
+makes, only what it writes into them. Answers are JSON. Field numbers: the generated.proto file of each group.
 """
 
+import base64
+import datetime
 import re
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message, message_factory
+from google.protobuf import descriptor, descriptor_pb2, descriptor_pool, message, message_factory
 
 from drakit_cluster.objects import errors
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MESSAGES = """
 Envelope type=1:Type raw=2:bytes
 Type apiVersion=1 kind=2
-Meta name=1 generateName=2 namespace=3 labels=11:{} annotations=12:{}
+Owner kind=1 name=3 uid=4 apiVersion=5 controller=6:bool blockOwnerDeletion=7:bool
+Meta name=1 generateName=2 namespace=3 uid=5 resourceVersion=6 labels=11:{} annotations=12:{} ownerReferences=13:[Owner] finalizers=14:[]
 Namespace metadata=1:Meta
 ServiceAccount metadata=1:Meta
 ConfigMap metadata=1:Meta data=2:{} binaryData=3:{bytes} immutable=4:bool
@@ -48,16 +53,44 @@ SelfSubjectRulesReview spec=2:RulesSpec
 Bound kind=1 apiVersion=2 name=3 uid=4
 TokenSpec audiences=1:[] boundObjectRef=3:Bound expirationSeconds=4:int
 TokenRequest spec=2:TokenSpec
+Quantity string=1
+Time seconds=1:long nanos=2:int
+Requirement key=1 operator=2 values=3:[]
+Term matchExpressions=1:[Requirement] matchFields=2:[Requirement]
+NodeSelector nodeSelectorTerms=1:[Term]
+Attribute int=2:long bool=3:bool string=4:text version=5:text ints=6:[long] bools=7:[bool] strings=8:[] versions=9:[]
+Range min=1:Quantity max=2:Quantity step=3:Quantity
+Policy default=1:Quantity validValues=3:[Quantity] validRange=4:Range
+Capacity value=1:Quantity requestPolicy=2:Policy
+Counter value=1:Quantity
+CounterSet name=1 counters=2:{Counter}
+Consumption counterSet=1 counters=2:{Counter}
+Taint key=1 value=2 effect=3 timeAdded=4:Time
+Mapping capacityKey=1:text allocationMultiplier=2:Quantity
+Device name=1 attributes=2:{Attribute} capacity=3:{Capacity} consumesCounters=4:[Consumption] nodeName=5:text nodeSelector=6:NodeSelector \
+ allNodes=7:bool taints=8:[Taint] bindsToNode=9:bool bindingConditions=10:[] bindingFailureConditions=11:[] allowMultipleAllocations=12:bool \
+ nodeAllocatableResourceMappings=13:{Mapping}
+Pool name=1 generation=2:long resourceSliceCount=3:long
+SliceSpec driver=1 pool=2:Pool nodeName=3:text nodeSelector=4:NodeSelector allNodes=5:bool devices=6:[Device] \
+ perDeviceNodeSelection=7:bool sharedCounters=8:[CounterSet]
+ResourceSlice metadata=1:Meta spec=2:SliceSpec
 """
-"""A message a line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text; a field without a type is text."""
+"""A message a line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text; a field without a type is text that is left
+out where it is empty, and ``text`` is kept."""
 _KINDS = set(re.findall(r"^(\w+)(?: metadata=| spec=|$)", _MESSAGES, re.MULTILINE)) - {"Template"} | {"DeleteOptions"}
+_SLICE_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+"""Those whose devices have the fields above; v1beta1 has them elsewhere."""
 _FIELD = re.compile(r"(\w+)=(\d+):?([\[{]?)(\w*)")
 _SCALARS = {
     "": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "int": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
+    "long": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    "text": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
 }
+_OPTIONAL = ("bool", "int", "long", "text")
+"""Of these, zero, false and the empty text differ from none."""
 
 
 def _add_field(made: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, *, many: bool = False) -> None:
@@ -67,7 +100,7 @@ def _add_field(made: descriptor_pb2.DescriptorProto, name: str, number: int, kin
         field.type = _SCALARS[kind]
     else:
         field.type, field.type_name = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, f".kubectl.{kind}"
-    if kind == "int":  # A number of 0 differs from none.
+    if kind in _OPTIONAL and not many:
         field.proto3_optional, field.oneof_index = True, len(made.oneof_decl)
         made.oneof_decl.add(name=f"_{name}")
 
@@ -98,15 +131,42 @@ def read(body: bytes) -> Object:
         raise errors.BadRequestError(f"body: not {MEDIA_TYPE}")
     try:
         envelope = _parsed("Envelope", body[len(_MAGIC) :])
-        head = json_format.MessageToDict(envelope.type, preserving_proto_field_name=True)
+        head = _object(envelope.type)
         kind = envelope.type.kind
-        if kind not in _KINDS:
+        if kind not in _KINDS or (kind == "ResourceSlice" and envelope.type.apiVersion not in _SLICE_VERSIONS):
             raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({MEDIA_TYPE}); send application/json")
         read = _parsed(kind, envelope.raw)
-    except message.DecodeError as error:
+        spec: Object = {"spec": {}} if "spec" in read.DESCRIPTOR.fields_by_name else {}
+        return {**head, **spec, **_object(read)}
+    except (message.DecodeError, OverflowError) as error:  # OverflowError: a time that no calendar has.
         raise errors.BadRequestError(f"body: the message cannot be read: {error}") from error
-    spec: Object = {"spec": {}} if "spec" in read.DESCRIPTOR.fields_by_name else {}
-    return {**head, **spec, **json_format.MessageToDict(read, preserving_proto_field_name=True)}
+
+
+def _object(read: message.Message) -> Object:
+    return {field.name: _field(field, value) for field, value in read.ListFields()}
+
+
+def _field(field: descriptor.FieldDescriptor, value: Any) -> Json:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {key: _one(inner, value[key]) for key in value}
+    if field.is_repeated:
+        return [_one(field, one) for one in value]
+    return _one(field, value)
+
+
+def _one(field: descriptor.FieldDescriptor, value: Any) -> Json:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if field.message_type is None:
+        read: Json = value
+        return read
+    if field.message_type.name == "Quantity":
+        text: str = value.string
+        return text
+    if field.message_type.name == "Time":
+        return (_EPOCH + datetime.timedelta(seconds=value.seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _object(value)
 
 
 def _parsed(name: str, content: bytes) -> Any:
