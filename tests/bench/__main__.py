@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node, bench_workload
+from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node, bench_simulation, bench_workload
 
 BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "journal": bench_journal.main,
@@ -14,6 +14,7 @@ BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "nic": bench_nic.main,
     "gpu": bench_gpu.main,
     "workload": bench_workload.main,
+    "simulation": bench_simulation.main,
 }
 
 

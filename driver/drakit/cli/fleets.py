@@ -43,13 +43,13 @@ Capture = Annotated[
 
 def parsed(texts: Sequence[str]) -> list[tuple[str, int]]:
     """Return machines with their counts; raises ConfigError."""
-    found = []
+    counts = []
     for text in texts:
         name, _, count = text.rpartition(":") if text.rpartition(":")[2].isdecimal() else (text, "", "1")
         if not 1 <= int(count) <= NODES_MAX:
             raise errors.ConfigError(f"--machine {text}: write NAME:COUNT with a count from 1 to {NODES_MAX}")
-        found.append((name, int(count)))
-    return found
+        counts.append((name, int(count)))
+    return counts
 
 
 def groups(counts: Sequence[tuple[str, int]]) -> "list[Group]":
@@ -82,8 +82,12 @@ def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "Feat
     world = worlds.from_files(files, gates)
     if capture is not None:
         world = worlds.with_live(world, capture)
-    named = {one["metadata"]["name"] for one in world.classes if isinstance(one["metadata"], dict)}
-    own = [one for one in demo_cluster.classes() if isinstance(one["metadata"], dict) and one["metadata"]["name"] not in named]
+    named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
+    own = [
+        device_class
+        for device_class in demo_cluster.classes()
+        if isinstance(device_class["metadata"], dict) and device_class["metadata"]["name"] not in named
+    ]
     return dataclasses.replace(world, classes=[*world.classes, *own])
 
 
@@ -94,9 +98,9 @@ def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequen
     from drakit_cluster.scheduling import taint_rules
     from drakit_cluster.simulation.fleet import groups as fleet_groups
 
-    classes = {json_types.text(one, "metadata", "name"): one for one in world.classes}
-    held = [one for one in world.claims if pod_claims.is_allocated(one)]
-    published = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
+    classes = {json_types.text(device_class, "metadata", "name"): device_class for device_class in world.classes}
+    held = [claim for claim in world.claims if pod_claims.is_allocated(claim)]
+    published = [taint_rules.tainted(entry, world.taint_rules) for entry in world.slices]
     nodes = world.nodes if published else ()
     fleet = fleet_groups.of_objects(published, nodes, classes, fleet_groups.Reads.of(templates), held)
     if fleet.shared and made:

@@ -124,7 +124,7 @@ class NodeType:
                 after = self._allocated(self.blocks[block], state)
                 if problem.suitability.shared(device):
                     demands = problem.suitability.demands(want, device) or ()
-                    after.share(device.id, {one.name: Quantity(nanos=one.amount) for one in demands})
+                    after.share(device.id, {demand.name: Quantity(nanos=demand.amount) for demand in demands})
                 else:
                     after.hold(device.id)
                 return state_of(self.blocks[block], after)
@@ -157,7 +157,7 @@ class NodeType:
         exact: dict[int, int] = {}
         alternatives = []
         for request in problem.requests:
-            options = [Choice(one.want.number, one.count if one.mode is Mode.COUNT else 0) for one in request.options]
+            options = [Choice(option.want.number, option.count if option.mode is Mode.COUNT else 0) for option in request.options]
             if request.prioritized:
                 alternatives.append(options)
             else:
@@ -170,10 +170,10 @@ class NodeType:
         problem = self.problem(template.claims, self._allocated(block, state))
         counts = []
         for want in problem.wants:
-            found = _suiting(problem, want, block)
-            if found is None:
+            count = _suiting(problem, want, block)
+            if count is None:
                 return None
-            counts.append(found)
+            counts.append(count)
         return tuple(counts)
 
     def _find_used(self, block: Block, state: State) -> float:
@@ -194,7 +194,7 @@ class NodeType:
         use = allocated.use(device.id)
         if use.held or not device.shareable:
             return 1.0 if use.held or use.shared else 0.0
-        limits = {name: one.value.nanos for name, one in device.capacities.items()}
+        limits = {name: capacity.value.nanos for name, capacity in device.capacities.items()}
         return min(1.0, max((amount / limits[name] for name, amount in use.taken.items() if limits.get(name)), default=0.0))
 
 
@@ -204,12 +204,12 @@ def state_of(block: Block, allocated: AllocatedState) -> State:
     uses = allocated.pool(first.driver, first.pool)
     if not uses:
         return ()
-    found = []
+    held = []
     for device in block.devices:
         use = uses.get(device.name)
         if use is not None:
-            found.append((device.name, use.holders, use.shares, tuple(sorted(use.taken.items()))))
-    return tuple(found)
+            held.append((device.name, use.holders, use.shares, tuple(sorted(use.taken.items()))))
+    return tuple(held)
 
 
 def _suiting(problem: Problem, want: Want, block: Block) -> int | None:
@@ -242,7 +242,7 @@ def _label(devices: Sequence[Device]) -> str:
     if product:
         return product
     family = devices[0].driver.partition(".")[0]
-    sizes = [json_types.at(one, "value") for one in json_types.mapping(devices[0].spec, "capacity").values()]
+    sizes = [json_types.at(capacity, "value") for capacity in json_types.mapping(devices[0].spec, "capacity").values()]
     if not sizes:
         return family
     return f"{family} {max((quantity.parse(size) for size in sizes), default=Quantity(nanos=0))}"

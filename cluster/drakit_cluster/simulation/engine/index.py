@@ -44,7 +44,7 @@ class _Candidates:
         if score is not None:
             heapq.heappush(self.heap, (score, rank))
             if len(self.heap) > _SPARSE * len(self.scores) + _SPARSE:
-                self.heap = [(one, number) for number, one in enumerate(self.scores) if one is not None]
+                self.heap = [(score, number) for number, score in enumerate(self.scores) if score is not None]
                 heapq.heapify(self.heap)
 
 

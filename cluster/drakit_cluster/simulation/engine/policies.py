@@ -54,17 +54,17 @@ def parse(text: str) -> Policy:
 
 
 def _known(text: str, value: str, values: type[enum.StrEnum]) -> str:
-    if value not in {one.value for one in values}:
+    if value not in {known.value for known in values}:
         raise WorkloadError(f"policy {text}: {value!r} is unknown; known are {', '.join(values)}")
     return value
 
 
 def _profiles(text: str) -> list[str]:
-    found = []
+    profiles = []
     for part in text.split("+"):
         profile, _, times = part.partition("*")
-        found += [profile] * (int(times) if times.isdecimal() else 1)
-    return found
+        profiles += [profile] * (int(times) if times.isdecimal() else 1)
+    return profiles
 
 
 class Fragmentation:
@@ -110,11 +110,11 @@ class Fragmentation:
         """Return the wants that an unused block could serve."""
         key = (offers, block)
         if key not in self._relevant:
-            found = []
+            wants = []
             for template, weight in self._weights.items():
                 room = offers.room(template, block, ()) if offers.needs(template).certain else None
-                found += [(template, want, weight) for want, count in enumerate(room or ()) if count]
-            self._relevant[key] = found
+                wants += [(template, want, weight) for want, count in enumerate(room or ()) if count]
+            self._relevant[key] = wants
         return self._relevant[key]
 
 

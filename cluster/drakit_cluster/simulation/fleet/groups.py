@@ -33,7 +33,7 @@ class Reads:
         """Return what the pods of some templates read."""
         listed = list(templates)
         expressions = (text for template in listed for text in _expressions_of_claims(template.claims))
-        return cls(expressions=frozenset(expressions), labels=frozenset(name for one in listed for name in one.node_selector))
+        return cls(expressions=frozenset(expressions), labels=frozenset(name for template in listed for name in template.node_selector))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,12 @@ def _expressions_of_claims(claims: Iterable[Object]) -> Iterator[str]:
     for claim in claims:
         for request in json_types.objects(claim, "spec", "devices", "requests"):
             for exact in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable")):
-                yield from (json_types.text(one, "cel", "expression") for one in json_types.objects(exact, "selectors"))
+                yield from (json_types.text(selector, "cel", "expression") for selector in json_types.objects(exact, "selectors"))
 
 
 def _expressions_of(classes: Mapping[str, Object]) -> Iterator[str]:
-    for one in classes.values():
-        yield from (json_types.text(selector, "cel", "expression") for selector in json_types.objects(one, "spec", "selectors"))
+    for device_class in classes.values():
+        yield from (json_types.text(selector, "cel", "expression") for selector in json_types.objects(device_class, "spec", "selectors"))
 
 
 def _spans_nodes(slices: Sequence[Object]) -> bool:

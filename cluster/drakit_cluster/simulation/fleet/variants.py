@@ -37,9 +37,9 @@ class Variant:
         made = list(slices)
         if self.layout:
             kept = _static(devices, self.layout)
-            made = _mapped(made, lambda listed: [one for one in listed if id(one) in kept])
+            made = _mapped(made, lambda listed: [device for device in listed if id(device) in kept])
         if self.step:
-            made = _mapped(made, lambda listed: [_stepped(one, self.step) for one in listed])
+            made = _mapped(made, lambda listed: [_stepped(device, self.step) for device in listed])
         if self.order is not DeviceOrder.PUBLISHED:
             made = reordered(made, _ORDERS[self.order])
         return made
@@ -48,11 +48,11 @@ class Variant:
 def reordered(slices: Sequence[Object], order: Callable[[list[Object]], list[Object]]) -> list[Object]:
     """Return slices whose devices are reordered across the slices of each pool; the number of devices of a slice stays."""
     pools: dict[tuple[str, str], list[Object]] = {}
-    for entry in sorted(slices, key=lambda one: json_types.text(one, "metadata", "name")):
+    for entry in sorted(slices, key=lambda item: json_types.text(item, "metadata", "name")):
         pools.setdefault(_pool(entry), []).extend(json_types.objects(entry, "spec", "devices"))
     waiting = {key: iter(order(devices)) for key, devices in pools.items()}
     made = []
-    for entry in sorted(slices, key=lambda one: json_types.text(one, "metadata", "name")):
+    for entry in sorted(slices, key=lambda item: json_types.text(item, "metadata", "name")):
         count = len(json_types.objects(entry, "spec", "devices"))
         made.append(_with_devices(entry, [next(waiting[_pool(entry)]) for _ in range(count)]) if count else entry)
     return made
@@ -92,22 +92,22 @@ def _static(devices: Sequence[Object], layout: Sequence[str]) -> set[int]:
         sets.setdefault(counter_set(device), []).append(device)
     kept: set[int] = set()
     for partitions in sets.values():
-        profiles = {json_types.text(one, *_PROFILE) for one in partitions}
+        profiles = {json_types.text(device, *_PROFILE) for device in partitions}
         chosen = partitions
         if set(layout) <= profiles:
             fitting = _fitting(partitions, layout)
             if fitting is None:
                 raise WorkloadError(f"layout {'+'.join(layout)}: these profiles do not fit together on one GPU")
             chosen = fitting
-        kept |= {id(one) for one in chosen}
+        kept |= {id(device) for device in chosen}
     return kept
 
 
 def _fitting(partitions: Sequence[Object], layout: Sequence[str]) -> list[Object] | None:
     """Return devices of the profiles that draw on no counter twice too much: found by trying placements in order, largest profile first."""
     total: dict[str, int] = {}
-    for one in partitions:
-        for name, amount in _draws(one).items():
+    for device in partitions:
+        for name, amount in _draws(device).items():
             total[name] = max(total.get(name, 0), amount)
 
     def fill(rest: Sequence[str], used: dict[str, int]) -> list[Object] | None:
@@ -119,8 +119,8 @@ def _fitting(partitions: Sequence[Object], layout: Sequence[str]) -> list[Object
             after = used | {name: used.get(name, 0) + amount for name, amount in _draws(device).items()}
             if any(amount > total[name] for name, amount in after.items()):
                 continue
-            if (found := fill(rest[1:], after)) is not None:
-                return [device, *found]
+            if (rest_fitting := fill(rest[1:], after)) is not None:
+                return [device, *rest_fitting]
         return None
 
     return fill(sorted(layout, reverse=True), {})

@@ -53,7 +53,7 @@ class Plan:
     @property
     def moves(self) -> list[Placed]:
         """The pods that move."""
-        return [one for one in self.placed if one.moved_from]
+        return [placed for placed in self.placed if placed.moved_from]
 
 
 class _GivenUpError(Exception):
@@ -118,9 +118,9 @@ class MovePlanner:
             if self._decide(rank, change) is None:
                 continue
             evicted = [_Wanting(pod.name, pod.template, pod) for pod in gone]
-            found = self._place([*rest, *evicted], moves - len(gone), changes | {rank: change})
-            if found is not None:
-                return found
+            complete = self._place([*rest, *evicted], moves - len(gone), changes | {rank: change})
+            if complete is not None:
+                return complete
         return None
 
     def _ways(self, wanting: _Wanting, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
@@ -160,7 +160,7 @@ class MovePlanner:
 
     def _decide(self, rank: int, change: _Change) -> list[Grant] | None:
         """Return what the new pods of a node get, all decided together beside those that stay; None where they do not fit."""
-        key = (rank, frozenset(pod.name for pod in change.gone), tuple(one.name for one in change.come))
+        key = (rank, frozenset(pod.name for pod in change.gone), tuple(pod.name for pod in change.come))
         if key not in self._known:
             if self._steps >= self._budget:
                 raise _GivenUpError
@@ -171,7 +171,7 @@ class MovePlanner:
     def _try(self, node: Node, change: _Change) -> list[Grant] | None:
         for pod in change.gone:
             self._nodes.release(pod.grant)
-        together = PodTemplate(name="together", claims=[claim for one in change.come for claim in one.template.claims])
+        together = PodTemplate(name="together", claims=[claim for pod in change.come for claim in pod.template.claims])
         try:
             grant = self._nodes.allocate(together, node) if self._may_fit(node, change) else None
         except AllocationError:
@@ -184,9 +184,9 @@ class MovePlanner:
             return None
         claims = list(grant.claims)
         split = []
-        for one in change.come:
-            split.append(Grant(node, tuple(claims[: len(one.template.claims)])))
-            claims = claims[len(one.template.claims) :]
+        for newcomer in change.come:
+            split.append(Grant(node, tuple(claims[: len(newcomer.template.claims)])))
+            claims = claims[len(newcomer.template.claims) :]
         return split
 
     def _may_fit(self, node: Node, change: _Change) -> bool:
@@ -195,11 +195,11 @@ class MovePlanner:
         states = list(node.states)
         for number in {offers.block_of[device] for pod in change.gone for device in pod.grant.devices()}:
             states[number] = blocks.state_of(offers.blocks[number], node.used)
-        for one in change.come:
-            needs = offers.needs(one.template)
+        for pod in change.come:
+            needs = offers.needs(pod.template)
             if not needs.certain:
                 continue
-            rooms = [offers.room(one.template, number, state) for number, state in enumerate(states)]
+            rooms = [offers.room(pod.template, number, state) for number, state in enumerate(states)]
             if None not in rooms and not needs.met([sum(room[want] for room in rooms if room) for want in range(needs.wants)]):
                 return False
         return True
@@ -208,11 +208,11 @@ class MovePlanner:
         placed = []
         for rank, change in sorted(changes.items()):
             grants = self._decide(rank, change) or []
-            for one, grant in zip(change.come, grants, strict=True):
-                before = one.was.grant if one.was is not None else None
+            for pod, grant in zip(change.come, grants, strict=True):
+                before = pod.was.grant if pod.was is not None else None
                 placed.append(
                     Placed(
-                        name=one.name,
+                        name=pod.name,
                         node=grant.node.name,
                         devices=grant.names(),
                         moved_from=before.node.name if before is not None else "",
@@ -229,15 +229,17 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], wanted: Sequence[tup
     """
     templates = dict(wanted) | {pod.name: pod.template for pod in pods}
     by_name = {node.name: node for node in nodes.all}
-    moving = {one.name for one in plan.moves}
+    moving = {move.name for move in plan.moves}
     released = [pod for pod in pods if pod.name in moving]
     for pod in released:
         nodes.release(pod.grant)
     order: dict[str, list[Placed]] = {}
-    for one in plan.placed:
-        order.setdefault(one.node, []).append(one)
+    for placement in plan.placed:
+        order.setdefault(placement.node, []).append(placement)
     grants = [
-        nodes.allocate(PodTemplate(name=name, claims=[claim for one in placed for claim in templates[one.name].claims]), by_name[name])
+        nodes.allocate(
+            PodTemplate(name=name, claims=[claim for placement in placed for claim in templates[placement.name].claims]), by_name[name]
+        )
         for name, placed in order.items()
     ]
     for grant in grants:
@@ -262,6 +264,6 @@ def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
             specs = [{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in held]
             template = PodTemplate(name=name, claims=specs)
             pods.append(
-                Pod(name=name, template=template, grant=Grant(grants[0].node, tuple(one for grant in grants for one in grant.claims)))
+                Pod(name=name, template=template, grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)))
             )
     return pods

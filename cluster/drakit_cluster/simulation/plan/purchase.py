@@ -72,10 +72,10 @@ class Planner:
         """Return the smallest purchase."""
         if impossible := self._impossible():
             return Purchase(impossible=impossible)
-        found = self._several() if len(self._machines) > 1 else self._one()
-        if found is None:
+        smallest = self._several() if len(self._machines) > 1 else self._one()
+        if smallest is None:
             return Purchase(impossible=[f"{_NODES_MAX} nodes are not enough"])
-        mix, proven, shortage = found
+        mix, proven, shortage = smallest
         names = [(machine.label, number) for machine, number in zip(self._machines, mix, strict=True) if number]
         made = Purchase(nodes=names, outcomes=self._run(mix), exact=proven, why=shortage)
         return made if proven else self._proven(made, mix)
@@ -112,8 +112,8 @@ class Planner:
     def _least(self) -> tuple[int, str]:
         """Return the smallest number that counting allows, and why one less is too few."""
         number, shortage = 0, ""
-        while found := self._shortage((number,)):
-            number, shortage = number + 1, found
+        while lacking := self._shortage((number,)):
+            number, shortage = number + 1, lacking
             if number > _NODES_MAX:
                 break
         return number, shortage
@@ -124,8 +124,8 @@ class Planner:
         for total in itertools.count():
             unproven = []
             for mix in _mixes(total, len(self._machines)):
-                if found := self._shortage(mix):
-                    shortage = found
+                if lacking := self._shortage(mix):
+                    shortage = lacking
                 else:
                     unproven.append(mix)
             for mix in unproven:
@@ -146,7 +146,7 @@ class Planner:
         try:
             for fewer in _mixes(sum(mix) - 1, len(mix)):
                 if not self._shortage(fewer) and search.possible(pods, list(zip(self._types, fewer, strict=True))):
-                    names = ", ".join(f"{number} {one.label}" for one, number in zip(self._machines, fewer, strict=True) if number)
+                    names = ", ".join(f"{number} {machine.label}" for machine, number in zip(self._machines, fewer, strict=True) if number)
                     why = f"{names} would do if every pod were sent to the right node; first fit in this order does not find that"
                     return dataclasses.replace(made, why=why)
         except GivenUpError:

@@ -24,24 +24,24 @@ svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { f
 """
 
 
-def html(fleet: Fleet, workload: Workload, found: Sequence[Result]) -> str:
+def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
     """Return the page."""
     last = max((task.arrival for task in workload.tasks), default=0.0)
     groups = ", ".join(f"{len(group.names)} {group.label}" for group in fleet.groups)
     parts = [
         "<h1>Simulation</h1>",
         f'<p class="soft">{fleet.size} nodes ({_text(groups)}); {len(workload.tasks)} tasks, the last after {results.duration(last)}.</p>',
-        _section("Tasks", "A task waits until all its pods have devices.", _tasks(found, len(workload.tasks))),
-        _section("How long tasks waited", "Tasks that never started are left out.", plots.distribution([_waits(one) for one in found])),
-        _section("Pods that wait", "", plots.over_time([_waiting(found)], label="pods", share=False)),
+        _section("Tasks", "A task waits until all its pods have devices.", _tasks(runs, len(workload.tasks))),
+        _section("How long tasks waited", "Tasks that never started are left out.", plots.distribution([_waits(run) for run in runs])),
+        _section("Pods that wait", "", plots.over_time([_waiting(runs)], label="pods", share=False)),
         _section(
             "Use",
             "Shares of all devices of a model. Of a GPU the larger of memory and multiprocessors counts. Means are until the last arrival.",
-            _models(found),
-            plots.over_time(_panels(found, fragmented=False), label="in use", share=True),
+            _models(runs),
+            plots.over_time(_panels(runs, fragmented=False), label="in use", share=True),
         ),
-        _fragmentation(found),
-        _refusals(found),
+        _fragmentation(runs),
+        _refusals(runs),
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>drakit simulate</title><style>{_STYLE}</style>'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>\n{"".join(parts)}</body></html>\n'
@@ -52,34 +52,34 @@ def _section(title: str, words: str, *content: str) -> str:
     return f"<h2>{_text(title)}</h2>{told}{''.join(content)}\n"
 
 
-def _tasks(found: Sequence[Result], total: int) -> str:
+def _tasks(runs: Sequence[Result], total: int) -> str:
     head = ("Policy", "Started", "After waiting", "Never started", "Wait p50", "p95", "max")
     rows = [
         (
-            one.policy.name,
-            one.started,
-            one.delayed,
-            total - one.started,
-            *map(results.duration, (one.waits.p50, one.waits.p95, one.waits.longest)),
+            run.policy.name,
+            run.started,
+            run.delayed,
+            total - run.started,
+            *map(results.duration, (run.waits.p50, run.waits.p95, run.waits.longest)),
         )
-        for one in found
+        for run in runs
     ]
     return _table(head, rows, texts=1)
 
 
-def _models(found: Sequence[Result]) -> str:
+def _models(runs: Sequence[Result]) -> str:
     head = ("Model", "Policy", "Devices", "In use", "peak", "Fragmented", "peak")
     rows = []
-    for number in range(len(found[0].series.models)):
-        for one in found:
-            model = one.series.models[number]
+    for number in range(len(runs[0].series.models)):
+        for run in runs:
+            model = run.series.models[number]
             shares = (results.mean(model.used), max(model.used), results.mean(model.fragmented), max(model.fragmented))
-            rows.append((model.model, one.policy.name, model.count, *(f"{share:.1%}" for share in shares)))
+            rows.append((model.model, run.policy.name, model.count, *(f"{share:.1%}" for share in shares)))
     return _table(head, rows, texts=2)
 
 
 def _waits(result: Result) -> plots.Line:
-    waits = sorted(one.started - one.task.arrival for one in result.outcomes if one.started is not None)
+    waits = sorted(run.started - run.task.arrival for run in result.outcomes if run.started is not None)
     step = max(1, len(waits) // _POINTS)
     points = [(waits[place], (place + 1) / len(waits)) for place in range(0, len(waits), step)]
     if waits:
@@ -87,38 +87,38 @@ def _waits(result: Result) -> plots.Line:
     return plots.Line(name=result.policy.name, x=[x for x, _ in points], y=[y for _, y in points])
 
 
-def _waiting(found: Sequence[Result]) -> plots.Panel:
-    return plots.Panel(title="", lines=[plots.Line(name=one.policy.name, x=one.series.times, y=one.series.waiting) for one in found])
+def _waiting(runs: Sequence[Result]) -> plots.Panel:
+    return plots.Panel(title="", lines=[plots.Line(name=run.policy.name, x=run.series.times, y=run.series.waiting) for run in runs])
 
 
-def _panels(found: Sequence[Result], *, fragmented: bool) -> list[plots.Panel]:
+def _panels(runs: Sequence[Result], *, fragmented: bool) -> list[plots.Panel]:
     return [
         plots.Panel(
             title=f"{model.model} ({model.count})",
             lines=[
                 plots.Line(
-                    name=one.policy.name,
-                    x=one.series.times,
-                    y=one.series.models[number].fragmented if fragmented else one.series.models[number].used,
+                    name=run.policy.name,
+                    x=run.series.times,
+                    y=run.series.models[number].fragmented if fragmented else run.series.models[number].used,
                 )
-                for one in found
+                for run in runs
             ],
         )
-        for number, model in enumerate(found[0].series.models)
+        for number, model in enumerate(runs[0].series.models)
     ]
 
 
-def _fragmentation(found: Sequence[Result]) -> str:
+def _fragmentation(runs: Sequence[Result]) -> str:
     """Return the plots of the models that are fragmented at some time."""
-    panels = [panel for panel in _panels(found, fragmented=True) if any(any(line.y) for line in panel.lines)]
+    panels = [panel for panel in _panels(runs, fragmented=True) if any(any(line.y) for line in panel.lines)]
     words = "What is free and cannot serve the next pod, weighted by how often pods of each kind occur in the workload."
     if not panels:
         return _section("Fragmentation", f"{words} There is none.")
     return _section("Fragmentation", words, plots.over_time(panels, label="fragmented", share=True))
 
 
-def _refusals(found: Sequence[Result]) -> str:
-    rows = [(one.policy.name, refusal.template, refusal.reason, refusal.tasks) for one in found for refusal in one.refused]
+def _refusals(runs: Sequence[Result]) -> str:
+    rows = [(run.policy.name, refusal.template, refusal.reason, refusal.tasks) for run in runs for refusal in run.refused]
     if not rows:
         return ""
     return _section("Tasks that never started", "", _table(("Policy", "Template", "Why", "Tasks"), rows, texts=3))

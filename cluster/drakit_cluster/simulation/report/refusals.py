@@ -28,7 +28,7 @@ def of_outcomes(outcomes: Iterable[Outcome], nodes: Nodes) -> list[Refusal]:
     for outcome in outcomes:
         if outcome.started is None:
             waiting.setdefault(outcome.task.template, []).append(outcome)
-    return [_refusal(template, found, nodes) for template, found in waiting.items()]
+    return [_refusal(template, outcomes_of_template, nodes) for template, outcomes_of_template in waiting.items()]
 
 
 def _refusal(template: PodTemplate, waiting: Sequence[Outcome], nodes: Nodes) -> Refusal:
@@ -59,10 +59,10 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
             return ""
         if text := allocator.misjudged(claims=template.claims, node=placed.node, allocated=empty):
             return text
-        found = obstacles.find(allocator.problem(claims=template.claims, node=placed.node, allocated=empty), {})
+        reasons = obstacles.find(allocator.problem(claims=template.claims, node=placed.node, allocated=empty), {})
     except AllocationError as error:
         return str(error)
-    return "; ".join(map(_text, found)) or "every request could be served alone, but not all together"
+    return "; ".join(map(_text, reasons)) or "every request could be served alone, but not all together"
 
 
 def _text(obstacle: Obstacle) -> str:

@@ -119,10 +119,10 @@ def _policy(result: Result, *, placements: bool) -> Json:
             "mean": round(waits.mean, 3),
         },
         "refused": [
-            {"template": one.template, "tasks": one.tasks, "fitsOnAnEmptyNode": one.possible, "reason": one.reason}
-            for one in result.refused
+            {"template": refusal.template, "tasks": refusal.tasks, "fitsOnAnEmptyNode": refusal.possible, "reason": refusal.reason}
+            for refusal in result.refused
         ],
-        "models": [_model(one) for one in result.series.models],
+        "models": [_model(model) for model in result.series.models],
         "times": _numbers(result.series.times),
         "waitingPods": _numbers(result.series.waiting),
     }

@@ -24,7 +24,9 @@ class Catalogue:
     """Templates by the text that names them; equal texts give one template."""
 
     def __init__(self, claim_templates: Iterable[Object]) -> None:
-        self._claims = {json_types.text(one, "metadata", "name"): json_types.mapping(one, "spec", "spec") for one in claim_templates}
+        self._claims = {
+            json_types.text(template, "metadata", "name"): json_types.mapping(template, "spec", "spec") for template in claim_templates
+        }
         self._known: dict[tuple[str, str], PodTemplate] = {}
 
     def template(self, text: str, node_selector: Object | None = None) -> PodTemplate:

@@ -83,7 +83,7 @@ def _arrival(source: random.Random, span: float) -> float:
 def default_asks(slices: Iterable[Object]) -> dict[str, float]:
     """Return weights for what some nodes offer: every MIG profile by its size, whole GPUs, and bandwidth where it is shared."""
     asks: dict[str, float] = {}
-    for device in (one for entry in slices for one in json_types.objects(entry, "spec", "devices")):
+    for device in (listed for entry in slices for listed in json_types.objects(entry, "spec", "devices")):
         attributes = json_types.mapping(device, "attributes")
         profile, kind = json_types.text(attributes, "profile", "string"), json_types.text(attributes, "type", "string")
         if profile and "+" not in profile:

@@ -197,14 +197,14 @@ class _Moved:
             "why": list(self.reasons),
             "moves": [
                 {
-                    "pod": one.name,
-                    "from": {"node": one.moved_from, "devices": list(one.devices_before)},
-                    "to": {"node": one.node, "devices": list(one.devices)},
+                    "pod": pod.name,
+                    "from": {"node": pod.moved_from, "devices": list(pod.devices_before)},
+                    "to": {"node": pod.node, "devices": list(pod.devices)},
                 }
-                for one in self.moves.moves
+                for pod in self.moves.moves
             ],
             "placements": [
-                {"pod": one.name, "node": one.node, "devices": list(one.devices)} for one in self.moves.placed if not one.moved_from
+                {"pod": pod.name, "node": pod.node, "devices": list(pod.devices)} for pod in self.moves.placed if not pod.moved_from
             ],
         }
 
@@ -226,10 +226,10 @@ class _Moved:
         if why:
             _say(*(f"why: {text}" for text in self.reasons))
         out = output.console()
-        rows = [(one.name, _place(one.moved_from, one.devices_before), _place(one.node, one.devices)) for one in moved]
+        rows = [(pod.name, _place(pod.moved_from, pod.devices_before), _place(pod.node, pod.devices)) for pod in moved]
         if rows:
             output.put(out, output.table("\nMoves", ["WHAT", "FROM", "TO"], rows))
-        new = [(one.name, one.node, ", ".join(one.devices)) for one in self.moves.placed if not one.moved_from]
+        new = [(pod.name, pod.node, ", ".join(pod.devices)) for pod in self.moves.placed if not pod.moved_from]
         output.put(out, output.table("\nNew", ["POD", "NODE", "DEVICES"], new))
 
 
@@ -242,16 +242,16 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
         raise errors.ConfigError("there are no nodes: give --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
     nodes = Nodes(question.fleet)
     holders = moves.pods_of(nodes, _allocated(world))
-    found = moves.MovePlanner(nodes, holders).plan(question.pods)
+    answer = moves.MovePlanner(nodes, holders).plan(question.pods)
     reasons = []
     for template in dict.fromkeys(template for _, template in question.pods):
         never = [refusals.why_not(template, placed) for placed in nodes.types]
         if all(never):
             reasons.append(f"{template.name} fits on no node even if it were empty: {never[0]}")
-        elif found.moves:
+        elif answer.moves:
             reasons.append(f"{template.name} fits on an empty node; on every node now, others have what it needs")
     return _Moved(
-        question=question, moves=found, reasons=reasons, verified=found.found and moves.verified(nodes, found, holders, question.pods)
+        question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )
 
 

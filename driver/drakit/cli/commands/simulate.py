@@ -153,11 +153,11 @@ def _results(fleet: "Fleet", work: "Workload", policies: Sequence[str], gates: "
     from drakit_cluster.simulation.report import results as reporting
 
     parsed = [choosing.parse(text) for text in policies]
-    found = []
+    results = []
     for policy in parsed:
         with _progress(policy.name, len(work.tasks)) as tell:
-            found.append(reporting.run(fleet, work, policy, gates=gates, errors=repeated, tell=tell))
-    return found
+            results.append(reporting.run(fleet, work, policy, gates=gates, errors=repeated, tell=tell))
+    return results
 
 
 @contextlib.contextmanager
@@ -189,13 +189,13 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
     )
     waits = [
         (
-            one.policy.name,
-            one.started,
-            one.delayed,
-            len(work.tasks) - one.started,
-            *map(reporting.duration, (one.waits.p50, one.waits.p95, one.waits.longest)),
+            result.policy.name,
+            result.started,
+            result.delayed,
+            len(work.tasks) - result.started,
+            *map(reporting.duration, (result.waits.p50, result.waits.p95, result.waits.longest)),
         )
-        for one in results
+        for result in results
     ]
     columns = ["POLICY", "STARTED", "AFTER WAITING", "NEVER STARTED", "WAIT P50", "P95", "MAX"]
     output.put(out, output.table("\nTasks", columns, waits))
@@ -203,13 +203,13 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
         (
             model.model,
             model.count,
-            one.policy.name,
+            result.policy.name,
             *(f"{value:.1%}" for value in (reporting.mean(model.used), max(model.used))),
             *(f"{value:.1%}" for value in (reporting.mean(model.fragmented), max(model.fragmented))),
         )
         for number in range(len(results[0].series.models))
-        for one in results
-        for model in [one.series.models[number]]
+        for result in results
+        for model in [result.series.models[number]]
     ]
     columns = ["MODEL", "DEVICES", "POLICY", "USED", "PEAK", "FRAGMENTED", "PEAK FRAGMENTED"]
     output.put(out, output.table("\nDevices, until the last arrival", columns, models))
@@ -220,9 +220,9 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
 def _refusals(results: "Sequence[Result]") -> Iterator[str]:
     """Yield why tasks never started; what several policies have in common once."""
     alike: dict[tuple[str, int, str], list[str]] = {}
-    for one in results:
-        for refusal in one.refused:
-            alike.setdefault((refusal.template, refusal.tasks, refusal.reason), []).append(one.policy.name)
+    for result in results:
+        for refusal in result.refused:
+            alike.setdefault((refusal.template, refusal.tasks, refusal.reason), []).append(result.policy.name)
     for (template, tasks, reason), names in list(alike.items())[:_SHOWN_REFUSALS]:
         prefix = f"{', '.join(names)}: " if len(names) < len(results) else ""
         yield f"{prefix}{output.counted(tasks, 'task')} of {template} never started: {reason}"
