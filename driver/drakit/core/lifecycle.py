@@ -72,8 +72,8 @@ class GrantEntry:
     """What is remembered of one grant.
 
     ``device`` is the whole flat device at prepare time, so that the grant can be undone when the hardware is no longer discovered.
-    ``parameters`` are the winning opaque parameters as they were (None: defaults). ``record`` and ``edits`` are empty until the device is finished:
-    ``edits`` is None exactly as long.
+    ``parameters`` are the winning opaque parameters as they were (None: defaults). ``record`` is empty and ``edits`` is None until the device is
+    finished.
     """
 
     request: str
@@ -106,7 +106,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A grant of another moment, for the last check against double use: whose it is, and what it takes."""
+    """A grant that the journal holds, as the check against double use needs it: its claim, device and amounts."""
 
     claim: claims.ClaimRef
     state: State

@@ -5,8 +5,8 @@ Invariants:
    finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware converges.
 2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it again, the new entry has
    no finished devices.
-3. The results of a call are kept in memory until a call for the claim ends while its caller still waits, and at most ``KEPT_SECONDS`` after the last
-   device was finished. They count only while the journal holds the entry that they belong to; otherwise the driver is asked again.
+3. Results are cached in memory until a call for the claim returns while its caller still waits, but at most ``KEPT_SECONDS`` after the last device
+   was finished. They are used only while the journal still holds the entry that they belong to; otherwise ``prepare`` is called again.
 4. A prepared claim is repaired in place. Nothing here removes a CDI file, calls ``unprepare`` or begins to unprepare an entry.
 5. Device metadata files, of a driver that asks for them, are written once all devices are prepared, and before CDI files that mount them.
 
@@ -71,13 +71,13 @@ class DevicePreparer:
     def complete(
         self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str = ""
     ) -> tuple[lifecycle.GrantEntry, ...]:
-        """Prepare the devices of a claim that was begun in this boot and commit them; the grants as they are remembered.
+        """Prepare the devices of a claim that was begun in this boot, commit them, and return the grants as the journal has them.
 
         ``pod_claim_name`` is the claim's name in its pod. Commits even when the caller has gone meanwhile: a late Unprepare waits for the claim's
         lock. Raises CallerGoneError between two devices when the caller has gone, and what the author raises.
         After CallerGoneError and RetryError the journal says which devices are finished.
         """
-        made = self._each(entry, grants, caller)
+        made = self._prepare_unfinished(entry, grants, caller)
         kept = with_results(entry.grants, self._with_metadata(entry, made, pod_claim_name))
         self.write_cdi(entry, kept)
         self._journal.complete(entry.claim.uid, kept, entry.boot_id)
@@ -94,7 +94,9 @@ class DevicePreparer:
         raises, with ``STAYS`` in the text where only deleting the pods helps; the claim stays prepared after any error.
         """
         try:
-            made = self._each(entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller)
+            made = self._prepare_unfinished(
+                entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller
+            )
             lost = [kept.key for kept in entry.grants if kept.record and not made[kept.key].record]
             if lost:
                 made |= self._prepare_lost(entry, lost, caller)
@@ -130,7 +132,7 @@ class DevicePreparer:
             if kept.edits:
                 self._cdi.write(resolution.cdi_name(self._author.name, entry.claim, kept), kept.edits)
 
-    def _each(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
+    def _prepare_unfinished(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Return what ``prepare`` returns for each of the entry's grants; those that an earlier call finished are not prepared again."""
         made = self._made(entry)
         wanted = {key: dataclasses.replace(grant, caller=caller) for key, grant in resolution.in_order(grants, entry.grants).items()}
@@ -141,17 +143,17 @@ class DevicePreparer:
             return self._prepare(wanted)
         for number, (key, grant) in enumerate(left.items()):
             if number and not caller.is_waiting():
-                self._stop(entry, made)
+                self._save_progress(entry, made)
                 raise errors.CallerGoneError(f"the kubelet stopped waiting; devices finished and kept: {len(made)} of {len(grants)}")
             try:
                 made |= self._prepare({key: grant})
             except errors.RetryError:
-                self._stop(entry, made)
+                self._save_progress(entry, made)
                 raise
         return made
 
-    def _stop(self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared]) -> None:
-        """Leave the rest of a claim to the next call."""
+    def _save_progress(self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared]) -> None:
+        """Record the finished devices, so that the next call continues with the rest."""
         if entry.state is lifecycle.State.PREPARING and made:
             entry = dataclasses.replace(entry, grants=with_results(entry.grants, made))
             self._journal.refresh(entry.claim.uid, entry.grants)

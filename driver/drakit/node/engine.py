@@ -51,10 +51,10 @@ class Recovered(enum.Enum):
     ORPHAN = "orphan"
 
 
-Told = Callable[[claims.ClaimRef, Exception], None]
+OnFailure = Callable[[claims.ClaimRef, Exception], None]
 
 
-def _tell_nobody(ref: claims.ClaimRef, error: Exception) -> None:
+def _ignore(ref: claims.ClaimRef, error: Exception) -> None:
     del ref, error
 
 
@@ -77,7 +77,7 @@ class Engine:
     ) -> None:
         self._author = author
         self._identity = identity
-        self._offered = offered
+
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
@@ -91,9 +91,9 @@ class Engine:
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims one after the other; an outcome for each. ``around`` calls the work of each claim.
+        """Prepare claims one after the other and return an outcome for each. ``around`` calls the work of each claim.
 
-        What the claims of a call were answered is kept until a call ends in time. The kubelet hears of all claims of a call or of none.
+        The answers are kept in memory until a call returns before its deadline, because the kubelet takes either all answers of a call or none.
         """
         answers = {ref.uid: around(functools.partial(self._outcome_of, ref, caller)) for ref in refs}
         if caller.is_waiting():
@@ -134,17 +134,17 @@ class Engine:
         self.reporter.prepared(ref)
         return prepared[0]
 
-    def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], told: Told = _tell_nobody) -> str:
+    def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], on_failure: OnFailure = _ignore) -> str:
         try:
             with logs.bound_claim(namespace=ref.namespace, name=ref.name, uid=ref.uid):
                 work()
         except errors.DrakitError as error:
             # The server logs the refusal with its answer.
-            told(ref, error)
+            on_failure(ref, error)
             return str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
             _log.exception("bug in driver", claim=str(ref), claim_uid=ref.uid)
-            told(ref, error)
+            on_failure(ref, error)
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
         return ""
 
@@ -159,7 +159,7 @@ class Engine:
             return self._prepare_new(claim, caller)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
-        """The answer for a claim that is prepared, or that is to be continued; otherwise undo what there is and return None."""
+        """Return the answer for a claim that is prepared or is continued; otherwise undo what there is and return None."""
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
@@ -183,7 +183,7 @@ class Engine:
         self.resolver.check_free(grants)
         planned = self.resolver.plan(grants)
         entry = resolution.begun(ref, planned, self._identity.boot_id)
-        # What is kept belongs to an entry that another process has undone since.
+        # Cached results belong to an earlier entry of this claim, which another process has undone.
         self._preparer.drop(ref.uid)
         self._journal.begin(entry)
         return entry, planned
@@ -195,7 +195,7 @@ class Engine:
             kept = self._preparer.complete(entry, grants, caller, pod_claim_name)
             return device_preparer.outcome_of(self._author.name, entry.claim, kept)
         except Exception as error:
-            # A device that needs several calls, to be bound after a reboot say, would never be ready if each call began it anew.
+            # A device that needs several calls, for example because it is bound after a reboot, would never be ready if each call started over.
             left = self._journal.entry(entry.claim.uid) if isinstance(error, errors.CallerGoneError | errors.RetryError) else None
             if left is None or not self._can_continue(left):
                 self._undo_after_failure(entry)
@@ -213,10 +213,10 @@ class Engine:
             _log.info("claim unprepared", claim=str(ref), claim_uid=ref.uid)
 
     def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
-        """Make the claim's devices with binding conditions ready before its pod is bound; those grants.
+        """Make the claim's devices with binding conditions ready before its pod is bound, and return their grants.
 
-        Raises what ``prepare`` may. ConfigError and DeviceGoneError leave nothing behind; after any other error the claim stays begun, and is gone on
-        with by the next call or undone by ``abandon``.
+        Raises what ``prepare`` may. ConfigError and DeviceGoneError leave nothing behind; after any other error the claim stays begun, and the next
+        call continues it or ``abandon`` undoes it.
         """
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
@@ -241,7 +241,10 @@ class Engine:
                 return waiting
 
     def abandon(self, ref: claims.ClaimRef, claim: claims.Claim | None, caller: ports.Caller) -> bool:
-        """Undo what was begun for a claim that is not allocated as it was, None: not at all; whether there was anything. Never what is prepared."""
+        """Undo what was begun for a claim whose allocation changed (``claim`` None: it has none), and return whether there was anything.
+
+        A prepared claim is left alone.
+        """
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
             if entry is None or entry.state is lifecycle.State.PREPARED or not self._binds(entry):
@@ -254,14 +257,14 @@ class Engine:
         return True
 
     def is_unfinished(self, entry: lifecycle.Entry) -> bool:
-        """Whether a claim with binding conditions was begun and is not prepared: somebody has to go on with it, or ``abandon`` it."""
+        """Whether a claim with binding conditions was begun and is not prepared, so that it must be continued or abandoned."""
         return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
 
     def _binds(self, entry: lifecycle.Entry) -> bool:
         return advanced.binds(self._author) and any(kept.device.binding_conditions for kept in entry.grants)
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
-        """Whether a claim was begun, in this boot, and is to be gone on with."""
+        """Whether a claim with binding conditions was begun in this boot and is to be continued."""
         return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._identity.boot_id and self._binds(entry)
 
     def _can_continue(self, entry: lifecycle.Entry) -> bool:

@@ -12,8 +12,11 @@ from drakit.core import claim, device, driver
 from drakit.core import inventory as inventories
 from drakit.core.slices import feature_gates
 
-# Whatever its configuration type: the node passes configurations on and never looks inside.
 Author = driver.Driver[Any]
+"""The object that the driver's author wrote. ``node`` calls it the author, to tell it from the process and from the kernel's drivers.
+
+Its configuration type does not matter here: the node passes configurations on and never looks inside.
+"""
 
 
 class InventoryCache:

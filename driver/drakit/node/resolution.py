@@ -51,7 +51,7 @@ class Resolver:
         self._local = _Local()
 
     def resolve(self, claim: claims.Claim) -> tuple[Grant, ...]:
-        """Return the grants of a claim in the order of its results. Devices of other pools than the node's the author may know.
+        """Return the grants of a claim in the order of its results. A device of another pool is looked up by the driver (``cluster_device``).
 
         Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
         share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
@@ -148,7 +148,7 @@ def _check_distinct(grants: Sequence[Grant]) -> None:
 
 
 def neighbours(grants: Sequence[Grant], drawn: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets, as ``drawing`` has them."""
+    """Return the devices whose use may conflict: those granted, and those that consume the same counter sets (``drawing``: set to devices)."""
     touched = {part.counter_set for grant in grants for part in grant.device.consumes}
     own = frozenset(grant.device.name for grant in grants)
     return own.union(*(drawn.get(name, ()) for name in touched))
@@ -253,7 +253,7 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: invent
         request=entry.request,
         pool=entry.pool,
         device=entry.device,
-        config=_recall(entry, author),
+        config=_stored_config(entry, author),
         config_source=entry.config_source,
         parameters=entry.parameters,
         share_id=entry.share_id,
@@ -264,7 +264,7 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: invent
     )
 
 
-def _recall(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
+def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
     """The configuration as it was; the default where it no longer decodes, NoConfig where there is no default: undoing must go on."""
     try:
         if entry.parameters is not None:

@@ -154,7 +154,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return self._cache.unoffered
 
     def plan(self, grant: Grant) -> records.Record:
-        """Choose the slot and the settings.
+        """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
 
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
         settings, ConfigError for parameters that this GPU does not support or a claim may not set.

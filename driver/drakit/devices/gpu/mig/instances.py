@@ -120,7 +120,9 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 
 
 def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False) -> identity.MigDevice:
-    """Return the MIG device that fills the slot; create what is missing. A shared slot is read first, any other only if it cannot be filled.
+    """Return the MIG device of the slot; create what is missing.
+
+    For a shared slot an existing instance is looked for first; for any other, only if the creation finds the slot taken.
 
     Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
     is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
