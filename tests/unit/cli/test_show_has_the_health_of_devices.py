@@ -32,7 +32,7 @@ def board() -> health.HealthBoard:
 
 @pytest.fixture
 def running(shell: command_line.CommandLine, board: health.HealthBoard) -> Iterator[None]:
-    """The service socket of the GPU driver of the mock node."""
+    """The service socket of the GPU driver of the mock node; tests have short names, because a socket's path may have 107 bytes."""
     home = shell.folder / "node" / "plugins" / "gpu.drakit.dev"
     home.mkdir(parents=True)
     short = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
@@ -46,7 +46,7 @@ def running(shell: command_line.CommandLine, board: health.HealthBoard) -> Itera
 
 
 @pytest.mark.usefixtures("running")
-def test_devices_that_are_not_well_are_shown_with_the_reason(shell: command_line.CommandLine, board: health.HealthBoard) -> None:
+def test_health_is_shown(shell: command_line.CommandLine, board: health.HealthBoard) -> None:
     board.discovered(["gpu-0", "gpu-1"])
     board.report("gpu-0", context.Health.UNHEALTHY, "XID 79")
     shown = shell.on_node("show", "--family", "gpu").out
