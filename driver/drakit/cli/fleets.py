@@ -12,7 +12,6 @@ import typer
 from drakit.cli import composition, options, output, worlds
 from drakit.cli import manifests as sources
 from drakit.cli.commands import slices as publishing
-from drakit.cli.demo import demo_cluster
 from drakit.core import errors
 from drakit.core.slices import resource_slice
 from drakit.devices import machines
@@ -79,6 +78,8 @@ def slices_of(machine: str) -> "list[Object]":
 
 def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":
     """Return what files and a live cluster have, and drakit's own classes where no other of the name is given."""
+    from drakit.cli.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
+
     world = worlds.from_files(files, gates)
     if capture is not None:
         world = worlds.with_live(world, capture)
