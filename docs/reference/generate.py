@@ -73,7 +73,8 @@ def _public(package: str, name: str, public: Collection[str]) -> Iterator[str]:
     if isinstance(node, ast.ClassDef):
         yield from _class(node, public)
     elif isinstance(node, ast.FunctionDef):
-        yield from [*_code([_signature(node, public)]), "", *_doc(ast.get_docstring(node) or "")]
+        overloads = _overloads(package, name) or [node]
+        yield from [*_code([_signature(one, public) for one in overloads]), "", *_doc(ast.get_docstring(node) or "")]
     else:
         yield from _code([_bare(ast.unparse(node), public)])
 
@@ -114,11 +115,22 @@ def _definition(package: str, name: str) -> ast.stmt:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
             return _definition(node.module, name)
+        if isinstance(node, ast.FunctionDef) and _is_overload(node):
+            continue
         named = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else []
         named += [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if name in named:
             return node
     raise KeyError(f"{package}.{name}")
+
+
+def _is_overload(node: ast.FunctionDef) -> bool:
+    return any("overload" in ast.unparse(mark) for mark in node.decorator_list)
+
+
+def _overloads(package: str, name: str) -> list[ast.FunctionDef]:
+    """The overloads of a function that the package itself defines."""
+    return [node for node in _parsed(package).body if isinstance(node, ast.FunctionDef) and node.name == name and _is_overload(node)]
 
 
 def _parsed(module: str) -> ast.Module:

@@ -170,11 +170,23 @@ def serve(make: Make, arguments: Sequence[str] | None = None, extras: Extras | N
 
 def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Extras) -> None:
     _follow_loggers(make)
+    kind, name = _kind_of(make, extras)
+    _follow_loggers(kind)
+    own = schema.of_driver(extras.group or schema.group_of(name), extras.settings)
+    with _served(name, make, own):
+        _app(kind, name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
+
+
+def _kind_of(make: Make, extras: Extras) -> tuple[type[drivers.Driver[Any]], str]:
+    """Return the driver's class and name: those of a class with a name, else of a driver that ``make`` makes with default settings.
+
+    A class is not called, because its ``__init__`` may open hardware that only the real settings name.
+    """
+    if isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str):
+        drivers.check_class(make)
+        return make, make.name
     driver = drivers.made_by(make, *(() if extras.settings is None else (extras.settings(),)))
-    _follow_loggers(type(driver))
-    own = schema.of_driver(extras.group or schema.group_of(driver.name), extras.settings)
-    with _served(driver.name, make, own):
-        _app(driver, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
+    return type(driver), driver.name
 
 
 def _follow_loggers(author: object) -> None:
@@ -183,9 +195,9 @@ def _follow_loggers(author: object) -> None:
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
-def _app(author: drivers.Driver[Any], program: str, extras: Extras) -> typer.Typer:
-    commands = {**_COMMANDS, "publish": _PUBLISH} if isinstance(author, advanced.ClusterPools) else _COMMANDS
-    app = _group(f"{author.name}, a Kubernetes DRA driver written on drakit.", commands, program)
+def _app(kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extras) -> typer.Typer:
+    commands = {**_COMMANDS, "publish": _PUBLISH} if issubclass(kind, advanced.ClusterPools) else _COMMANDS
+    app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", commands, program)
     app.add_typer(_group(_JOURNAL_MEANING, _JOURNAL, program), name="journal")
     for word, command in extras.commands.items():
         if word in commands or word == "journal":

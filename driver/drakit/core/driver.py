@@ -227,6 +227,13 @@ def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
 
     Raises DrakitError that names the fix where it is no driver, has no valid name or has an async verb.
     """
+    try:
+        inspect.signature(make).bind(*settings)
+    except TypeError as error:
+        called = getattr(make, "__name__", "make")
+        raise errors.DrakitError(
+            f"{called}() {error}; give a function that makes the driver, such as: def make(): return {called}(...)"
+        ) from error
     author = make(*settings)
     if not isinstance(author, Driver):
         given = f"the class {author.__name__}" if isinstance(author, type) else type(author).__name__
@@ -238,17 +245,24 @@ def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
         described = "is missing" if name is None else f"is {type(name).__name__}"
         raise errors.DrakitError(f'{field} {described}; write name = "fpga.example.com", a DNS subdomain of yours, in the class')
     names.check_driver(name, field)
-    if problem := _async_verb(author):
+    if problem := _async_verb(type(author)):
         raise errors.DrakitError(problem)
     return author
 
 
-def _async_verb(author: Driver[Any]) -> str:
+def check_class(kind: type[Driver[Any]]) -> None:
+    """Raise DrakitError that names the fix where a driver's class has no valid name or an async verb."""
+    names.check_driver(kind.name, f"{kind.__name__}.name")
+    if problem := _async_verb(kind):
+        raise errors.DrakitError(problem)
+
+
+def _async_verb(kind: type[Driver[Any]]) -> str:
     """Say which verb nobody would await, and the fix; empty where there is none."""
     for verb in VERBS:
-        if inspect.iscoroutinefunction(getattr(type(author), verb, None)):
+        if inspect.iscoroutinefunction(getattr(kind, verb, None)):
             return (
-                f"{type(author).__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
+                f"{kind.__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
                 f"write def {verb}(...), and asyncio.run(...) in it around what is asynchronous"
             )
     return ""
@@ -259,7 +273,7 @@ def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequenc
 
     Raises TypeError naming what is wrong.
     """
-    if problem := _async_verb(author):
+    if problem := _async_verb(type(author)):
         raise TypeError(problem)
     decoding.check_types(author.config_types, f"{type(author).__name__}.config_types")
     author._planned = planned  # noqa: SLF001 - the framework and its base class are one

@@ -97,7 +97,8 @@ def _check_environment(environ: Mapping[str, str]) -> None:
     program = schema.CURRENT.get()
     known_names = {program.variable(key) for key, _, _ in program.known_keys()}
     for name in sorted(name for name in environ if program.is_variable(name) and name not in known_names):
-        raise errors.SettingsError(f"is not a setting{_suggest(name, known_names)}", key=name)
+        prefix = name.partition("_")[0]
+        raise errors.SettingsError(f"is not a setting, and every {prefix}_ variable is read as one{_suggest(name, known_names)}", key=name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -119,8 +119,8 @@ def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
 def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
     driver = bench.make()
     if type(driver).plan is not drivers.Driver.plan and not isinstance(driver, advanced.IntentRecovery):
-        raise reports.NotApplicableError(
-            "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost"
+        raise reports.AdviceError(
+            "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost; add recall()"
         )
     with bench.node() as node:
         offered = node.all_devices

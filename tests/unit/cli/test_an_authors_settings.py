@@ -116,7 +116,29 @@ def test_a_wrong_setting_is_refused_by_its_name(program: Program, arguments: tup
 def test_an_unknown_variable_of_the_drivers_own_prefix_is_refused(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSD_DEVISE", "nvme1")
     answer = program("slices")
-    assert (answer.status, "SSD_DEVISE: is not a setting; did you mean SSD_DEVICE?" in answer.err) == (1, True)
+    assert (
+        answer.status,
+        "SSD_DEVISE: is not a setting, and every SSD_ variable is read as one; did you mean SSD_DEVICE?" in answer.err,
+    ) == (1, True)
+
+
+class OpeningDriver(SsdDriver):
+    """Opens its hardware as soon as it is made."""
+
+    name = "opening.example.com"
+
+    def __init__(self, settings: SsdSettings) -> None:
+        if settings.device == "nvme0":
+            raise drakit.HardwareError("open", "nvme0 is not there")
+        super().__init__(settings)
+
+
+def test_a_class_is_called_with_the_real_settings_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["opening", "slices", "--set", "opening.device=nvme1", "-o", "json"])
+    with pytest.raises(SystemExit) as ended:
+        drakit.run(OpeningDriver, settings=SsdSettings)
+    assert ended.value.code in {0, None}
+    assert "nvme1" in capsys.readouterr().out
 
 
 def test_a_sub_command_receives_the_settings(program: Program) -> None:

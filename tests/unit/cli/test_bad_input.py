@@ -61,7 +61,7 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
     ),
     "more than there is": (
         lambda shell: shell.claim_file(command_line.share("1000G")),
-        "results[0].consumedCapacity[bandwidth]: 1T is no amount of its request policy; the device gives at most 100G",
+        "results[0].consumedCapacity[bandwidth]: 1T is no amount of its request policy; one claim may take at most 100G",
     ),
     "a pod": (
         lambda shell: shell.write("claim", {"kind": "Pod", "apiVersion": "v1"}),
@@ -148,7 +148,10 @@ def test_an_unknown_variable_is_not_ignored(shell: command_line.CommandLine, mon
     monkeypatch.setenv("DRAKIT_NODE__NAMES", "x")
     ran = shell.on_node("show")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "drakit: DRAKIT_NODE__NAMES: is not a setting; did you mean DRAKIT_NODE__NAME?\n"
+    assert (
+        ran.err
+        == "drakit: DRAKIT_NODE__NAMES: is not a setting, and every DRAKIT_ variable is read as one; did you mean DRAKIT_NODE__NAME?\n"
+    )
 
 
 def test_a_folder_that_holds_another_machine_is_refused_with_both_ways_out(shell: command_line.CommandLine) -> None:

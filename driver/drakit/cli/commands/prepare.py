@@ -13,6 +13,7 @@ from drakit import settings as values
 from drakit.cdi import host_nodes
 from drakit.cli import composition, not_offered, options, output
 from drakit.core import advanced, errors, inventory, lifecycle, names
+from drakit.core import capacity as capacities
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -275,10 +276,20 @@ def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[
                 return f"{field}: device {result.device} has no such capacity; it has {', '.join(sorted(device.capacity)) or 'none'}"
             given = capacity.consumed_by(amount)
             if given is None:
-                return f"{field}: {amount} is no amount of its request policy; the device gives at most {capacity.value}"
+                return f"{field}: {amount} is no amount of its request policy; {_largest(capacity)}"
             if given != amount:
                 return f"{field}: {amount} is no amount of its request policy; the next amount that the device gives is {given}"
     return ""
+
+
+def _largest(capacity: capacities.Capacity) -> str:
+    """Say the most that one claim may take of a capacity."""
+    policy = capacity.policy
+    if policy is not None and policy.valid_values:
+        return f"one claim may take {', '.join(map(str, policy.valid_values))}"
+    if policy is not None and policy.valid_range is not None and policy.valid_range.max is not None:
+        return f"one claim may take at most {policy.valid_range.max}"
+    return f"the device gives at most {capacity.value}"
 
 
 def _missing_node(opened: local_node.LocalNode, ref: claims.ClaimRef) -> str:
