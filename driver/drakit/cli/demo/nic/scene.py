@@ -5,6 +5,7 @@ What the demo shows and checks is read through a port and sockets of its own, no
 
 import dataclasses
 import pathlib
+import threading
 from collections.abc import Mapping, Sequence
 
 from drakit import settings as values
@@ -18,10 +19,11 @@ from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import htb, ifb_links, tc_messages
 from drakit.kube import file_claims
-from drakit.node import local_node
+from drakit.node import background, local_node, timing
 
 NODE = "this-node"
 EGRESS, INGRESS = "egress", "ingress"
+_STOP_SECONDS = 5.0
 Classes = Mapping[int, tc_messages.Class]
 
 
@@ -65,6 +67,7 @@ class Driver:
         self._place, self._interface, self._figures = place, interface, chosen
         self._source: ports.ClaimSource = prepare.Nowhere()
         self._opened: local_node.LocalNode | None = None
+        self._watch = threading.Thread()
 
     @property
     def opened(self) -> local_node.LocalNode:
@@ -82,12 +85,19 @@ class Driver:
         post = self.family(speed)
         self._opened = local_node.LocalNode.open(post.spec, post.folders, self)
         self._opened.offered.refresh()
-        self._opened.author.start(self._opened.context)
+        opened = self._opened
+        opened.author.start(opened.context)
+        loop = background.WatchLoop(opened.author, opened.context, timing.SYSTEM)
+        self._watch = threading.Thread(target=loop.run, args=(opened.context.stopping,), name="watch", daemon=True)
+        self._watch.start()
 
     def stop(self) -> None:
         """Stop serving. Safe to call twice."""
         opened, self._opened = self._opened, None
         if opened is not None:
+            opened.context.stopping.set()
+            if self._watch.ident is not None:
+                self._watch.join(_STOP_SECONDS)
             opened.author.stop()
             opened.close()
 
