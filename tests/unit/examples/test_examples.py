@@ -1,5 +1,6 @@
 """Every example, and what ``drakit new`` writes, is a project that installs, passes its tests and is typed where no index has drakit."""
 
+import os
 import pathlib
 import re
 
@@ -49,7 +50,9 @@ def test_a_new_project_works_where_drakit_was_never_seen(
     new.write(folder, new.checked(folder, "acme.example.com"), wheels.built())
     check(clean, folder, mypy_cache)
     assert clean.run(folder, "-c", "import drakit; print(drakit.__file__)").startswith(str(clean.python.parents[1]))
-    assert (clean.python.parent / "drakit-probe").read_text().startswith(f"#!{clean.python.parent}")
+    probe = clean.python.parent / "drakit-probe"
+    assert probe.read_text().startswith(f"#!{clean.python.parent}")
+    assert os.access(probe, os.X_OK)
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
