@@ -12,15 +12,13 @@ from drakit.kube import api_objects
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """One allocated device (status.allocation.devices.results[])."""
+class DeviceOfClaim:
+    """The identity of a device in a claim, which its allocation and its status have in common."""
 
     driver: str = ""
     pool: str
     device: str
     share_id: Annotated[str, wire.Field(name="shareID")] = ""
-    binding_conditions: tuple[str, ...] = ()
-    binding_failure_conditions: tuple[str, ...] = ()
 
     @property
     def key(self) -> claim_status.DeviceKey:
@@ -29,20 +27,19 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
+class Result(DeviceOfClaim):
+    """One allocated device (status.allocation.devices.results[])."""
+
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry(DeviceOfClaim):
     """The status of one device (status.devices[]); ``stored`` is all of it, with what drakit does not know."""
 
-    driver: str = ""
-    pool: str
-    device: str
-    share_id: Annotated[str, wire.Field(name="shareID")] = ""
     conditions: tuple[Mapping[str, object], ...] = ()
     stored: Mapping[str, object]
-
-    @property
-    def key(self) -> claim_status.DeviceKey:
-        """Pool, device and share id."""
-        return self.pool, self.device, self.share_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

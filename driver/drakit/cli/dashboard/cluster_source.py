@@ -28,7 +28,6 @@ class _Collection:
     def __init__(self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event) -> None:
         self._lock = threading.Lock()
         self._objects: dict[str, transport.Object] = {}
-        self.is_listed = False
         following = watch.objects(api, path, clock=clock, stop=stop)
         threading.Thread(target=self._run, args=(following,), name=f"dashboard {path.rpartition('/')[2]}", daemon=True).start()
 
@@ -43,7 +42,6 @@ class _Collection:
                 if seen is None:
                     self._objects.clear()
                     continue
-                self.is_listed = True
                 uid = api_objects.metadata_text(seen.object, "uid")
                 if seen.gone:
                     self._objects.pop(uid, None)

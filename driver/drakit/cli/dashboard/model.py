@@ -60,7 +60,6 @@ class Share:
     claim: str
     share: str
     amount: int
-    text: str
     sent: int = -1
     received: int = -1
 
@@ -71,7 +70,6 @@ class Nic:
 
     name: str
     capacity: int
-    text: str
     shares: tuple[Share, ...]
     health: Health
 
@@ -247,13 +245,12 @@ def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, H
             claim=holding.claim,
             share=holding.share,
             amount=holding.consumed[_BANDWIDTH].value if _BANDWIDTH in holding.consumed else capacity.value,
-            text=str(holding.consumed.get(_BANDWIDTH, capacity)),
             sent=traffic.get((holding.share, "egress"), -1),
             received=traffic.get((holding.share, "ingress"), -1),
         )
         for holding in held
     )
-    return Nic(name=device.name, capacity=capacity.value, text=str(capacity), shares=shares, health=_health_of(device, health))
+    return Nic(name=device.name, capacity=capacity.value, shares=shares, health=_health_of(device, health))
 
 
 def _health_of(device: devices.Device, health: Mapping[str, Health]) -> Health:
