@@ -38,7 +38,7 @@ def prepared() -> Iterator[tuple[nic_attach.World, Callable[[nic_attach.Running]
         with world.driver(start=False) as driver:
             ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}))
         yield world, lambda running: running.unprepare(ref)
-        assert world.node.state() == before
+        nic_attach.must_become(world.node, before)
 
 
 @pytest.fixture(scope="module")

@@ -219,8 +219,15 @@ def untouched_world() -> Iterator[World]:
     with world() as made:
         before = made.node.state()
         yield made
-        after = made.node.state()
-        assert after == before, {key: (before[key], after[key]) for key in before if before[key] != after[key]}
+        must_become(made.node, before)
+
+
+def must_become(node: netns.Namespace, before: dict[str, Any], seconds: float = 10) -> None:
+    """Wait until a node is as it was: the kernel ends a dead pod's namespace, and the interfaces in it, some time after its last process."""
+    deadline = time.monotonic() + seconds
+    while (after := node.state()) != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert after == before, {key: (before[key], after[key]) for key in before if before[key] != after[key]}
 
 
 @contextlib.contextmanager

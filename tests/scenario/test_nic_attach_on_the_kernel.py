@@ -423,7 +423,7 @@ def test_no_descriptor_keeps_a_dead_namespace_alive(driver: nic_attach.Running) 
 
 
 def _kept_open() -> int:
-    """How many descriptors are open all the time; the driver's threads open others for moments, when a keeper looks or a call ends."""
+    """How many descriptors are open all the time; the driver's threads open others for moments, when a check runs or a call ends."""
     looks = []
     for _ in range(30):
         looks.append(len(list(pathlib.Path("/proc/self/fd").iterdir())))

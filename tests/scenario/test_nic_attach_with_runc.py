@@ -119,4 +119,4 @@ def test_a_recreated_sandbox_needs_no_second_prepare_and_an_ended_one_leaves_not
                 assert "fast0" in stage.runtime.run(pod, [*SHOW[:2], "link"], sandbox=sandbox, edits=edits).stdout
         driver.unprepare(ref)
         assert not driver.members()
-    assert stage.nic_network.node.state() == before
+    nic_attach.must_become(stage.nic_network.node, before)
