@@ -38,7 +38,7 @@ FOREIGN = frozenset(
     {"abc.ABC", "enum.Enum", "pathlib.Path", "datetime.datetime", "contextlib.AbstractContextManager", "clusters.LocalCluster"}
 )
 
-_STYLE = re.compile(r"\[/?[a-z ]+\]")
+_STYLE = re.compile(r"(?<!\\)\[/?[a-z ]+\]")
 # In help texts a remark stands in a second column, some spaces after the command.
 _REMARK = re.compile(r" {3,}(\S.*)$")
 
@@ -257,7 +257,7 @@ def _prose(help_text: str) -> Iterator[str]:
     paragraphs = inspect.cleandoc(help_text).split("\n\n")
     for number, paragraph in enumerate(paragraphs):
         if paragraph.startswith("  "):
-            commands += [_REMARK.sub(r"  # \1", line.strip()) for line in paragraph.splitlines()]
+            commands += [_plain(_REMARK.sub(r"  # \1", line.strip())) for line in paragraph.splitlines()]
         if commands and (number + 1 == len(paragraphs) or not paragraphs[number + 1].startswith("  ")):
             yield from [*([""] if number else []), *_fenced(commands)]
             commands = []
