@@ -19,10 +19,12 @@ from drakit.core.advanced import (
     ConfigFilter,
     ConfigMerger,
     Diagnosable,
+    Finding,
     IntentRecovery,
     Metric,
     MetricsProvider,
     Removable,
+    Verdict,
 )
 from drakit.core.capacity import Capacity, CapacityValue, RequestPolicy, ValidRange
 from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
@@ -42,12 +44,11 @@ from drakit.core.errors import (
     QuantityError,
     RetryError,
 )
-from drakit.core.findings import Finding, Verdict
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.names import ClaimUid, ShareId
-from drakit.core.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
 from drakit.core.quantity import Amount, Format, Quantity
 from drakit.core.records import Json, Record
+from drakit.core.slices.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
 
 _Settings = _TypeVar("_Settings")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drakit.core import device, errors, inventory, node_selection
-from drakit.core.slices import resource_slice
+from drakit.core import device, errors, inventory
+from drakit.core.slices import node_selection, resource_slice
 from drakit.devices.tpu import machine, offer
 from drakit.kube import client
 from drakit.kube import slices as kube_slices

@@ -7,7 +7,8 @@ import pathlib
 
 import pytest
 
-from drakit.core import errors, leader_election, ports
+from drakit.core import errors, ports
+from drakit.core.slices import leader_election
 from drakit.kube import client, leases
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources

@@ -3,7 +3,8 @@
 import dataclasses
 import itertools
 
-from drakit.core import errors, leader_election
+from drakit.core import errors
+from drakit.core.slices import leader_election
 
 
 class FakeLeaseStore:

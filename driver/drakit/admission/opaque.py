@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from drakit.core import claim as claims
-from drakit.core import config, decoding, errors, records, wire
+from drakit.core import config, errors, records
+from drakit.core.encoding import opaque_parameters, wire
 from drakit.kube import api_objects, claim_codec
 
 ENTRIES_MAX = 32
 """Configurations that the API takes in one object. No more are read: anybody in the pod network may ask the webhook."""
-VALUES_MAX = decoding.SIZE_MAX
+VALUES_MAX = opaque_parameters.SIZE_MAX
 """Values in the parameters of a configuration that are read; each has a byte of JSON or more."""
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 GROUP = "resource.k8s.io"
@@ -95,7 +96,7 @@ def _check(entry: object, path: str, source: claims.ConfigSource, rules: Rules) 
         return
     place = f"{path}.opaque"
     if not _is_countable(opaque.parameters):
-        raise errors.ConfigError(f"is over the limit of {decoding.SIZE_MAX} bytes of JSON", field=f"{place}.parameters")
+        raise errors.ConfigError(f"is over the limit of {opaque_parameters.SIZE_MAX} bytes of JSON", field=f"{place}.parameters")
     parameters = wire.decode(claim_codec.PARAMETERS, opaque.parameters, f"{place}.parameters")
     try:
         config.check(parameters, source, rule)

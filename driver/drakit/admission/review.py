@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from drakit.admission import opaque
-from drakit.core import errors, json_text
+from drakit.core import errors
+from drakit.core.encoding import json_text
 from drakit.kube import api_objects
 from drakit.telemetry import logs
 

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from drakit.core import edits, errors, json_text, names, wire
+from drakit.core import edits, errors, names
+from drakit.core.encoding import json_text, wire
 
 FLOOR: Final = "0.5.0"
 _FILE_NAME_MAX = 255

@@ -18,15 +18,36 @@ then checks the signatures, and reports a class that lacks a method.
 
 import abc
 import dataclasses
+import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import findings, inventory, records
+from drakit.core import inventory, records
 
 Config = TypeVar("Config")
+
+
+class Verdict(enum.Enum):
+    """How it is. ``UNKNOWN``: it could not be looked at from here."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of one check, with a fix unless the check passed. ``topic`` is the heading that it stands under."""
+
+    topic: str
+    subject: str
+    verdict: Verdict
+    message: str
+    fix: str = ""
 
 
 class ClaimDriver(drivers.Driver[Config]):
@@ -162,7 +183,7 @@ class MetricsProvider(Protocol):
 class Diagnosable(Protocol):
     """A driver with checks of its own for ``doctor``."""
 
-    def diagnose(self) -> Iterable[findings.Finding]:
+    def diagnose(self) -> Iterable[Finding]:
         """Return what a check of the hardware and its software found, with a fix for what fails. Changes nothing; the driver is not started."""
 
 

@@ -40,7 +40,7 @@ class DeviceStatus:
     """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
 
     A device of a pool that is not this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. Their statuses are
-    merged (see ``core.multi_node_status``): no node overwrites another's, and a condition is true when all of them report it as true. Network data is
+    merged (see ``kube.multi_node_status``): no node overwrites another's, and a condition is true when all of them report it as true. Network data is
     written only for devices of the node's own pool.
     """
 

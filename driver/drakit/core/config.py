@@ -9,10 +9,11 @@ admin writes the class and a user the claim.
 import dataclasses
 from collections.abc import Callable
 
-from drakit.core import advanced, decoding, errors, records
+from drakit.core import advanced, errors, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
+from drakit.core.encoding import opaque_parameters
 
 _WHOSE = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must change", claims.ConfigSource.CLAIM: "the claim"}
 
@@ -44,7 +45,7 @@ def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules)
 
 def decode(parameters: records.Record, types: tuple[type[object], ...]) -> object:
     """A value of one of ``types`` from opaque parameters; raises ConfigError whose field is the JSON path, such as ``parameters.sharing``."""
-    return decoding.decode(parameters, types, root="parameters")
+    return opaque_parameters.decode(parameters, types, root="parameters")
 
 
 def choose(
@@ -89,7 +90,7 @@ def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> obj
 
 
 def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
-    kind = decoding.kind_of(type(config))
+    kind = opaque_parameters.kind_of(type(config))
     return errors.ConfigError(
         f"{kind} does not fit device {result.device} of request {result.request} ({_origin(entry)}); name other requests in the config",
         field="parameters",

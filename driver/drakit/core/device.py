@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from drakit.core import capacity as capacities
-from drakit.core import errors, names, node_selection, quantity
+from drakit.core import errors, names, quantity
+from drakit.core.slices import node_selection
 
 TEXT_MAX_BYTES = 64
 ATTRIBUTES_AND_CAPACITY_MAX = 32

@@ -45,9 +45,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import decoding, errors, inventory, names, quantity, records
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
+from drakit.core import errors, inventory, names, quantity, records
+from drakit.core.encoding import opaque_parameters
 
 if TYPE_CHECKING:
     from drakit.core import context as contexts
@@ -275,5 +276,5 @@ def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequenc
     """
     if problem := _async_verb(type(author)):
         raise TypeError(problem)
-    decoding.check_types(author.config_types, f"{type(author).__name__}.config_types")
+    opaque_parameters.check_types(author.config_types, f"{type(author).__name__}.config_types")
     author._planned = planned  # noqa: SLF001 - the framework and its base class are one

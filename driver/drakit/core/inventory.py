@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from drakit.core import capacity as capacities
-from drakit.core import device, errors, names, node_selection, quantity
+from drakit.core import device, errors, names, quantity
+from drakit.core.slices import node_selection
 
 MixinValue = TypeVar("MixinValue")
 

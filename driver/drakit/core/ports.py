@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import claim, claim_status, context, device, driver, edits, leader_election, lifecycle, names, records
-from drakit.core.slices import resource_slice
+from drakit.core import claim, claim_status, context, device, driver, edits, lifecycle, names, records
+from drakit.core.slices import leader_election, resource_slice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """lifecycle.Entry as rows of the tables of ``sqlite``, and back.
 
-What can be searched is a column; everything else is a JSON column (``core.wire``) in the words of the API and of CDI. Rules that keep a file
+What can be searched is a column; everything else is a JSON column (``core.encoding.wire``) in the words of the API and of CDI. Rules that keep a file
 readable by the previous version: columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are
 ignored when read, and moves after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer version wrote into the other columns stays.
 Values pass the checks of ``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would
@@ -19,7 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import device_json, edits, errors, json_errors, json_text, lifecycle, names, node_selection, quantity, records, wire
+from drakit.core import edits, errors, lifecycle, names, quantity, records
+from drakit.core.encoding import device_json, json_errors, json_text, wire
+from drakit.core.slices import node_selection
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
 _REMEMBERED = 512

@@ -1,11 +1,12 @@
-"""Objects of the API server as dataclasses (``core.wire``): unknown fields are ignored, and null and empty text are no values."""
+"""Objects of the API server as dataclasses (``core.encoding.wire``): unknown fields are ignored, and null and empty text are no values."""
 
 import dataclasses
 import datetime
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from drakit.core import errors, wire
+from drakit.core import errors
+from drakit.core.encoding import wire
 
 UNREADABLE = (errors.DrakitError, ValueError, TypeError, ArithmeticError, RecursionError)
 """What decoding one object may raise. Whoever decodes a list catches it item by item, so that one object never hides the others."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from drakit.core import claim as claims
-from drakit.core import errors, json_errors, names, quantity, records, wire
+from drakit.core import errors, names, quantity, records
+from drakit.core.encoding import json_errors, wire
 from drakit.kube import api_objects
 
 API_VERSION = "resource.k8s.io/v1"

@@ -21,7 +21,8 @@ from typing import Any
 import urllib3
 from urllib3 import connection as connections
 
-from drakit.core import errors, json_text, records
+from drakit.core import errors, records
+from drakit.core.encoding import json_text
 from drakit.kube import access, transport
 from drakit.telemetry import secrets
 

@@ -3,7 +3,9 @@
 import datetime
 import http
 
-from drakit.core import errors, leader_election, records, wire
+from drakit.core import errors, records
+from drakit.core.encoding import wire
+from drakit.core.slices import leader_election
 from drakit.kube import api_objects, transport
 
 API_VERSION = "coordination.k8s.io/v1"

@@ -10,7 +10,8 @@ import http
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from drakit.core import errors, ports, records, wire
+from drakit.core import errors, ports, records
+from drakit.core.encoding import wire
 from drakit.kube import api_objects, transport
 
 TIMEOUT = 5.0

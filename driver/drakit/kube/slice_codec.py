@@ -9,8 +9,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from drakit.core import device, device_json, inventory, node_selection, quantity, records, wire
-from drakit.core.slices import resource_slice
+from drakit.core import device, inventory, quantity, records
+from drakit.core.encoding import device_json, wire
+from drakit.core.slices import node_selection, resource_slice
 from drakit.kube import api_objects
 from drakit.telemetry import logs
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, errors, multi_node_status, names, ports, records
-from drakit.kube import claim_codec, multi_node_entries, status_patch, stored_claim, transport
+from drakit.core import claim_status, errors, names, ports, records
+from drakit.kube import claim_codec, multi_node_status, status_patch, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -96,7 +96,7 @@ class ApiStatuses:
         allocated = frozenset(self._allocated(found))
         ours = _owned(found, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
-        elsewhere = any(multi_node_entries.keys(found, self._writer.driver, self._writer.pool))
+        elsewhere = any(multi_node_status.keys(found, self._writer.driver, self._writer.pool))
         self._note_blank(ref.uid, blank=not (wanted or elsewhere))
         if wanted != ours:
             self._send(ref, found, self._writer.field_owner, wanted)
@@ -105,12 +105,12 @@ class ApiStatuses:
     def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         """Change this node's part of the devices that are not of its pool; a conflict means that another node was faster."""
         found = self._read(ref)
-        elsewhere = multi_node_entries.keys(found, self._writer.driver, self._writer.pool)
-        stored = multi_node_entries.stored(found, self._writer.driver)
+        elsewhere = multi_node_status.keys(found, self._writer.driver, self._writer.pool)
+        stored = multi_node_status.stored(found, self._writer.driver)
         before = {key: stored.get(key, multi_node_status.MultiNodeStatus()) for key in elsewhere}
-        after = {key: multi_node_entries.following(whole, key, self._writer.node, change) for key, whole in before.items()}
+        after = {key: multi_node_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
         if after != before:
-            entries = multi_node_entries.entries(after, found, self._writer.driver, self._stamped)
+            entries = multi_node_status.entries(after, found, self._writer.driver, self._stamped)
             self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found.resource_version)
 
     def _again_after_conflicts(self, write: Callable[[], _Result]) -> _Result:

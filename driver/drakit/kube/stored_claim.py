@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from drakit.core import claim_status, wire
+from drakit.core import claim_status
+from drakit.core.encoding import wire
 from drakit.kube import api_objects
 
 

@@ -19,8 +19,9 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 
-from drakit.core import claim, claim_status, device_json, edits, errors, lifecycle, names, records
+from drakit.core import claim, claim_status, edits, errors, lifecycle, names, records
 from drakit.core import device as devices
+from drakit.core.encoding import device_json
 
 GROUP = "metadata.resource.k8s.io"
 VERSIONS = ("v1beta1", "v1alpha1")

@@ -7,10 +7,10 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, debounce, errors, lifecycle, names, ports, records
+from drakit.core import claim_status, context, errors, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution
@@ -46,6 +46,30 @@ class ReportSinks:
     event: Callable[[claims.ClaimRef, context.Event], None] = _log_event
 
 
+class Debounce:
+    """Lets a fault count once it has lasted, so that a device that flickers evicts nobody. ``monotonic`` gives seconds. Threads may share it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._since: dict[Hashable, float] = {}
+
+    def has_lasted(self, fault: Hashable, seconds: float) -> bool:
+        """Return whether a fault, reported now, was first reported ``seconds`` ago or earlier and not cleared since."""
+        now = self._monotonic()
+        return now - self._since.setdefault(fault, now) >= seconds
+
+    def counts(self, report: context.HealthReport, seconds: float) -> bool:
+        """Return whether a health report counts now: a healthy one at once, and it clears the device; any other once it has lasted."""
+        if report.health is context.Health.HEALTHY:
+            self.clear(report.device)
+            return True
+        return self.has_lasted(report.device, seconds)
+
+    def clear(self, fault: Hashable) -> None:
+        """Forget a fault that is over; one that was never reported is fine."""
+        self._since.pop(fault, None)
+
+
 class NodeDriverContext:
     """``core.context.DriverContext``; its calls raise JournalError where memory cannot be read or written. ``revision`` counts changes of taints."""
 
@@ -65,7 +89,7 @@ class NodeDriverContext:
         self.sinks = ReportSinks()
         self.revision = 0
         self.stopping = threading.Event()
-        self._debounce = debounce.Debounce(clock.monotonic)
+        self._debounce = Debounce(clock.monotonic)
         self._author = author
         self._journal = journal
         self._notebook = notebook

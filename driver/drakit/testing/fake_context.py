@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, debounce, errors, names, records
+from drakit.core import claim_status, context, errors, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
+from drakit.node import driver_context
 
 Grant = drivers.Grant[object]
 GrantKey = tuple[str, str, str, str, str]
@@ -49,7 +50,7 @@ class FakeContext:
         self.held: list[frozenset[str]] = []
         self.updated = threading.Condition()
         self.stopping = threading.Event()
-        self._debounce = debounce.Debounce(monotonic)
+        self._debounce = driver_context.Debounce(monotonic)
         self._grants = {key_of(grant): grant for grant in grants}
         self._state: dict[GrantKey, dict[str, records.Record]] = {}
         self._taints: dict[str, dict[tuple[str, devices.TaintEffect], devices.Taint]] = {}

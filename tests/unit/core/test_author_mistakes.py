@@ -12,7 +12,8 @@ import pytest
 
 import drakit
 from drakit import testing
-from drakit.core import advanced, config, decoding, driver, records
+from drakit.core import advanced, config, driver, records
+from drakit.core.encoding import opaque_parameters
 from fakes import author
 
 A_MOUNT: Any = drakit.Mount(host_path="/a", container_path="/b")
@@ -137,9 +138,9 @@ def kinds(api_version: str | None, kind: str | None) -> type[object]:
 
 
 def test_types_that_can_be_decoded_pass() -> None:
-    decoding.check_types((Fine,), "D.config_types")
-    decoding.check_types((kinds("a/v1", "A"), kinds("a/v1", "B")), "D.config_types")
-    decoding.check_types((drakit.Driver.config_types), "D.config_types")
+    opaque_parameters.check_types((Fine,), "D.config_types")
+    opaque_parameters.check_types((kinds("a/v1", "A"), kinds("a/v1", "B")), "D.config_types")
+    opaque_parameters.check_types((drakit.Driver.config_types), "D.config_types")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_types_that_can_be_decoded_pass() -> None:
 )
 def test_types_that_cannot_be_decoded_are_named_with_the_fix(types: object, message: str) -> None:
     with pytest.raises(TypeError) as refused:
-        decoding.check_types(types, "D.config_types")
+        opaque_parameters.check_types(types, "D.config_types")
     assert str(refused.value).startswith(message)
 
 
@@ -192,7 +193,7 @@ def test_an_annotation_that_cannot_be_decoded_is_named_by_class_and_field(annota
     with pytest.raises(
         TypeError, match=r"^Inner\.field has the annotation .*, which cannot be decoded; write str, int, .*tuple\[T, \.\.\.\]"
     ):
-        decoding.check_types((outer,), "D.config_types")
+        opaque_parameters.check_types((outer,), "D.config_types")
 
 
 VALUES: tuple[object, ...] = (1, "a", [[1]], {"a": {}})
@@ -215,7 +216,7 @@ def test_what_is_refused_at_opening_is_what_decoding_would_refuse(annotation: ob
 @pytest.mark.parametrize("annotation", [Place, Literal[b"x"]], ids=str)
 def test_options_that_json_cannot_express_are_refused(annotation: object) -> None:
     with pytest.raises(TypeError, match=r"^Inner\.field can be .*, which JSON cannot express; take text, numbers, true or false$"):
-        decoding.check_types((annotated(annotation),), "D.config_types")
+        opaque_parameters.check_types((annotated(annotation),), "D.config_types")
 
 
 class Asynchronous(author.FakeDriver):

@@ -27,7 +27,7 @@ AUTHORS = (
     "claim_status",
     "edits",
     "errors",
-    "node_selection",
+    "slices.node_selection",
     "records",
     "names",
 )

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, NewType
 
 import pytest
 
-from drakit.core import config, decoding, driver, errors, quantity, records, wire
+from drakit.core import config, driver, errors, quantity, records
+from drakit.core.encoding import opaque_parameters, wire
 
 Name = NewType("Name", str)
 
@@ -158,8 +159,8 @@ def test_a_driver_without_parameters_takes_none() -> None:
 
 def test_several_kinds_are_told_apart() -> None:
     assert config.decode({"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig"}, KINDS) == MigConfig()
-    assert decoding.kind_of(MigConfig) == "MigConfig"
-    assert decoding.kind_of(Sharing) == "Sharing"
+    assert opaque_parameters.kind_of(MigConfig) == "MigConfig"
+    assert opaque_parameters.kind_of(Sharing) == "Sharing"
 
 
 @pytest.mark.parametrize(

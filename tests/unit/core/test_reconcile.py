@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drakit.core import capacity, device, inventory, node_selection, quantity
-from drakit.core.slices import reconcile, resource_slice
+from drakit.core import capacity, device, inventory, quantity
+from drakit.core.slices import node_selection, reconcile, resource_slice
 from drakit.core.slices.resource_slice import Page
 
 WHO = {"driver": "gpu.example.com", "node": "node1", "pool": "node1"}

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from drakit.core import errors, names, quantity, wire
+from drakit.core import errors, names, quantity
+from drakit.core.encoding import wire
 
 
 class Kind(enum.Enum):

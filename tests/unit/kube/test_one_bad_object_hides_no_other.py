@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from drakit.core import json_text, records
+from drakit.core import records
+from drakit.core.encoding import json_text
 from drakit.kube import access, claims, client, slice_codec, watch
 from drakit.kube import claims as kube_claims
 from drakit.kube import slices as kube_slices

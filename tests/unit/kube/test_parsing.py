@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from drakit.core import json_text
+from drakit.core.encoding import json_text
 
 HOSTILE_NUMBER = b"1" * 5000  # what sends a document the slow way
 

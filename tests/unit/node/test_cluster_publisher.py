@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from drakit.core import device, errors, inventory, node_selection
-from drakit.core.slices import resource_slice
+from drakit.core import device, errors, inventory
+from drakit.core.slices import node_selection, resource_slice
 from drakit.devices.tpu import machine, offer
 from drakit.node.publishing import cluster_publisher
 from fakes import real_clock, slice_store

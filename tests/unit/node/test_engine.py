@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import device, errors, lifecycle, names, node_selection, quantity, records
+from drakit.core import device, errors, lifecycle, names, quantity, records
+from drakit.core.slices import node_selection
 from drakit.node import engine
 from fakes import author, crash_node
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from drakit.core import errors
-from drakit.core import leader_election as leader_elections
+from drakit.core.slices import leader_election as leader_elections
 from drakit.node.publishing import cluster_publisher
 from fakes import lease_store
 

@@ -10,7 +10,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, node_selection, records
+from drakit.core import edits, errors, lifecycle, names, records
+from drakit.core.slices import node_selection
 from drakit.node import orphans, recovery
 from fakes import author, claim_statuses, crash_node, manual_clock
 

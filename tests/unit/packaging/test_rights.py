@@ -17,8 +17,8 @@ import yaml
 
 from drakit.cli.doctor import api as doctor
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, leader_election, names, node_selection, ports
-from drakit.core.slices import resource_slice
+from drakit.core import claim_status, context, names, ports
+from drakit.core.slices import leader_election, node_selection, resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices

@@ -11,7 +11,7 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options, process
 from drakit.core import errors, inventory
-from drakit.core import leader_election as election_rules
+from drakit.core.slices import leader_election as election_rules
 from drakit.kube import client, leases, slices
 from drakit.node import timing
 from drakit.node.publishing import cluster_publisher, publisher

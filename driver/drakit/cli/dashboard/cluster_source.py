@@ -8,7 +8,8 @@ from typing import Annotated, TypeVar
 
 from drakit.cli.dashboard import model
 from drakit.core import claim as claims
-from drakit.core import inventory, ports, wire
+from drakit.core import inventory, ports
+from drakit.core.encoding import wire
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, claim_codec, slice_codec, stored_claim, transport, watch
 

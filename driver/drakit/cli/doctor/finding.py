@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from drakit import settings as values
-from drakit.core.findings import Finding, Verdict
+from drakit.core.advanced import Finding, Verdict
 
 __all__ = ["Examination", "Finding", "Verdict", "failed", "ok", "unknown", "warning"]
 

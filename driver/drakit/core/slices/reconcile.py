@@ -11,8 +11,8 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import device, node_selection
-from drakit.core.slices import feature_gates, resource_slice
+from drakit.core import device
+from drakit.core.slices import feature_gates, node_selection, resource_slice
 
 _INDEX = re.compile(r"[0-9a-f]+")
 _TIME_TOLERANCE = datetime.timedelta(seconds=1)

@@ -8,7 +8,8 @@ devices in separate slices (together before 1.35); devices and mixins together u
 import dataclasses
 import enum
 
-from drakit.core import device, inventory, node_selection
+from drakit.core import device, inventory
+from drakit.core.slices import node_selection
 
 DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64

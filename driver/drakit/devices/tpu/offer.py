@@ -7,7 +7,8 @@ them larger than it must be.
 
 from collections.abc import Mapping, Sequence
 
-from drakit.core import capacity, device, errors, inventory, node_selection, quantity
+from drakit.core import capacity, device, errors, inventory, quantity
+from drakit.core.slices import node_selection
 from drakit.devices.tpu import machine
 
 CHIPS = "tpus"

@@ -16,8 +16,8 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from drakit.core import errors, inventory, leader_election, ports
-from drakit.core.slices import resource_slice
+from drakit.core import errors, inventory, ports
+from drakit.core.slices import leader_election, resource_slice
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 

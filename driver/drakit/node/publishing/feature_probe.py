@@ -13,8 +13,8 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from drakit.core import capacity, device, errors, inventory, node_selection, ports, quantity
-from drakit.core.slices import reconcile, resource_slice
+from drakit.core import capacity, device, errors, inventory, ports, quantity
+from drakit.core.slices import node_selection, reconcile, resource_slice
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)

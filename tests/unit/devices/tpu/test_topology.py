@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from drakit.core import device, errors, inventory, node_selection
+from drakit.core import device, errors, inventory
+from drakit.core.slices import node_selection
 from drakit.devices import machines
 from drakit.devices.tpu import machine, offer
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from drakit.core import errors, node_selection
+from drakit.core import errors
+from drakit.core.slices import node_selection
 
 OPERATORS = node_selection.Operator
 SELECTOR = node_selection.NodeSelector(

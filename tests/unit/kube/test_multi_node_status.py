@@ -3,7 +3,8 @@
 import itertools
 import json
 
-from drakit.core import claim_status, multi_node_status
+from drakit.core import claim_status
+from drakit.kube import multi_node_status
 
 
 def says(*, ready: bool = True, reason: str = "Prepared", message: str = "", **values: int) -> multi_node_status.NodeStatus:

@@ -5,7 +5,8 @@ import datetime
 
 import pytest
 
-from drakit.core import errors, leader_election
+from drakit.core import errors
+from drakit.core.slices import leader_election
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 TERMS = leader_election.Terms()

@@ -17,7 +17,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from drakit.core import errors, json_errors, quantity, records
+from drakit.core import errors, quantity, records
+from drakit.core.encoding import json_errors
 
 _TAKEN = (
     "str, int, float, bool, an Enum, drakit.Quantity, a Literal, a dataclass, "

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from drakit.core import capacity, device, errors, records, wire
+from drakit.core import capacity, device, errors, records
+from drakit.core.encoding import wire
 
 FIELDS: Mapping[tuple[type[object], str], wire.Field] = {
     (device.Device, "consumes"): wire.Field(name="consumesCounters"),

@@ -8,7 +8,8 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from drakit.core import errors, json_errors, records, wire
+from drakit.core import errors, records
+from drakit.core.encoding import json_errors, wire
 
 SIZE_MAX = 10 * 1024
 DEPTH_MAX = 32
