@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.objects.devices import AllocationError
-from drakit_cluster.simulation.engine import policies
-from drakit_cluster.simulation.engine.index import NodeIndex
-from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
+from drakit_cluster.simulation.engine.nodes import Grant, Nodes
+from drakit_cluster.simulation.engine.placer import Observer, Placer
 from drakit_cluster.simulation.engine.policies import Fragmentation, Policy
 from drakit_cluster.simulation.workload.tasks import Task, Workload
 from drakit_cluster.simulation.workload.templates import PodTemplate
@@ -32,35 +31,19 @@ class Outcome:
     error: str = ""
 
 
-class Observer:
-    """Is told of every change of a block; the base class ignores it."""
-
-    def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
-        """Take in the nodes before the first event."""
-
-    def changed(self, node: Node, numbers: Sequence[int]) -> None:
-        """Take in that blocks of a node have a new state."""
-
-    def at(self, time: float, waiting: int) -> None:
-        """Take in that all until ``time`` has been seen, and how many pods wait."""
-
-
 class Simulator:
     """One run of a workload on nodes under a policy."""
 
     def __init__(self, nodes: Nodes, workload: Workload, policy: Policy, observer: Observer | None = None) -> None:
-        self._nodes = nodes
+        self._retries_each = nodes.repeats_errors
         self._workload = workload
         self._observer = observer or Observer()
-        fragmentation = Fragmentation(workload.weights())
-        self._scorer = policies.Scorer(policy.choice, fragmentation)
-        self._index = NodeIndex(nodes, self._scorer)
+        self._placer = Placer(nodes, policy, Fragmentation(workload.weights()), self._observer)
         self._ends: list[tuple[float, int, Outcome]] = []
         self._numbers = itertools.count()
         self._waiting: dict[tuple[PodTemplate, int], deque[tuple[int, Outcome]]] = {}
         self._stalled: set[tuple[PodTemplate, int]] = set()
         self._waiting_pods = 0
-        self._observer.begin(nodes, fragmentation)
 
     def run(self, tell: Callable[[int], None] | None = None) -> list[Outcome]:
         """Return what became of every task, in the order of arrival. ``tell`` gets the number of tasks that have arrived."""
@@ -89,14 +72,13 @@ class Simulator:
             self._observer.at(now, self._waiting_pods)
             while self._ends and self._ends[0][0] == now:
                 for grant in heapq.heappop(self._ends)[2].grants:
-                    self._nodes.release(grant)
-                    self._note(grant)
+                    self._placer.release(grant)
             self._stalled.clear()
             self._retry(now)
 
     def _retry(self, now: float) -> None:
         """Try all waiting tasks once, in the order of their arrival."""
-        if self._nodes.repeats_errors:
+        if self._retries_each:
             self._retry_each(now)
             return
         queue = [(waiting[0][0], key) for key, waiting in self._waiting.items() if waiting and self._may_fit(key)]
@@ -121,7 +103,7 @@ class Simulator:
                 self._waiting_pods -= key[1]
 
     def _may_fit(self, key: tuple[PodTemplate, int]) -> bool:
-        return key not in self._stalled and self._index.best(key[0]) is not None
+        return key not in self._stalled and self._placer.may_fit(key[0])
 
     def _start(self, outcome: Outcome, now: float) -> bool:
         """Give all pods of a task their devices, or none."""
@@ -129,7 +111,7 @@ class Simulator:
         grants: list[Grant] = []
         try:
             for _ in range(task.pods):
-                if (grant := self._place(task.template)) is None:
+                if (grant := self._placer.place(task.template)) is None:
                     break
                 grants.append(grant)
             outcome.error = ""
@@ -137,8 +119,7 @@ class Simulator:
             outcome.error = str(error)
         if len(grants) < task.pods:
             for grant in reversed(grants):
-                self._nodes.release(grant)
-                self._note(grant)
+                self._placer.release(grant)
             if grants or outcome.error:
                 self._stalled.add((task.template, task.pods))
             return False
@@ -146,18 +127,3 @@ class Simulator:
         if task.duration is not None:
             heapq.heappush(self._ends, (now + task.duration, next(self._numbers), outcome))
         return True
-
-    def _place(self, template: PodTemplate) -> Grant | None:
-        """Give one pod its devices on the best node that the allocator agrees to. Raise AllocationError as it does."""
-        while (node := self._index.best(template)) is not None:
-            grant = self._nodes.allocate(template, node, self._scorer.first(node, template))
-            if grant is not None:
-                self._note(grant)
-                return grant
-            self._index.refused(template, node)
-        return None
-
-    def _note(self, grant: Grant) -> None:
-        for node, numbers in self._nodes.update(grant):
-            self._index.changed([(node, numbers)])
-            self._observer.changed(node, numbers)

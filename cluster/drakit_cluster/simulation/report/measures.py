@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.simulation.engine.nodes import Node, Nodes
+from drakit_cluster.simulation.engine.placer import Observer
 from drakit_cluster.simulation.engine.policies import Fragmentation
-from drakit_cluster.simulation.engine.simulator import Observer
 from drakit_cluster.simulation.workload.tasks import Workload
 
 BINS = 240

@@ -1,0 +1,57 @@
+"""One pod at a time: which node it gets, which devices there, and what is free again when it ends."""
+
+from collections.abc import Sequence
+
+from drakit_cluster.simulation.engine import policies
+from drakit_cluster.simulation.engine.index import NodeIndex
+from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
+from drakit_cluster.simulation.engine.policies import Fragmentation, Policy
+from drakit_cluster.simulation.workload.templates import PodTemplate
+
+
+class Observer:
+    """Is told of every change of a block; the base class ignores it."""
+
+    def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
+        """Take in the nodes before the first event."""
+
+    def changed(self, node: Node, numbers: Sequence[int]) -> None:
+        """Take in that blocks of a node have a new state."""
+
+    def at(self, time: float, waiting: int) -> None:
+        """Take in that all until ``time`` has been seen, and how many pods wait."""
+
+
+class Placer:
+    """Places pods on nodes under a policy."""
+
+    def __init__(self, nodes: Nodes, policy: Policy, fragmentation: Fragmentation, observer: Observer | None = None) -> None:
+        self._nodes = nodes
+        self._observer = observer or Observer()
+        self._scorer = policies.Scorer(policy.choice, fragmentation)
+        self._index = NodeIndex(nodes, self._scorer)
+        self._observer.begin(nodes, fragmentation)
+
+    def may_fit(self, template: PodTemplate) -> bool:
+        """Return whether a node has as many devices of each request as the template needs."""
+        return self._index.best(template) is not None
+
+    def place(self, template: PodTemplate) -> Grant | None:
+        """Give one pod its devices on the best node that the allocator agrees to. Raise AllocationError as it does."""
+        while (node := self._index.best(template)) is not None:
+            grant = self._nodes.allocate(template, node, self._scorer.first(node, template))
+            if grant is not None:
+                self._note(grant)
+                return grant
+            self._index.refused(template, node)
+        return None
+
+    def release(self, grant: Grant) -> None:
+        """Take a pod's devices back."""
+        self._nodes.release(grant)
+        self._note(grant)
+
+    def _note(self, grant: Grant) -> None:
+        for node, numbers in self._nodes.update(grant):
+            self._index.changed([(node, numbers)])
+            self._observer.changed(node, numbers)
