@@ -36,8 +36,8 @@ e2e: setup  ## the checks of tests/e2e on the cluster of KUBECONFIG: make e2e IM
 protos: setup  ## regenerate driver/drakit/_proto
 	$(VENV)/python protos/generate.py
 
-bench: setup  ## measure, each figure beside a floor of the same run
-	PYTHONPATH=tests $(VENV)/python -m bench
+bench: setup  ## measure, each figure beside a floor of the same run; some benchmarks: make bench ARGS="node allocator"
+	PYTHONPATH=tests $(VENV)/python -m bench $(ARGS)
 
 fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
 	tests/fuzz/run

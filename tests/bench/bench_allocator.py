@@ -107,8 +107,8 @@ LINES: Mapping[str, Line] = {
     "ones-together": Line(
         title="56 claims of one 1g.5gb, in one decision", go=298, limit=298, ask=lambda template, seed: _ones(template, seed, together=True)
     ),
-    "fours": Line(title="8 claims of (1g, 1g, 2g, 3g; matchAttribute)", go=221, limit=221, ask=_fours),
-    "shares": Line(title="800 shares of one bandwidth capacity", go=75, limit=75, ask=_shares),
+    "fours": Line(title="8 claims of (1g, 1g, 2g, 3g; matchAttribute)", go=80, limit=80, ask=_fours),
+    "shares": Line(title="800 shares of one bandwidth capacity", go=59, limit=59, ask=_shares),
     "one-of-hundred": Line(title="24 claims on one of 100 nodes", go=90, limit=90, ask=_one_of_hundred),
     "nowhere": Line(
         title="a profile that no device of 100 nodes has",

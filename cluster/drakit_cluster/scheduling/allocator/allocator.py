@@ -41,7 +41,7 @@ class Allocator:
     ) -> None:
         """``errors`` are those of a Kubernetes version, to be repeated."""
         self._errors = errors
-        self._classes = Classes(classes)
+        self._reader = Reader(Classes(classes), features)
         self._verdicts = Verdicts(selectors)
         self._features = features
         self._switches = Switches.of(features)
@@ -89,18 +89,17 @@ class Allocator:
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
         """Return what there is to solve. Raise AllocationError for what is wrong before any device is chosen."""
         inventory = self._inventory(node)
-        reader = Reader(self._classes, self._features)
-        read = reader.read(claims)
+        read = self._reader.read(claims)
         problem = Problem(
-            claims=read,
-            requests=[request for claim in read for request in claim.requests],
-            wants=reader.wants,
+            claims=read.claims,
+            requests=[request for claim in read.claims for request in claim.requests],
+            wants=read.wants,
             inventory=inventory,
             suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches, early=not self._errors),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
             errors=self._errors,
         )
-        for claim in read:
+        for claim in read.claims:
             _find_every(problem, claim)
             _check_size(problem, claim)
         return problem

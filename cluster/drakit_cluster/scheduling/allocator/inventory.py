@@ -5,7 +5,7 @@ nanos, so that sums are exact. What depends on claims is not here: see :mod:`dra
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from drakit_cluster.objects import capacity, devices, json_types, quantity
 from drakit_cluster.objects.capacity import Amounts, Capacity
@@ -121,6 +121,24 @@ class CompiledPool:
         return tuple((position, amount) for position, amount in amounts.items() if amount)
 
 
+class Selection:
+    """What binding conditions, selectors and node leave for wants with equal selectors: true of any allocation on the node.
+
+    ``devices`` may suit, in order, among the first ``examined``; ``refusals`` hold the reason for each device that was looked at.
+    """
+
+    __slots__ = ("devices", "examined", "refusals")
+
+    def __init__(self, size: int) -> None:
+        self.devices: list[Device] = []
+        self.examined = 0
+        self.refusals: list[object] = [UNKNOWN] * size
+
+
+UNKNOWN = object()
+"""In place of a refusal: nobody has looked."""
+
+
 class Inventory:
     """The devices and counters of the usable pools of one node."""
 
@@ -132,6 +150,7 @@ class Inventory:
         """Pool and counter name of each counter: those of one kind measure the same in different counter sets."""
         self.usable: list[CompiledPool] = []
         self._verdicts: dict[str, list[bool | None]] = {}
+        self._selections: dict[Hashable, Selection] = {}
         for number, pool in enumerate(self.pools):
             if pool.condition is Condition.USABLE:
                 self._add(number, pool)
@@ -165,6 +184,15 @@ class Inventory:
             if len(self._verdicts) >= _KEPT_EXPRESSIONS:
                 self._verdicts.pop(next(iter(self._verdicts)))
             known = self._verdicts[expression] = [None] * len(self.devices)
+        return known
+
+    def selection(self, selectors: Hashable) -> Selection:
+        """Return what is known of the devices that ``selectors`` leave, to be added to."""
+        known = self._selections.get(selectors)
+        if known is None:
+            if len(self._selections) >= _KEPT_EXPRESSIONS:
+                self._selections.pop(next(iter(self._selections)))
+            known = self._selections[selectors] = Selection(len(self.devices))
         return known
 
     def remaining(self, allocated: AllocatedState) -> list[int]:

@@ -2,6 +2,8 @@
 
 A *want* is what decides whether a device is suitable (class, selectors, tolerations, capacity, admin access). Requests that want the
 same share one :class:`Want`, so that everything learned about devices for one of them holds for all.
+
+Most claims come from a few templates, so claims that are written alike are decoded once.
 """
 
 import enum
@@ -25,6 +27,7 @@ class Mode(enum.Enum):
 
 _MODES = {mode.value: mode for mode in Mode}
 _written = json.JSONEncoder(sort_keys=True).encode
+_KEPT_READINGS = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,10 +93,22 @@ class Claim:
     """One claim to allocate; ``source`` is the object it was read from."""
 
     number: int
-    label: str
     source: Object
     requests: tuple[Request, ...]
     constraints: tuple[ConstraintSpec, ...]
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return _label(self.source)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """The claims of one allocation, and all their different wants by number."""
+
+    claims: Sequence[Claim]
+    wants: Sequence[Want]
 
 
 class Classes:
@@ -123,25 +138,46 @@ class Reader:
     def __init__(self, classes: Classes, features: FeatureGates) -> None:
         self._classes = classes
         self._features = features
+        self._known: dict[str, Reading] = {}
+
+    def read(self, claims: Sequence[Object]) -> Reading:
+        """Return the claims as typed values."""
+        asked = [_asked(claim) for claim in claims]
+        key = repr(asked)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KEPT_READINGS:
+                self._known.pop(next(iter(self._known)))
+            # A copy: whoever gave the claims may change them later.
+            known = self._known[key] = _Decoder(self._classes, self._features).decode(claims, json_types.objects(json_types.copy(asked)))
+        read = [
+            Claim(number=claim.number, source=source, requests=claim.requests, constraints=claim.constraints)
+            for claim, source in zip(known.claims, claims, strict=True)
+        ]
+        return Reading(claims=read, wants=known.wants)
+
+
+class _Decoder:
+    """Decodes the claims of one allocation."""
+
+    def __init__(self, classes: Classes, features: FeatureGates) -> None:
+        self._classes = classes
+        self._features = features
         self._wants: dict[tuple[object, ...], Want] = {}
 
-    def read(self, claims: Sequence[Object]) -> list[Claim]:
-        return [self._claim(number, claim) for number, claim in enumerate(claims)]
+    def decode(self, claims: Sequence[Object], asked: Sequence[Object]) -> Reading:
+        """Return claims of which ``asked`` are the requests and constraints."""
+        decoded = [self._claim(number, claim, devices) for number, (claim, devices) in enumerate(zip(claims, asked, strict=True))]
+        return Reading(claims=decoded, wants=list(self._wants.values()))
 
-    @property
-    def wants(self) -> list[Want]:
-        """All different wants read so far, by number."""
-        return list(self._wants.values())
-
-    def _claim(self, number: int, claim: Object) -> Claim:
-        label = f"claim {naming.label(claim)}"
-        devices = json_types.mapping(claim, "spec", "devices")
+    def _claim(self, number: int, claim: Object, devices: Object) -> Claim:
+        label = _label(claim)
         requests = tuple(self._request(number, label, request) for request in json_types.objects(devices, "requests"))
         constraints = tuple(
             self._constraint(f"{label}, constraint #{position}", constraint)
             for position, constraint in enumerate(json_types.objects(devices, "constraints") if "constraints" in devices else ())
         )
-        return Claim(number=number, label=label, source=claim, requests=requests, constraints=constraints)
+        return Claim(number=number, source=claim, requests=requests, constraints=constraints)
 
     def _request(self, claim: int, label: str, request: Object) -> Request:
         name = json_types.text(request, "name")
@@ -212,6 +248,16 @@ class Reader:
                 requests = frozenset(json_types.strings(constraint, "requests"))
                 return ConstraintSpec(kind=kind, attribute=attribute, requests=requests)
         raise AllocationError(f"{where}: sets none of {', '.join(kind.value for kind in kinds)} (unsupported constraint type?)")
+
+
+def _asked(claim: Object) -> Json:
+    """Return the part of a claim that decides on devices."""
+    devices = json_types.mapping(claim, "spec", "devices")
+    return {name: devices[name] for name in ("requests", "constraints") if name in devices}
+
+
+def _label(claim: Object) -> str:
+    return f"claim {naming.label(claim)}"
 
 
 def _expressions(selectors: Json, where: str) -> tuple[str, ...]:

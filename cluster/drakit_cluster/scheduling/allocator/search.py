@@ -181,7 +181,7 @@ class Search:
         if option.mode is Mode.ALL:
             step.candidates = iter((self._problem.every[option][number],))
         elif self._symmetry is None:
-            step.candidates = islice(self._problem.inventory.devices, start, None)
+            step.candidates = self._problem.suitability.selected(option.want, start)
         else:
             devices = self._symmetry.suiting(option.want)
             step.candidates = islice(devices, bisect_left(devices, start, key=lambda device: device.index), None)

@@ -6,7 +6,8 @@ counters, taints.
 """
 
 import enum
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -15,7 +16,7 @@ from drakit_cluster.objects.devices import AllocationError, SelectorError, Selec
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint
-from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
+from drakit_cluster.scheduling.allocator.inventory import UNKNOWN, Device, Inventory, Selection
 from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.requests import Claim, Mode, Option, Request, Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
@@ -93,8 +94,6 @@ class Demand(NamedTuple):
 Verdict = Refusal | AllocationError | None
 """Why not; the error that looking at the device raises; None where it suits."""
 
-_UNKNOWN = object()
-
 
 class Suitability:
     """The verdicts of one allocation."""
@@ -117,6 +116,7 @@ class Suitability:
         self._selected_by = verdicts
         self._binding_conditions, self._consumable, self._partitionable, self._taints = switches
         self._verdicts: dict[int, list[object]] = {}
+        self._selections: dict[int, Selection] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
         self.remaining = inventory.remaining(allocated)
         """What is left of every counter before this allocation, in nanos."""
@@ -147,9 +147,9 @@ class Suitability:
         """Return why the device does not suit, or None; an error is returned, not raised."""
         verdicts = self._verdicts.get(want.number)
         if verdicts is None:
-            verdicts = self._verdicts[want.number] = [_UNKNOWN] * len(self._inventory.devices)
+            verdicts = self._verdicts[want.number] = [UNKNOWN] * len(self._inventory.devices)
         known = verdicts[device.index]
-        if known is _UNKNOWN:
+        if known is UNKNOWN:
             try:
                 known = self._decide(want, device)
             except AllocationError as error:
@@ -164,10 +164,38 @@ class Suitability:
             raise verdict
         return verdict is None
 
+    def selected(self, want: Want, start: int) -> Iterator[Device]:
+        """Return the devices from the place ``start`` on that the selectors do not rule out, in order; they are looked at one by one."""
+        selection, everything = self._selection(want), self._inventory.devices
+        position = bisect_left(selection.devices, start, key=lambda device: device.index)
+        while position < len(selection.devices) or selection.examined < len(everything):
+            if position == len(selection.devices):
+                self._examine(want, everything[selection.examined], selection)
+                continue
+            device = selection.devices[position]
+            position += 1
+            if device.index >= start:
+                yield device
+
+    def _examine(self, want: Want, device: Device, selection: Selection) -> None:
+        selection.examined += 1
+        try:
+            refusal = self._unselected(want, device)
+        except AllocationError:
+            refusal = None  # It is raised when the device's turn comes, if it is not in use then.
+        if refusal is None:
+            selection.devices.append(device)
+
+    def _selection(self, want: Want) -> Selection:
+        selection = self._selections.get(want.number)
+        if selection is None:
+            selection = self._selections[want.number] = self._inventory.selection((want.class_selectors, want.selectors))
+        return selection
+
     def candidates(self, want: Want) -> list[Device]:
         """Return the devices that suit or that raise an error, in order."""
         found = []
-        for device in self._inventory.devices:
+        for device in self.selected(want, 0):
             verdict = self.verdict(want, device)
             if verdict is None or isinstance(verdict, AllocationError):
                 found.append(device)
@@ -209,6 +237,13 @@ class Suitability:
         return device.pool in self._overdrawn or any(self.remaining[position] < amount for position, amount in device.draws)
 
     def _unselected(self, want: Want, device: Device) -> Refusal | None:
+        refusals = self._selection(want).refusals
+        known = refusals[device.index]
+        if known is UNKNOWN:
+            known = refusals[device.index] = self._select(want, device)
+        return known  # type: ignore[return-value]  # Only refusals are stored.
+
+    def _select(self, want: Want, device: Device) -> Refusal | None:
         if not self._binding_conditions and device.spec.get("bindingConditions"):
             return Refusal.BINDING_CONDITIONS
         if not self._selected(want.class_selectors, device, f"class {want.class_name}"):

@@ -13,7 +13,6 @@ neither. Values of different types are different.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from drakit_cluster.objects import json_types
@@ -76,8 +75,7 @@ def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: boo
     return Chosen(chosen.devices + 1, chosen.elements | value)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """One device for one request; ``before`` is the constraint state to go back to."""
 
     claim: int
