@@ -7,7 +7,7 @@ import pytest
 
 from drakit.cdi import directory as real
 from drakit.core import edits, errors, names, ports
-from fakes import cdi as fake
+from fakes import cdi as cdi_fakes
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -21,7 +21,7 @@ def lose_and_open(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Cal
     def fresh() -> ports.CdiDirectory:
         for file in tmp_path.glob("*"):
             file.unlink()
-        return fake.MemoryCdi(DRIVER) if request.param == "fake" else real.Directory(tmp_path, driver=DRIVER)
+        return cdi_fakes.MemoryCdi(DRIVER) if request.param == "fake" else real.Directory(tmp_path, driver=DRIVER)
 
     return fresh
 
@@ -36,28 +36,28 @@ def name(number: int = 1, *, device: str = "gpu-0", share_id: names.ShareId | No
 
 
 def test_what_is_written_is_intact_until_it_is_removed(cdi: ports.CdiDirectory) -> None:
-    assert not cdi.intact(name(), samples.rich_edits())
+    assert not cdi_fakes.holds(cdi, name(), samples.rich_edits())
     cdi.write(name(), samples.rich_edits())
-    assert cdi.intact(name(), samples.rich_edits())
+    assert cdi_fakes.holds(cdi, name(), samples.rich_edits())
     cdi.remove(samples.uid(1))
-    assert not cdi.intact(name(), samples.rich_edits())
+    assert not cdi_fakes.holds(cdi, name(), samples.rich_edits())
 
 
 def test_other_edits_are_not_intact_and_are_replaced(cdi: ports.CdiDirectory) -> None:
     cdi.write(name(), samples.rich_edits())
-    assert not cdi.intact(name(), OTHER)
+    assert not cdi_fakes.holds(cdi, name(), OTHER)
     cdi.write(name(), OTHER)
-    assert cdi.intact(name(), OTHER)
+    assert cdi_fakes.holds(cdi, name(), OTHER)
 
 
 def test_a_claim_may_have_a_file_for_each_device_and_share(cdi: ports.CdiDirectory) -> None:
     grants = [name(), name(device="gpu-1"), name(share_id=samples.share(1)), name(share_id=samples.share(2)), name(2)]
     for one in grants:
         cdi.write(one, OTHER)
-    assert all(cdi.intact(one, OTHER) for one in grants)
+    assert all(cdi_fakes.holds(cdi, one, OTHER) for one in grants)
     assert cdi.claims() == {samples.uid(1), samples.uid(2)}
     cdi.remove(samples.uid(1))
-    assert [cdi.intact(one, OTHER) for one in grants] == [False, False, False, False, True]
+    assert [cdi_fakes.holds(cdi, one, OTHER) for one in grants] == [False, False, False, False, True]
     assert cdi.claims() == {samples.uid(2)}
 
 
@@ -70,9 +70,9 @@ def test_removing_what_is_not_there_succeeds(cdi: ports.CdiDirectory) -> None:
 def test_a_reboot_is_seen_and_mended_by_writing_again(lose_and_open: Callable[[], ports.CdiDirectory]) -> None:
     lose_and_open().write(name(), OTHER)
     cdi = lose_and_open()
-    assert not cdi.intact(name(), OTHER)
+    assert not cdi_fakes.holds(cdi, name(), OTHER)
     cdi.write(name(), OTHER)
-    assert cdi.intact(name(), OTHER)
+    assert cdi_fakes.holds(cdi, name(), OTHER)
 
 
 def test_empty_edits_are_refused_because_a_runtime_would(cdi: ports.CdiDirectory) -> None:
@@ -84,7 +84,7 @@ def test_empty_edits_are_refused_because_a_runtime_would(cdi: ports.CdiDirectory
 @pytest.mark.parametrize("uid", ["", "../../etc/passwd", "12345678-1234-1234-1234-1234567890AB", "12345678-1234-1234-1234-1234567890ab/.."])
 def test_a_uid_that_is_no_uuid_reaches_no_path(cdi: ports.CdiDirectory, uid: str) -> None:
     lie = edits.CdiName(driver=DRIVER, claim_uid=names.ClaimUid(uid), device="gpu-0")
-    for attempt in (lambda: cdi.write(lie, OTHER), lambda: cdi.intact(lie, OTHER), lambda: cdi.remove(lie.claim_uid)):
+    for attempt in (lambda: cdi.write(lie, OTHER), lambda: cdi.of(lie.claim_uid), lambda: cdi.remove(lie.claim_uid)):
         with pytest.raises(errors.ClaimError, match=r"claim\.uid: .* is not a UUID") as caught:
             attempt()
         assert caught.value.fault is errors.ClaimFault.MALFORMED

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from drakit.cdi import spec
-from drakit.core import edits, errors, names
+from drakit.core import edits, errors, names, ports
 
 
 class MemoryCdi:
@@ -15,9 +15,6 @@ class MemoryCdi:
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
         self.files[spec.file_name(name)] = self._encoded(name, content)
-
-    def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
-        return self.files.get(spec.file_name(name)) == self._encoded(name, content)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
         spec.check_uid(claim_uid, "claim.uid")
@@ -40,6 +37,11 @@ class MemoryCdi:
         if name.driver != self._driver:
             raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
         return spec.encode(name, content)
+
+
+def holds(cdi: ports.CdiDirectory, name: edits.CdiName, content: edits.Edits) -> bool:
+    """Return whether the directory has this file, as ``write`` leaves it."""
+    return cdi.of(name.claim_uid).get(name) == content
 
 
 def _believed(name: edits.CdiName, content: bytes) -> edits.Edits | None:

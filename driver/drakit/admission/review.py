@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from drakit.admission import opaque
-from drakit.core import errors
-from drakit.core.encoding import json_text
+from drakit.core import errors, records
 from drakit.kube import api_objects
 from drakit.telemetry import logs
 
@@ -46,7 +45,7 @@ class Answer:
 def answer(body: bytes, rules: opaque.Rules) -> Answer:
     """Judge the object in a request by what the drivers in ``rules`` take."""
     try:
-        request = api_objects.FORMAT.decode(_Review, json_text.parse_limited(body)).request
+        request = api_objects.FORMAT.decode(_Review, records.parse_limited(body)).request
     except (errors.ConfigError, ValueError) as error:
         reason = f"send an AdmissionReview of {API_VERSION}: {error}\n"[:_MESSAGE_MAX]
         return Answer(verdict=Verdict.UNREADABLE, status=http.HTTPStatus.BAD_REQUEST, body=reason.encode(errors="replace"))

@@ -58,28 +58,17 @@ class Directory:
         prefix = re.escape(spec.file_prefix(driver))
         self._name = re.compile(rf"{prefix}(?P<uid>{_UID})-.+\.json")
         self._temporary = re.compile(rf"\.{prefix}[0-9a-f]{{16}}\.tmp")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._sweep()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
         """Make the file hold exactly this; writing what is there changes nothing. Raises CdiError, ClaimError."""
-        target, wanted = self._file(name, content)
+        if name.driver != self._driver:
+            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
+        target, wanted = spec.file(name, content)
         with self._refused(target), self._opened() as directory:
             if _content(directory, target, len(wanted) + 1) != wanted:
                 _replace(directory, target, f".{spec.file_prefix(self._driver)}", wanted)
-
-    def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
-        """Whether the file is there, byte for byte as ``write`` would leave it. Raises CdiError, ClaimError."""
-        target, wanted = self._file(name, content)
-        with self._refused(target):
-            try:
-                directory = os.open(self.path, _OPEN_DIRECTORY)
-            except FileNotFoundError:
-                return False
-            try:
-                return _content(directory, target, len(wanted) + 1) == wanted
-            finally:
-                os.close(directory)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
         """Remove every file of a claim of this driver; nothing to remove is success. Raises CdiError, ClaimError.
@@ -123,15 +112,10 @@ class Directory:
         content = _content(directory, entry, spec.SIZE_MAX + 1)
         if content is not None or not _is_directory(directory, entry):
             return _read(self.path / entry, content, self._driver)
-        if entry not in self._told:
-            self._told.add(entry)
+        if entry not in self._reported:
+            self._reported.add(entry)
             _log.warning("CDI file ignored: path is a directory", path=str(self.path / entry))
         return None
-
-    def _file(self, name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
-        if name.driver != self._driver:
-            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
-        return spec.file(name, content)
 
     def _uid_of(self, entry: str) -> names.ClaimUid | None:
         match = self._name.fullmatch(entry)

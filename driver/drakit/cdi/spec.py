@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from drakit.core import edits, errors, names
-from drakit.core.encoding import json_text, wire
+from drakit.core import edits, errors, names, records
+from drakit.core.encoding import wire
 
 FLOOR: Final = "0.5.0"
 _FILE_NAME_MAX = 255
@@ -78,32 +78,18 @@ _NEEDS: tuple[tuple[str, Callable[[edits.Edits], bool]], ...] = (("1.1.0", lambd
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
-def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
-    """The document as a file's bytes; raises CdiError naming the field that a runtime would refuse, ClaimError for a malformed identity."""
-    check_name(name)
-    return _encoded(name, content)
-
-
 def file(name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
-    """The file's name and its bytes: ``file_name`` and ``encode`` at once, for half of the checks. Raises as both do."""
-    check_name(name)
-    return _file_name(name), _encoded(name, content)
-
-
-def _encoded(name: edits.CdiName, content: edits.Edits) -> bytes:
-    return f"{_ENCODER.encode(_document(name, content))}\n".encode()
-
-
-def document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
-    """The document as a JSON object: one device, its edits. Raises as ``encode`` does."""
-    check_name(name)
-    return _document(name, content)
-
-
-def _document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
+    """The file's name and its bytes; raises CdiError naming the field that a runtime would refuse, ClaimError for a malformed identity."""
+    named = file_name(name)
     check_edits(content)
     device = _Device(name=name.device_name, container_edits=content)
-    return _FORMAT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
+    document = _FORMAT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
+    return named, f"{_ENCODER.encode(document)}\n".encode()
+
+
+def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
+    """The document as a file's bytes. Raises as ``file`` does."""
+    return file(name, content)[1]
 
 
 def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
@@ -111,7 +97,7 @@ def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
     if len(content) > SIZE_MAX:
         raise errors.CdiError(f"is over {SIZE_MAX} bytes")
     try:
-        document = _FORMAT.decode(_Document, json_text.parse_strict(content), "document")
+        document = _FORMAT.decode(_Document, records.parse_strict(content), "document")
     except errors.ConfigError as error:
         raise errors.CdiError(str(error)) from error
     except ValueError as error:
@@ -131,7 +117,7 @@ def version_for(content: edits.Edits) -> str:
 
 
 def identity(content: bytes, driver: str) -> edits.CdiName | None:
-    """Whose document this is: the reverse of ``document``; None for bytes that are no document of this driver."""
+    """Whose document this is: the reverse of ``encode``; None for bytes that are no document of this driver."""
     try:
         found = json.loads(content)
         (device,) = found["devices"]
@@ -161,10 +147,6 @@ def file_prefix(driver: str) -> str:
 def file_name(name: edits.CdiName) -> str:
     """``<driver>-claim_<device name>.json``; where that is over 255 bytes its end is replaced by a digest. Raises as ``check_name`` does."""
     check_name(name)
-    return _file_name(name)
-
-
-def _file_name(name: edits.CdiName) -> str:
     stem = f"{file_prefix(name.driver)}{name.device_name}"
     room = _FILE_NAME_MAX - len(".json")
     if len(stem) > room:

@@ -112,9 +112,6 @@ class CdiDirectory(Protocol):
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
         """Make the file hold exactly this; it outlives the process, not a power cut. Writing what is there changes nothing."""
 
-    def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
-        """Whether the file is there, byte for byte as ``write`` would leave it."""
-
     def remove(self, claim_uid: names.ClaimUid) -> None:
         """Remove every file of a claim; nothing to remove is success."""
 

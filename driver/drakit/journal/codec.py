@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import edits, errors, lifecycle, names, quantity, records
-from drakit.core.encoding import device_json, json_errors, json_text, wire
+from drakit.core.encoding import device_json, json_errors, wire
 from drakit.core.slices import node_selection
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
@@ -80,7 +80,7 @@ def dump(value: object) -> str:
 def read(converter: wire.Converter, text: str, path: str) -> Any:
     """Return what JSON text holds; raises UnreadableError, whose message begins with the path of the field."""
     try:
-        return wire.decode(converter, json_text.parse_strict(text), path)
+        return wire.decode(converter, records.parse_strict(text), path)
     except errors.ConfigError as error:
         raise UnreadableError(str(error)) from error
     except ValueError as error:
@@ -151,10 +151,10 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         admin_access=int(grant.admin_access),
         snapshot=_SNAPSHOTS.text(grant.device),
         consumed=dump(AMOUNTS.encode(grant.consumed_capacity)),
-        parameters=None if grant.parameters is None else _record(grant.parameters),
+        parameters=None if grant.parameters is None else dump(records.thaw(grant.parameters)),
         config_source=None if grant.config_source is None else grant.config_source.value,
-        intent=_record(grant.intent),
-        record=_record(grant.record),
+        intent=dump(records.thaw(grant.intent)),
+        record=dump(records.thaw(grant.record)),
         edits=_edits(grant.edits),
     )
 
@@ -162,7 +162,9 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
 def done_row(grant: lifecycle.GrantEntry) -> DoneRow:
     """What is stored of a grant once it is prepared; raises ValueError for a record with NaN or an infinity."""
     request, pool, device, share_id = grant.key
-    return DoneRow(request=request, pool=pool, device=device, share_id=share_id, record=_record(grant.record), edits=_edits(grant.edits))
+    return DoneRow(
+        request=request, pool=pool, device=device, share_id=share_id, record=dump(records.thaw(grant.record)), edits=_edits(grant.edits)
+    )
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
@@ -275,10 +277,6 @@ def _consumed(row: GrantRow, path: str) -> Mapping[str, quantity.Quantity]:
 
 def _edits(content: edits.Edits | None) -> str | None:
     return None if content is None else dump(_EDITS.encode(content))
-
-
-def _record(value: records.Record) -> str:
-    return dump(records.thaw(value))
 
 
 def _choice(kind: type[Choice], text: str, path: str) -> Choice:

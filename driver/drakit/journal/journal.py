@@ -12,7 +12,7 @@ import datetime
 import pathlib
 import sqlite3
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Self
 
 from drakit.core import device as hardware
@@ -181,17 +181,24 @@ class Journal:
         except (sqlite3.Error, codec.UnreadableError) as error:
             raise self._refusal(error) from error
 
-    def _reading(self) -> "_Reading":
-        return _Reading(self._lend, self._take_back, self._refusal)
-
-    def _lend(self) -> sqlite3.Connection:
-        """A connection that nobody else uses meanwhile."""
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses meanwhile; one that failed is not used again."""
         if self._closed:
             raise errors.JournalError(f"{self.path} is closed; open the journal again")
         try:
-            return self._idle.pop()
-        except IndexError:
-            return sqlite.connect_reader(self.path)
+            try:
+                database = self._idle.pop()
+            except IndexError:
+                database = sqlite.connect_reader(self.path)
+            try:
+                yield database
+            except BaseException:
+                database.close()
+                raise
+        except (sqlite3.Error, codec.UnreadableError) as error:
+            raise self._refusal(error) from error
+        self._take_back(database)
 
     def _take_back(self, database: sqlite3.Connection) -> None:
         """Keep a connection for the next reader; also called by a reader that outlived the closing."""
@@ -209,35 +216,6 @@ class Journal:
         if isinstance(error, sqlite3.Error):
             return sqlite.refusal(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
-
-
-class _Reading:
-    """A connection lent for a body; a failed one is not used again. A class, because generators cost more, and every claim reads twice."""
-
-    def __init__(
-        self,
-        lend: Callable[[], sqlite3.Connection],
-        take_back: Callable[[sqlite3.Connection], None],
-        refusal: Callable[[sqlite3.Error | codec.UnreadableError], errors.JournalError],
-    ) -> None:
-        self._lend = lend
-        self._take_back = take_back
-        self._refusal = refusal
-
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            self._database = self._lend()
-        except sqlite3.Error as error:
-            raise self._refusal(error) from error
-        return self._database
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
-        if error is None:
-            self._take_back(self._database)
-            return
-        self._database.close()
-        if isinstance(error, sqlite3.Error | codec.UnreadableError):
-            raise self._refusal(error) from error
 
 
 def _check_grants(grants: Sequence[lifecycle.GrantEntry]) -> None:

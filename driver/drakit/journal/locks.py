@@ -13,7 +13,7 @@ import pathlib
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from drakit.core import errors, names
 from drakit.journal import files
@@ -48,16 +48,13 @@ class FileLocks:
         files.own_directory(directory)
         files.own_directory(folder)
 
-    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> Iterator[None]:
         """Hold all of them for the body; waits for as long as ``wanted`` says so, then raises CallerGoneError.
 
         Raises InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
         already holds locks of this kind: taking more would break the order.
         """
-        return _Hold(self, lock_names, wanted)
-
-    def take(self, lock_names: Iterable[str], wanted: Wanted) -> dict[str, int]:
-        """Take them all, or none and raise; the descriptor that holds each, which ``drop`` wants back. See ``hold``."""
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})
         if getattr(self._mine, "held", None):
             raise RuntimeError(f"this thread already holds the locks {', '.join(self._mine.held)}")
@@ -66,51 +63,21 @@ class FileLocks:
             for name in ordered:
                 self._turns.take(name, wanted)
                 try:
-                    path, byte = self._place(name)
-                    taken[name] = _open_locked(path, byte, wanted)
+                    if self._disposable:
+                        byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+                        taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, wanted)
+                    else:
+                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE, wanted)
                 except BaseException:
                     self._turns.leave(name)
                     raise
-        except BaseException:
-            self.drop(taken)
-            raise
-        self._mine.held = taken
-        return taken
-
-    def drop(self, taken: dict[str, int]) -> None:
-        """Let go of what this thread took."""
-        self._mine.held = None
-        for name in reversed(taken):
-            os.close(taken[name])
-            self._turns.leave(name)
-
-    def _place(self, name: str) -> tuple[str, int]:
-        """The path of a name's file and the byte of it that is locked."""
-        if not self._disposable:
-            return f"{self._folder}/{name}.lock", _WHOLE
-        return f"{self._folder}/{SHARED_FILE}", int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
-
-
-class _Hold:
-    """Locks held for a body; a class, because generators cost more than the locks themselves."""
-
-    def __init__(self, locks: FileLocks, lock_names: Iterable[str], wanted: Wanted) -> None:
-        self._locks = locks
-        self._names = lock_names
-        self._wanted = wanted
-        self._taken: dict[str, int] = {}
-
-    def __enter__(self) -> None:
-        self._taken = self._locks.take(self._names, self._wanted)
-
-    def __exit__(self, *_exception: object) -> None:
-        taken, self._taken = self._taken, {}
-        self._locks.drop(taken)
-
-    def __del__(self) -> None:
-        """Let go where an exception fell between the end of the body and ``__exit__``, as a signal's or a tracer's may."""
-        if self._taken:
-            self.__exit__()
+            self._mine.held = taken
+            yield
+        finally:
+            self._mine.held = None
+            for name in reversed(taken):
+                os.close(taken[name])
+                self._turns.leave(name)
 
 
 class _Turns:

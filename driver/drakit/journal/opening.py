@@ -113,7 +113,7 @@ def _is_blank(path: pathlib.Path) -> bool:
 def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[sqlite.Migration]) -> Opened:
     if not path.exists():
         files.create(path)
-    with contextlib.closing(sqlite.connect_writer(path)) as database, sqlite.Transaction(database):
+    with contextlib.closing(sqlite.connect_writer(path)) as database, sqlite.transaction(database):
         sqlite.upgrade(database, ladder)
         _check_driver(database, path, driver)
         last_boot_id = sqlite.value(database, "boot_id") or ""
@@ -246,7 +246,7 @@ def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: S
     files.create(successor)
     with contextlib.closing(sqlite.connect(successor)) as database:
         sqlite.wait_for_disk(database, wait=True)
-        with sqlite.Transaction(database):
+        with sqlite.transaction(database):
             sqlite.upgrade(database, ladder)
             for claim, grants in damage.readable:
                 store.insert(database, claim, grants)

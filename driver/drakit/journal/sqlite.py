@@ -25,7 +25,6 @@ import dataclasses
 import pathlib
 import sqlite3
 import threading
-import types
 from collections.abc import Callable, Iterator, Sequence
 
 from drakit.core import errors
@@ -93,20 +92,17 @@ def refused(path: pathlib.Path) -> Iterator[None]:
         raise refusal(path, error) from error
 
 
-class Transaction:
-    """One write transaction: everything in the body, or nothing. A class, because generators cost more, and every claim has several."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
-        if error is None:
-            self._connection.execute("COMMIT")
-        elif self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One write transaction: everything in the body, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 @contextlib.contextmanager
@@ -339,23 +335,20 @@ class Writer:
         self._turn.wait_for(lambda: not self._is_led)
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
-        database = self._connected(synced=not self._relaxed and any(waiting.synced for waiting in batch))
-        with Transaction(database):
+        synced = not self._relaxed and any(waiting.synced for waiting in batch)
+        if self._connection is None:
+            self._connection, self._is_synced = connect_writer(self._path), True
+        database = self._connection
+        if self._is_synced is not synced:
+            wait_for_disk(database, wait=synced)
+            self._is_synced = synced
+        with transaction(database):
             if len(batch) == 1:
                 # The transaction itself takes the place of a savepoint: what fails takes nobody with it.
                 batch[0].change(database)
                 return
             for waiting in batch:
                 waiting.error = _attempt(database, waiting.change)
-
-    def _connected(self, *, synced: bool) -> sqlite3.Connection:
-        """The connection, set to wait for the disk at the next commit or not to."""
-        if self._connection is None:
-            self._connection, self._is_synced = connect_writer(self._path), True
-        if self._is_synced is not synced:
-            wait_for_disk(self._connection, wait=synced)
-            self._is_synced = synced
-        return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -22,7 +22,6 @@ import urllib3
 from urllib3 import connection as connections
 
 from drakit.core import errors, records
-from drakit.core.encoding import json_text
 from drakit.kube import access, transport
 from drakit.telemetry import secrets
 
@@ -272,7 +271,7 @@ def _read(answer: urllib3.BaseHTTPResponse, limit: int, *, is_cut: bool = False)
 
 def _object(data: bytes) -> transport.Object:
     try:
-        decoded = json_text.parse_limited(data)
+        decoded = records.parse_limited(data)
     except ValueError as error:
         message = f"the API server answered something that is not JSON: {secrets.one_line(str(error))}"
         raise errors.ApiError(message, reason=transport.UNREADABLE) from error

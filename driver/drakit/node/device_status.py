@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
-from drakit.core import backoff, claim, claim_status, context, errors, names, ports
+from drakit.core import backoff, claim_status, context, errors, names, ports
 from drakit.core import claim as claims
 from drakit.telemetry import logs
 
@@ -300,16 +300,3 @@ class RetryQueue(Generic[Key, Load]):
             failed = self._attempt(key, parcel)
             if failed is not None and not failed.is_wrong:
                 return
-
-
-class NullReporter:
-    """A ``ports.ClaimReporter`` who does not care."""
-
-    def prepared(self, ref: claim.ClaimRef) -> None:
-        """Nothing."""
-
-    def failed(self, ref: claim.ClaimRef, error: Exception) -> None:
-        """Nothing."""
-
-    def unprepared(self, ref: claim.ClaimRef) -> None:
-        """Nothing."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, device_status, inventory_cache, resolution, timing
+from drakit.node import device_preparer, inventory_cache, resolution, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -84,7 +84,7 @@ class Engine:
         self._metadata = metadata
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
-        self.reporter: ports.ClaimReporter = device_status.NullReporter()
+        self.reporter: ports.ClaimReporter | None = None
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
         self.resolver = resolution.Resolver(author, journal, offered, identity.pool)
 
@@ -104,7 +104,7 @@ class Engine:
         """Unprepare claims; needs neither the API server nor the process that prepared, and accepts claims it never saw."""
         answers = {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
         for ref in refs:
-            if not answers[ref.uid]:
+            if self.reporter is not None and not answers[ref.uid]:
                 self.reporter.unprepared(ref)
         return answers
 
@@ -128,15 +128,17 @@ class Engine:
 
     def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         prepared: list[claims.Outcome] = []
-        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), self.reporter.failed)
+        on_failure = _ignore if self.reporter is None else self.reporter.failed
+        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), on_failure)
         if not prepared:
             return claims.Outcome(error=error)
-        self.reporter.prepared(ref)
+        if self.reporter is not None:
+            self.reporter.prepared(ref)
         return prepared[0]
 
     def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], on_failure: OnFailure = _ignore) -> str:
         try:
-            with logs.bound_claim(namespace=ref.namespace, name=ref.name, uid=ref.uid):
+            with logs.bound(claim=str(ref), claim_uid=ref.uid):
                 work()
         except errors.DrakitError as error:
             # The server logs the refusal with its answer.
@@ -156,7 +158,10 @@ class Engine:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
                     return answer
-            return self._prepare_new(claim, caller)
+            grants = self.resolver.resolve(claim)
+            with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
+                entry, planned = self._begin(claim.ref, grants, caller)
+                return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
         """Return the answer for a claim that is prepared or is continued; otherwise undo what there is and return None."""
@@ -171,12 +176,6 @@ class Engine:
             _log.info("undoing an earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
-
-    def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome:
-        grants = self.resolver.resolve(claim)
-        with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
-            entry, planned = self._begin(claim.ref, grants, caller)
-            return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
@@ -253,7 +252,8 @@ class Engine:
                 return False
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 self._undo(entry)
-        self.reporter.unprepared(ref)
+        if self.reporter is not None:
+            self.reporter.unprepared(ref)
         return True
 
     def is_unfinished(self, entry: lifecycle.Entry) -> bool:

@@ -69,13 +69,22 @@ class Resolver:
         return grants
 
     def check_free(self, grants: Sequence[Grant]) -> None:
-        """Raise DeviceBusyError unless the devices of all grants are free by the journal. Counters are checked in the node's own pool only."""
+        """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold by the journal.
+
+        Counters are checked in the node's own pool only.
+        """
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.pool for grant in grants}):
             is_own = pool == self._pool
             offered, drawn = (self._offered.flat, self._offered.drawing) if is_own else (inventory.Inventory(), {})
             wanted = [grant for grant in grants if grant.pool == pool]
-            check_free(wanted, self._journal.holdings(pool, neighbours(wanted, drawn), shares), offered)
+            holdings = self._journal.holdings(pool, neighbours(wanted, drawn), shares)
+            own = [grant for grant in wanted if not grant.admin_access]
+            others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in wanted)]
+            for grant in own:
+                for item in others:
+                    _check_device(grant, item)
+            _check_counters(own, others, offered)
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
         """Return the grants with their intents; raises what the author raises."""
@@ -148,20 +157,10 @@ def _check_distinct(grants: Sequence[Grant]) -> None:
 
 
 def neighbours(grants: Sequence[Grant], drawn: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the devices whose use may conflict: those granted, and those that consume the same counter sets (``drawing``: set to devices)."""
+    """Return the devices whose use may conflict: those granted, and those that consume the same counter sets (``drawn``: set to devices)."""
     touched = {part.counter_set for grant in grants for part in grant.device.consumes}
     own = frozenset(grant.device.name for grant in grants)
     return own.union(*(drawn.get(name, ()) for name in touched))
-
-
-def check_free(grants: Sequence[Grant], holdings: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
-    """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold."""
-    own = [grant for grant in grants if not grant.admin_access]
-    others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in grants)]
-    for grant in own:
-        for item in others:
-            _check_device(grant, item)
-    _check_counters(own, others, offered)
 
 
 def _check_device(grant: Grant, item: lifecycle.Holding) -> None:

@@ -30,9 +30,7 @@ class SystemClock:
         """Wall-clock time, in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
-    def monotonic(self) -> float:
-        """Seconds that only grow."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the time is over; whether it is set."""

@@ -113,17 +113,6 @@ def bound(**fields: object) -> Iterator[None]:
         _bound.reset(before)
 
 
-def bound_claim(*, namespace: str, name: str, uid: str) -> contextlib.AbstractContextManager[None]:
-    """Add a claim's identity to every line that this thread writes inside the block."""
-    return bound(claim=f"{namespace}/{name}", claim_uid=uid)
-
-
-def bound_device(*, pool: str, device: str, share_id: str | None = None) -> contextlib.AbstractContextManager[None]:
-    """Add a device's identity to every line that this thread writes inside the block."""
-    share = {} if share_id is None else {"share_id": share_id}
-    return bound(pool=pool, device=device, **share)
-
-
 def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
     if style is Style.JSON:
         return _as_json

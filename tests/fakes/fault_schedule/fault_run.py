@@ -13,6 +13,7 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
+from fakes import cdi as cdi_fakes
 from fakes.fault_schedule import hardware, process
 from fakes.fault_schedule.faulty_cluster import MEDDLED, FaultyCluster
 from fakes.fault_schedule.schedule import SHARES_MAX, Action, Allocatable, Step, draw
@@ -176,7 +177,9 @@ class FaultRun:
         names = {resolution.cdi_name(process.NAME, entry.claim, kept): kept.edits for entry in entries for kept in entry.grants}
         if files != {spec.file_name(name) for name in names}:
             yield f"CDI files are {sorted(files)}, not {sorted(map(spec.file_name, names))}"
-        yield from (f"CDI file of {name} is not as remembered" for name, kept in names.items() if kept and not cdi.intact(name, kept))
+        yield from (
+            f"CDI file of {name} is not as remembered" for name, kept in names.items() if kept and not cdi_fakes.holds(cdi, name, kept)
+        )
         identities = {self._identity(result) for results in wanted.values() for result in results}
         made = {path.name for path in (self._place.machine / "made").iterdir()}
         if made != {f"{identity}@1" for identity in identities}:

@@ -16,6 +16,7 @@ import pytest
 
 from drakit.cdi import directory, spec
 from drakit.core import edits, errors
+from fakes import cdi as cdi_fakes
 from fakes import journal_samples as samples
 from fakes import other_user
 
@@ -64,22 +65,22 @@ def test_writing_what_is_there_replaces_nothing(cdi: directory.Directory, path: 
 def test_a_file_changed_by_hand_is_not_intact_and_is_mended(cdi: directory.Directory, path: pathlib.Path, change: bytes) -> None:
     cdi.write(NAME, EDITS)
     file_of(path).write_bytes(change)
-    assert not cdi.intact(NAME, EDITS)
+    assert not cdi_fakes.holds(cdi, NAME, EDITS)
     cdi.write(NAME, EDITS)
-    assert cdi.intact(NAME, EDITS)
+    assert cdi_fakes.holds(cdi, NAME, EDITS)
     with file_of(path).open("ab") as file:
         file.write(b"more")
-    assert not cdi.intact(NAME, EDITS)
+    assert not cdi_fakes.holds(cdi, NAME, EDITS)
 
 
 def test_a_directory_that_vanishes_is_made_again(cdi: directory.Directory, path: pathlib.Path) -> None:
     path.rmdir()
-    assert not cdi.intact(NAME, EDITS)
+    assert not cdi_fakes.holds(cdi, NAME, EDITS)
     assert cdi.claims() == frozenset()
     cdi.remove(samples.uid(1))
     assert not path.exists()
     cdi.write(NAME, EDITS)
-    assert cdi.intact(NAME, EDITS)
+    assert cdi_fakes.holds(cdi, NAME, EDITS)
 
 
 def test_a_symbolic_link_in_place_of_a_file_is_replaced_not_followed(
@@ -88,7 +89,7 @@ def test_a_symbolic_link_in_place_of_a_file_is_replaced_not_followed(
     target = tmp_path / "precious"
     target.write_bytes(spec.encode(NAME, EDITS))
     file_of(path).symlink_to(target)
-    assert not cdi.intact(NAME, EDITS)
+    assert not cdi_fakes.holds(cdi, NAME, EDITS)
     cdi.write(NAME, edits.Edits(env={"A": "2"}))
     assert not file_of(path).is_symlink()
     assert target.read_bytes() == spec.encode(NAME, EDITS)
@@ -96,9 +97,9 @@ def test_a_symbolic_link_in_place_of_a_file_is_replaced_not_followed(
 
 def test_a_pipe_in_place_of_a_file_blocks_nobody(cdi: directory.Directory, path: pathlib.Path) -> None:
     os.mkfifo(file_of(path))
-    assert not cdi.intact(NAME, EDITS)
+    assert not cdi_fakes.holds(cdi, NAME, EDITS)
     cdi.write(NAME, EDITS)
-    assert cdi.intact(NAME, EDITS)
+    assert cdi_fakes.holds(cdi, NAME, EDITS)
 
 
 def contents(cdi: directory.Directory) -> dict[edits.CdiName, edits.Edits | None]:
@@ -113,13 +114,13 @@ def test_named_pipes_and_sockets_are_not_files_and_do_not_hide_the_others(
     cdi.write(other, EDITS)
     os.mkfifo(file_of(path))
     writer = os.open(file_of(path), os.O_RDWR)
-    assert (cdi.intact(NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
+    assert (cdi_fakes.holds(cdi, NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
     os.close(writer)
     file_of(path).unlink()
     monkeypatch.chdir(path)  # a socket's path may be no longer than about a hundred bytes
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(file_of(path).name)
-    assert (cdi.intact(NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
+    assert (cdi_fakes.holds(cdi, NAME, EDITS), contents(cdi)) == (False, {other: EDITS})
     cdi.write(NAME, EDITS)
     assert contents(cdi) == {NAME: EDITS, other: EDITS}
 
@@ -183,7 +184,7 @@ def test_instances_that_start_while_others_write_take_nothing_from_them(path: pa
     finally:
         stop.set()
         starting.join()
-    assert cdi.intact(NAME, edits.Edits(env={"A": "299"}))
+    assert cdi_fakes.holds(cdi, NAME, edits.Edits(env={"A": "299"}))
 
 
 def test_an_flock_of_another_user_on_the_directory_delays_nobody(path: pathlib.Path, cdi: directory.Directory) -> None:
@@ -259,12 +260,12 @@ def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
 ) -> None:
     other = edits.CdiName(driver=DRIVER, claim_uid=NAME.claim_uid, device="gpu-1")
     file_of(path).mkdir()
-    assert (cdi.of(NAME.claim_uid), contents(cdi), cdi.claims(), cdi.intact(NAME, EDITS)) == ({}, {}, frozenset(), False)
+    assert (cdi.of(NAME.claim_uid), contents(cdi), cdi.claims(), cdi_fakes.holds(cdi, NAME, EDITS)) == ({}, {}, frozenset(), False)
     cdi.write(other, EDITS)
     before = descriptors()
     for _ in range(5):
         assert cdi.of(NAME.claim_uid) == contents(cdi) == {other: EDITS}
-        assert not cdi.intact(NAME, EDITS)
+        assert not cdi_fakes.holds(cdi, NAME, EDITS)
         with pytest.raises(errors.CdiError):
             cdi.write(NAME, EDITS)
     assert descriptors() == before
@@ -337,7 +338,7 @@ try:
     cdi.write(name, large)
 except errors.CdiError as error:
     print(error)
-print(cdi.intact(name, small), len(list(disk.iterdir())))
+print(cdi.of(name.claim_uid).get(name) == small, len(list(disk.iterdir())))
 """)
     refusal, state = printed.splitlines()
     assert refusal.endswith("gpu-0.json: No space left on device; free space on its file system")
@@ -354,7 +355,7 @@ for attempt in (lambda: cdi.write(name, large), lambda: cdi.remove(samples.uid(1
         print(error)
 cdi.write(name, small)
 again = directory.Directory(disk, driver="gpu.example.com")
-print(again.intact(name, small), again.claims() == {samples.uid(1)})
+print(again.of(name.claim_uid).get(name) == small, again.claims() == {samples.uid(1)})
 """)
     write, remove, state = printed.splitlines()
     assert "Read-only file system; mount it read-write" in write

@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from drakit.core import records
-from drakit.core.encoding import json_text
 from drakit.kube import access, claims, client, slice_codec, watch
 from drakit.kube import claims as kube_claims
 from drakit.kube import slices as kube_slices
@@ -151,8 +150,8 @@ def test_an_unreadable_slice_is_listed_for_removal_or_omitted_and_the_others_rem
 
 
 def test_what_is_cut_is_never_taken_for_the_whole() -> None:
-    deep = json_text.parse_limited(f'{{"items": [{HOSTILE["objects 1200 deep"]}]}}'.encode())
-    shallow = json_text.parse_limited(f'{{"items": [{claim(0)}]}}'.encode())
+    deep = records.parse_limited(f'{{"items": [{HOSTILE["objects 1200 deep"]}]}}'.encode())
+    shallow = records.parse_limited(f'{{"items": [{claim(0)}]}}'.encode())
     assert shallow == json.loads(f'{{"items": [{claim(0)}]}}')
     assert isinstance(deep, dict)
     with pytest.raises(TypeError, match="nested deeper"):
@@ -162,4 +161,4 @@ def test_what_is_cut_is_never_taken_for_the_whole() -> None:
 @pytest.mark.parametrize("broken", [b"", b"{", b"[" * 5000, b'{"a": ' + b"[" * 5000, b"]" * 9, b"\xff", b'{"a": "', b"nonsense"])
 def test_what_is_not_json_is_a_value_error(broken: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        json_text.parse_limited(broken)
+        records.parse_limited(broken)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from drakit.core.encoding import json_text
+from drakit.core import records
 
 HOSTILE_NUMBER = b"1" * 5000  # what sends a document the slow way
 
@@ -17,7 +17,7 @@ def seconds_of(document: bytes) -> float:
 def _try(document: bytes) -> float:
     start = time.thread_time()
     with pytest.raises(ValueError, match=r"Unterminated string|Invalid .escape"):
-        json_text.parse_limited(document)
+        records.parse_limited(document)
     return time.thread_time() - start
 
 
@@ -35,4 +35,4 @@ def test_brackets_and_escaped_quotes_within_strings_are_no_depth() -> None:
     inner = '\\"[[[' * 200 + "\\n"
     document = f'[{HOSTILE_NUMBER.decode()}, "{inner}", ["{inner}"]]'
     text = '"[[[' * 200 + "\n"
-    assert json_text.parse_limited(document.encode()) == [HOSTILE_NUMBER.decode(), text, [text]]
+    assert records.parse_limited(document.encode()) == [HOSTILE_NUMBER.decode(), text, [text]]

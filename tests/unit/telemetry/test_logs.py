@@ -44,8 +44,8 @@ def test_bound_fields_reach_every_line_of_the_block_and_of_this_thread_only(stre
     logs.setup(stream=stream)
     with (
         logs.bound(request_id=7),
-        logs.bound_claim(namespace="ns", name="c", uid="u"),
-        logs.bound_device(pool="p", device="d", share_id="s"),
+        logs.bound(claim="ns/c", claim_uid="u"),
+        logs.bound(pool="p", device="d", share_id="s"),
     ):
         log.info("inside")
         other = threading.Thread(target=log.info, args=("elsewhere",))
