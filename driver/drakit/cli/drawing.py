@@ -7,11 +7,14 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from drakit.cli import terminal
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
 
 _SLICE = re.compile(r"memory-slice-([0-9]+)")
 _CELL = 7
+_BAR = 50
+_BAR_MIN = 10
 OTHERS = "admin"
 """The label of memory slices that an instance has which drakit did not make."""
 
@@ -75,32 +78,43 @@ def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[Gp
     )
 
 
-def draw_gpu(gpu: GpuMap) -> list[str]:
-    """Four lines: slice numbers, a frame with labels, and what is free."""
-    numbers = "".join(f"{index:^{_CELL + 1}}" for index in range(gpu.width))
+def draw_gpu(gpu: GpuMap, width: int | None = None) -> list[str]:
+    """Four lines: slice numbers, a frame with labels, and what is free; below them, by letter, the labels that do not fit into their slices.
+
+    Slices are narrower where ``width`` has no room for all.
+    """
+    cell = _CELL if width is None else max(1, min(_CELL, (width - 1) // gpu.width - 1))
+    numbers = "".join(f"{index:^{cell + 1}}" for index in range(gpu.width))
     top, middle, bottom = "+", "|", "+"
+    letters: dict[str, str] = {}
     position = 0
     for span in (*gpu.spans, None):
         end = gpu.width if span is None else span.start
         for _ in range(position, end):
-            top, middle, bottom = f"{top}{'-' * _CELL}+", f"{middle}{'.':^{_CELL}}|", f"{bottom}{'-' * _CELL}+"
+            top, middle, bottom = f"{top}{'-' * cell}+", f"{middle}{'.':^{cell}}|", f"{bottom}{'-' * cell}+"
         if span is not None:
-            width = span.size * (_CELL + 1) - 1
-            top, middle, bottom = f"{top}{'=' * width}+", f"{middle}{span.label[:width]:^{width}}|", f"{bottom}{'=' * width}+"
+            wide = span.size * (cell + 1) - 1
+            label = span.label if len(span.label) <= wide else letters.setdefault(span.label, _letter(len(letters)))
+            top, middle, bottom = f"{top}{'=' * wide}+", f"{middle}{label:^{wide}}|", f"{bottom}{'=' * wide}+"
             position = span.start + span.size
-    return [f" {numbers}", top, middle, bottom]
+    return [f" {numbers}".rstrip(), top, middle, bottom, *(f"  {letter}  {label}" for label, letter in letters.items())]
 
 
-def draw_bar(bar: Bar, width: int = 50) -> list[str]:
-    """A bar of the whole capacity, then a line for each share with its letter, amount and label."""
+def draw_bar(bar: Bar, width: int | None = None) -> list[str]:
+    """A bar of the whole capacity, then each share with its letter, amount and label. The bar is shorter where ``width`` has no room for it."""
     total = bar.capacity.nanos or 1
+    free = quantity.Quantity(max(total - sum(amount.nanos for _, amount in bar.shares), 0), bar.capacity.format)
+    figures = f" {bar.capacity} in all, {free} free"
+    length = _BAR if width is None else max(_BAR_MIN, min(_BAR, width - len(figures) - len("[]")))
     used, cells = 0, ""
     for index, (_, amount) in enumerate(bar.shares):
         used += amount.nanos
-        cells += _letter(index) * max(round(used * width / total) - len(cells), 1)
-    free = quantity.Quantity(max(total - used, 0), bar.capacity.format)
-    lines = [f"[{cells[:width]:.<{width}}] {bar.capacity} in all, {free} free"]
-    return lines + [f"  {_letter(index)} {amount!s:>6}  {label}" for index, (label, amount) in enumerate(bar.shares)]
+        cells += _letter(index) * max(round(used * length / total) - len(cells), 1)
+    lines = [f"[{cells[:length]:.<{length}}]{figures}"]
+    for index, (label, amount) in enumerate(bar.shares):
+        head = f"{_letter(index)} {amount!s:>6}  "
+        lines += terminal.wrapped(f"{head}{label}", width, indent=2, hang=len(head))
+    return lines
 
 
 def fitting(offered: inventory.Inventory, taken: Iterable[str]) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable, Sequence
 
 import rich.console
@@ -14,6 +13,8 @@ from drakit.telemetry import escaping
 # A pipe has no width; a table in it must not be cut.
 PIPE_WIDTH = 2000
 _GAP = 2
+_RULE = 4
+_GOES_ON = " \\"
 
 
 def console() -> rich.console.Console:
@@ -30,15 +31,34 @@ def counted(number: int, noun: str) -> str:
 def note(text: str) -> None:
     """Tell a person something beside the result, on standard error; nothing to tell is fine."""
     if text:
-        print(f"drakit: {escaping.escaped(text)}", file=sys.stderr)
+        terminal.complain("drakit", text)
+
+
+def width(out: rich.console.Console) -> int | None:
+    """Return the width of a terminal; None for a pipe, which has any width."""
+    return out.width if out.is_terminal else None
+
+
+def say(out: rich.console.Console, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
+    """Print one paragraph: on a terminal wrapped between words, in a pipe as one line."""
+    for line in terminal.wrapped(text, width(out), indent=indent, hang=hang):
+        out.print(line, markup=False, soft_wrap=True, style=style)
+
+
+def command(out: rich.console.Console, text: str, *, indent: int = 2) -> None:
+    """Print a command to be copied: where a terminal is too narrow, its lines end in the shell's mark that the next belongs to it."""
+    room = width(out)
+    *first, last = terminal.wrapped(text, None if room is None else room - len(_GOES_ON), indent=indent, hang=indent)
+    for line in [*(f"{line}{_GOES_ON}" for line in first), last]:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def heading(out: rich.console.Console, title: str) -> None:
-    """A title: ruled on a terminal, a plain line in a pipe."""
-    if out.is_terminal:
-        out.rule(title, align="left", style="dim")
+    """A title: ruled on a terminal that is wide enough, a plain line in a pipe."""
+    if out.is_terminal and len(title) + _RULE <= out.width:
+        out.rule(escaping.escaped(title), align="left", style="dim")
     else:
-        out.print(f"== {title}", markup=False)
+        say(out, f"== {title}", hang=_GAP + 1)
 
 
 def document(content: object, form: options.Format) -> None:
@@ -69,7 +89,7 @@ class Table:
     def lines(self, width: int | None = None) -> list[str]:
         """The table as lines of at most ``width`` characters; where it is wider, each row as a paragraph of its own. None is any width.
 
-        No cell is ever cut or folded: what alone is too long for a line is left to the terminal.
+        A cell is broken between words only, and only where it is wider than a line.
         """
         used = [place for place in range(len(self.columns)) if not self.rows or any(row[place] for row in self.rows)]
         columns, rows = [self.columns[place] for place in used], [[row[place] for place in used] for row in self.rows]
@@ -81,14 +101,15 @@ class Table:
 
 def _paragraph(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     """One row: its first cell, and below it the others, each behind the name of its column."""
-    made, line = [row[0]], ""
+    made, line = terminal.wrapped(row[0], width, hang=2 * _GAP), ""
     for name, cell in zip(columns[1:], row[1:], strict=True):
         piece = f"{name.lower()} {cell}".strip() if cell else ""
         if piece and line and len(line) + len(piece) + _GAP <= width:
             line = f"{line}{'':{_GAP}}{piece}"
         elif piece:
             made += [line] if line else []
-            line = f"{'':{_GAP}}{piece}"
+            *whole, line = terminal.wrapped(piece, width if " " in cell else None, indent=_GAP, hang=_GAP)
+            made += whole
     return made + ([line] if line else [])
 
 
@@ -101,6 +122,6 @@ def put(out: rich.console.Console, shown: Table, *, indent: int = 0) -> None:
     """Print a table: on a terminal as wide as that is, in a pipe one line for each row."""
     if shown.title:
         out.print(shown.title, markup=False, soft_wrap=True)
-    for number, line in enumerate(shown.lines(out.width - indent if out.is_terminal else None)):
+    for number, line in enumerate(shown.lines(None if width(out) is None else out.width - indent)):
         is_header = not number and line.split()[:1] == shown.columns[0].split()[:1]
         out.print(f"{'':{indent}}{line}", markup=False, soft_wrap=True, style="bold" if is_header else "")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from drakit.cli import terminal
 from drakit.core import errors
-from drakit.telemetry import escaping, logs
+from drakit.telemetry import logs
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 INTERRUPTED = 128 + signal.SIGINT
@@ -59,8 +59,7 @@ def _guarded(command: Callable[[], object], program: str) -> None:
 
 
 def _fail(program: str, reason: str, status: int = 1) -> None:
-    # One line, whatever the text of others in it.
-    print(f"{program}: {escaping.escaped(reason)}", file=sys.stderr)
+    terminal.complain(program, reason)
     sys.exit(status)
 
 

@@ -7,6 +7,7 @@ because their colours are control characters too; they escape each piece of text
 import contextlib
 import io
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -18,6 +19,7 @@ from drakit.telemetry import escaping
 _KEPT = "\n\t"
 
 _EXAMPLE = "  "
+_NARROWEST = 20
 
 
 class EscapedStream(io.TextIOBase):
@@ -84,6 +86,30 @@ def escaped_output() -> Iterator[None]:
         if sys.stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(EscapedStream(sys.stderr)))
         yield
+
+
+def wrapped(text: str, width: int | None, *, indent: int = 0, hang: int = 0) -> list[str]:
+    """Return one paragraph as lines of at most ``width`` characters, broken between words; None is any width.
+
+    Every line is indented, all but the first by ``hang`` more. A word that alone is wider than a line is left whole.
+    """
+    plain = escaping.escaped(text)
+    if width is None:
+        return [f"{'':{indent}}{plain}".rstrip()]
+    wrapper = textwrap.TextWrapper(
+        width=max(width, indent + hang + _NARROWEST),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapper.wrap(plain) or [""]
+
+
+def complain(program: str, text: str) -> None:
+    """Write a message on standard error: one line in a pipe, wrapped between words on a terminal."""
+    out = rich.console.Console(file=getattr(sys.stderr, "below", sys.stderr))
+    print("\n".join(wrapped(f"{program}: {text}", out.width if out.is_terminal else None)), file=sys.stderr)
 
 
 def flowed(text: str) -> str:

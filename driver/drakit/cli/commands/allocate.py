@@ -10,7 +10,6 @@ from drakit import extras
 from drakit.cli import manifests as sources
 from drakit.cli import options, output, worlds
 from drakit.core import errors
-from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -22,6 +21,9 @@ DOES_NOT_FIT = 1
 BAD_INPUT = 2
 _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
+_INDENT = 2
+_Indented = tuple[int, str]
+"""A line and how far it is indented."""
 
 
 def allocate(
@@ -114,11 +116,13 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
-        lines = [head, *(_why_lines(decision, verbose=verbose) if why else ())]
-        out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
-    differences = [f"warning: {decision.asked}: {decision.difference}" for decision in decisions if decision.difference] if why else []
-    if differences:
-        out.print("\n".join(["", *map(escaping.escaped, differences)]), markup=False, soft_wrap=True)
+        output.say(out, head, hang=_INDENT)
+        for indent, line in _why_lines(decision, verbose=verbose) if why else ():
+            output.say(out, line, indent=indent, hang=_INDENT)
+    for number, decision in enumerate(decision for decision in decisions if why and decision.difference):
+        if not number:
+            out.print()
+        output.say(out, f"warning: {decision.asked}: {decision.difference}", hang=_INDENT)
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
@@ -135,33 +139,33 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
             yield (given.claim, decision.node, asked, json_types.text(result, "request"), device, consumed or admin)
 
 
-def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> Iterator[str]:
+def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Indented]":
     """Obstacles by node; nodes with the same obstacles share them."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[_Indented, ...], list[str]] = {}
     for node, obstacles_of_node in decision.why.items():
         alike.setdefault(
             tuple(line for obstacle in obstacles_of_node for line in _obstacle_lines(obstacle, node, verbose=verbose)), []
         ).append(node)
     if not alike:
-        yield f"  {decision.message}"
+        yield _INDENT, decision.message
     for lines, nodes in alike.items():
         more = len(nodes) - _SHOWN_NODES
         rest = f" and {output.counted(more, 'more node')}" if more > 0 else ""
-        yield f"  on {', '.join(nodes[:_SHOWN_NODES])}{rest}:"
-        yield from (f"    {line}" for line in lines)
+        yield _INDENT, f"on {', '.join(nodes[:_SHOWN_NODES])}{rest}:"
+        yield from lines
 
 
-def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool) -> Iterator[str]:
+def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool) -> "Iterator[_Indented]":
     subject = f"{obstacle.claim}, request {obstacle.request}: " if obstacle.request else f"{obstacle.claim}: " if obstacle.claim else ""
-    yield f"{subject}{obstacle.text}"
+    yield 2 * _INDENT, f"{subject}{obstacle.text}"
     for group in obstacle.groups:
         names = [device.removeprefix(f"{device.split('/')[0]}/{node}/") for device in group.devices]
         if verbose:
-            yield from (f"  {name}: {group.text}" for name in names)
+            yield from ((3 * _INDENT, f"{name}: {group.text}") for name in names)
             continue
         more = len(names) - _SHOWN_DEVICES
         shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
-        yield f"  {output.counted(len(names), 'device')}: {group.text} ({shown})"
+        yield 3 * _INDENT, f"{output.counted(len(names), 'device')}: {group.text} ({shown})"
 
 
 def _document(decision: "whatif.Decision") -> Mapping[str, object]:

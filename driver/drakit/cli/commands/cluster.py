@@ -13,7 +13,7 @@ from drakit import extras
 from drakit.cli import local_cluster, output, process
 from drakit.cli import manifests as sources
 from drakit.core import errors
-from drakit.telemetry import escaping, logs
+from drakit.telemetry import logs
 
 if TYPE_CHECKING:
     from drakit_cluster import cluster as clusters
@@ -107,21 +107,19 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
 
     out = output.console()
 
-    def tell(*lines: str) -> None:
-        for line in lines:
-            out.print(line, markup=False, soft_wrap=True)
-
-    tell(f"The cluster is up, with {', '.join(nodes)}. Use it:", "", f"  export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
-    tell(
-        "  kubectl get nodes",
-        f"  kubectl apply -f {shlex.quote(str(demo_cluster.classes_file()))} -f {shlex.quote(str(demo_cluster.folder()))}",
-        "",
-    )
-    tell("Start a driver, in another terminal:", "")
+    output.say(out, f"The cluster is up, with {', '.join(nodes)}. Use it:")
+    out.print()
+    output.command(out, f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
+    output.command(out, "kubectl get nodes")
+    output.command(out, f"kubectl apply -f {shlex.quote(str(demo_cluster.classes_file()))} -f {shlex.quote(str(demo_cluster.folder()))}")
+    out.print()
+    output.say(out, "Start a driver, in another terminal:")
+    out.print()
     for node in nodes:
         places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"
-        tell(f"  drakit run --mock {_MACHINE} --node {node} {places}")
-    tell("", "Ctrl-C ends it.")
+        output.command(out, f"drakit run --mock {_MACHINE} --node {node} {places}")
+    out.print()
+    output.say(out, "Ctrl-C ends it.")
 
 
 def _follow(running: "clusters.LocalCluster") -> None:
@@ -132,4 +130,4 @@ def _follow(running: "clusters.LocalCluster") -> None:
         times = f" (x{event.count})" if event.count > 1 else ""
         kind = "Warning" if event.warning else "Normal"
         line = f"{event.time[11:19]}  {kind:<7}  {event.reason}  {event.kind} {place}: {event.message}{times}"
-        out.print(escaping.escaped(line), markup=False, soft_wrap=True, style="yellow" if event.warning else "")
+        output.say(out, line, hang=2, style="yellow" if event.warning else "")

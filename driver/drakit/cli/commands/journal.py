@@ -160,7 +160,7 @@ def verify(
     if style is options.Format.TABLE:
         for row in rows:
             for problem in _texts(row["problems"]) or ["ok"]:
-                output.console().print(f"{row['driver']}: {problem}", markup=False, soft_wrap=True)
+                output.say(output.console(), f"{row['driver']}: {problem}", hang=2)
     else:
         output.document(rows, style)
     if any(row["problems"] for row in rows):

@@ -13,7 +13,6 @@ from drakit.admission import opaque
 from drakit.cli import composition, options, output
 from drakit.cli import manifests as sources
 from drakit.core import errors
-from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
     from drakit_cluster.lint import Finding
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 HAS_ERRORS = 1
 BAD_INPUT = 2
+_INDENT = 2
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -106,13 +106,14 @@ def _print(looked: _Looked) -> None:
     for finding, *alike in _grouped(looked.found):
         where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
         field = f"{finding.field}: " if finding.field else ""
-        more = [f"  and so {output.counted(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
-        lines = (f"{finding.severity}: {where}", f"  {field}{finding.text}", *more, f"  fix: {finding.fix}")
-        out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
+        more = [f"and so {output.counted(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
+        output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
+        for line in (f"{field}{finding.text}", *more, f"fix: {finding.fix}"):
+            output.say(out, line, indent=_INDENT, hang=_INDENT)
     mistakes = sum(finding.severity == "error" for finding in looked.found)
     total = ", ".join((output.counted(mistakes, "error"), output.counted(len(looked.found) - mistakes, "warning")))
     checked = total if looked.objects or looked.found else "nothing was checked"
-    out.print(f"{output.counted(looked.objects, 'object')}: {checked}", markup=False, soft_wrap=True)
+    output.say(out, f"{output.counted(looked.objects, 'object')}: {checked}")
 
 
 def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":

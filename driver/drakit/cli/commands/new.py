@@ -4,6 +4,7 @@ import dataclasses
 import importlib.resources
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from importlib.resources import abc as resources_abc
 from typing import Annotated
@@ -83,8 +84,10 @@ def new(
     with new_wheels.found(source) as wheels:
         write(folder, project, wheels)
     out = output.console()
-    out.print(f"Made {folder}, a driver named {name}. Next:\n", markup=False, soft_wrap=True)
-    out.print(f"  cd {folder}\n  pip install -e '.[dev]'\n  pytest\n  python -m {project.package} --help", markup=False, soft_wrap=True)
+    output.say(out, f"Made {folder}, a driver named {name}. Next:")
+    out.print()
+    for command in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[dev]'", "pytest", f"python -m {project.package} --help"):
+        output.command(out, command)
 
 
 def checked(folder: pathlib.Path, name: str) -> Project:

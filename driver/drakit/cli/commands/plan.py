@@ -10,7 +10,6 @@ from drakit import extras
 from drakit.cli import fleets, options, output
 from drakit.cli import manifests as sources
 from drakit.core import errors
-from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.json_types import Object
@@ -266,4 +265,6 @@ def _place(node: str, devices: Sequence[str]) -> str:
 
 
 def _say(*lines: str) -> None:
-    output.console().print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
+    out = output.console()
+    for line in lines:
+        output.say(out, line.lstrip(), indent=len(line) - len(line.lstrip()), hang=2)

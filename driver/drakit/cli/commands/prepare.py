@@ -135,7 +135,7 @@ def unprepare(
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
         said = f"unprepared {ref.uid}" if ref.uid in uids else f"{ref.uid} is not prepared; nothing to release"
-        output.console().print(said, soft_wrap=True)
+        output.say(output.console(), said)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -342,7 +342,8 @@ def _show(rows: list[Row], form: options.Format) -> None:
     elif rows:
         cells = [(row["claim"], row["request"], row["device"], row["shareID"] or "", *_listed(row["cdiDevices"])) for row in rows]
         output.put(output.console(), output.table("", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], cells))
-        output.console().print(f"\nCDI files are in {rows[0]['cdiDirectory']}", markup=False, soft_wrap=True)
+        output.console().print()
+        output.say(output.console(), f"CDI files are in {rows[0]['cdiDirectory']}")
 
 
 def _listed(ids: object) -> tuple[str, ...]:

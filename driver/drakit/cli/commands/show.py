@@ -1,15 +1,21 @@
 """``drakit show``: what this node has, what is in use, and by which claims."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import rich.console
+import typer
 
 from drakit.cli import composition, drawing, not_offered, options, output
 from drakit.cli.commands import prepare
-from drakit.core import advanced, inventory, lifecycle, quantity
+from drakit.core import advanced, context, inventory, lifecycle, quantity
 from drakit.core import device as devices
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
 """The capacities that the table shows of devices that have them; where no device has one of these, it shows the first of all."""
 _CAPACITIES_MAX = 3
+_PROFILE = "profile"
+_INDENT = 2
 
 TRAFFIC_COLUMNS = ("SHARE", "NIC", "DIRECTION", "RATE", "BYTES", "PACKETS", "DROPS", "BACKLOG")
 _FIGURES: Mapping[str, str] = {
@@ -28,6 +34,9 @@ def show(
     config: options.Config = None,
     assignments: options.Set = None,
     families: options.Families = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="A row for each MIG placement; without it, free ones are counted by profile.")
+    ] = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, prepared claims, and interfaces that are not offered.
@@ -37,6 +46,8 @@ def show(
     [bold]Examples[/bold]
 
       drakit show --mock dgx-a100-40gb-2gpu
+
+      drakit show --mock dgx-a100-40gb-2gpu --all
 
       drakit show --family nic -o json
     """
@@ -49,45 +60,28 @@ def show(
         output.note(not_offered.gpus(seen.withheld))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
-            _print(family, seen)
+            _print(family, seen, every=every)
     if style is not options.Format.TABLE:
         output.document(documents, style)
 
 
-def _print(family: composition.Family, seen: prepare.View) -> None:
+def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.spec.driver_name} on {family.spec.identity.pool}")
-    taken = holders(entries)
+    taken, width = holders(entries), output.width(out)
+    room = None if width is None else width - _INDENT
     fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
         possible, total = fitting.get(gpu.counter_set, (0, 0))
-        out.print(f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit", markup=False)
-        out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
+        output.say(out, f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit")
+        out.print(drawing.indent(drawing.draw_gpu(gpu, room)), markup=False, soft_wrap=True)
         if said := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
-            out.print(f"  {said}", markup=False)
+            output.say(out, said, indent=_INDENT)
     for bar in bars(offered, entries):
-        out.print(bar.device, markup=False)
-        out.print(drawing.indent(drawing.draw_bar(bar)), markup=False, soft_wrap=True)
-    shown, used = offered.flat().devices, consumed(entries)
-    capacities = _capacities(shown)
-    rows = [
-        (
-            device.name,
-            _kind(device),
-            *(_amount(device, name, used) for name in capacities),
-            "yes" if device.allow_multiple_allocations else "",
-            ", ".join(f"{taint.key}:{taint.effect.value}" for taint in device.taints),
-            _health(device.name, seen),
-            taken.get(device.name, ""),
-        )
-        for device in shown
-    ]
-    if rows:
-        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
-        output.put(out, output.table("", columns, rows))
-    else:
-        out.print("No device was found.")
+        output.say(out, bar.device)
+        out.print(drawing.indent(drawing.draw_bar(bar, room)), markup=False, soft_wrap=True)
+    _print_devices(out, seen, every=every)
     if kept := not_offered.rows(seen.withheld):
         output.put(out, output.table("\nNot offered", not_offered.COLUMNS, kept))
     if moved := traffic_rows(seen.readings):
@@ -99,6 +93,57 @@ def _print(family: composition.Family, seen: prepare.View) -> None:
         output.put(out, output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims))
     else:
         out.print("\nNo claim is prepared.")
+
+
+def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool) -> None:
+    """Print a row for each device; unless ``every`` device is wanted, MIG placements that nobody uses are counted by profile instead."""
+    offered, used, taken = seen.offered.flat().devices, consumed(seen.entries), taken_by(seen.entries)
+    counted = frozenset() if every else _placements(seen)
+    capacities = _capacities(offered)
+    rows = [
+        (
+            device.name,
+            _kind(device),
+            *(_amount(device, name, used) for name in capacities),
+            "yes" if device.allow_multiple_allocations else "",
+            ", ".join(f"{taint.key}:{taint.effect.value}" for taint in device.taints),
+            _health(device.name, seen),
+            taken.get(device.name, ""),
+        )
+        for device in offered
+        if device.name not in counted
+    ]
+    if rows:
+        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
+        output.put(out, output.table("", columns, rows))
+    if counted:
+        columns = ["PROFILE", "FREE", *map(str.upper, capacities)]
+        output.put(out, output.table("\nMIG placements by profile; --all lists each", columns, _by_profile(seen, capacities)))
+    if not offered:
+        out.print("No device was found.")
+
+
+def _placements(seen: prepare.View) -> frozenset[str]:
+    """Return the placements that nobody holds, without a taint, and not known to be unwell."""
+    held = holders(seen.entries)
+    unwell = {name for name, known in seen.health.items() if known.health is not context.Health.HEALTHY}
+    return frozenset(
+        device.name
+        for device in seen.offered.flat().devices
+        if _PROFILE in device.attributes and not device.taints and device.name not in held and device.name not in unwell
+    )
+
+
+def _by_profile(seen: prepare.View, capacities: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return a row for each profile: how many of its placements still fit beside the devices in use, of how many, and what one has."""
+    fitting = drawing.fitting(seen.offered, holders(seen.entries))
+    alike: dict[tuple[str, ...], list[bool]] = {}
+    for device in seen.offered.flat().devices:
+        if _PROFILE in device.attributes:
+            kind = f"{_kind(device)} shared" if device.allow_multiple_allocations else _kind(device)
+            figures = (str(device.capacity[name].value) if name in device.capacity else "" for name in capacities)
+            alike.setdefault((kind, *figures), []).append(device.name in fitting)
+    return [(kind, f"{sum(fit)} of {len(fit)}", *figures) for (kind, *figures), fit in alike.items()]
 
 
 def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:

@@ -184,9 +184,7 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
 
     out = output.console()
     last = reporting.duration(max(task.arrival for task in work.tasks))
-    out.print(
-        f"{fleets.counted_nodes(fleet)}, {output.counted(len(work.tasks), 'task')} that arrive within {last}", markup=False, soft_wrap=True
-    )
+    output.say(out, f"{fleets.counted_nodes(fleet)}, {output.counted(len(work.tasks), 'task')} that arrive within {last}")
     waits = [
         (
             result.policy.name,
@@ -214,7 +212,8 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
     columns = ["MODEL", "DEVICES", "POLICY", "USED", "PEAK", "FRAGMENTED", "PEAK FRAGMENTED"]
     output.put(out, output.table("\nDevices, until the last arrival", columns, models))
     for line in _refusals(results):
-        out.print(f"\n{escaping.escaped(line)}", markup=False, soft_wrap=True)
+        out.print()
+        output.say(out, line, hang=2)
 
 
 def _refusals(results: "Sequence[Result]") -> Iterator[str]:

@@ -294,12 +294,13 @@ def _show(settings: values.Settings, items: Sequence[Item], style: options.Forma
         return
     out = output.console()
     if not items:
-        out.print("nothing of drakit is left on this node", markup=False)
+        output.say(out, "nothing of drakit is left on this node")
         return
     rows = [(item.kind, item.name, item.detail, item.driver, _outcome(item, is_removed=is_removed)) for item in items]
     output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], rows))
     if not is_removed:
-        out.print("\nnothing was removed; remove it with --yes", markup=False)
+        out.print()
+        output.say(out, "nothing was removed; remove it with --yes")
 
 
 def _outcome(item: Item, *, is_removed: bool) -> str:

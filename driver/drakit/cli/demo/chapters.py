@@ -94,7 +94,7 @@ def show_partitions(scene: demo_cluster.World) -> None:
     allocated = demo_cluster.results(scene.claim_of(_PARTITIONS_POD))
     stage.table(["REQUEST", "DEVICE"], [(json_types.text(result, "request"), json_types.text(result, "device")) for result in allocated])
     stage.say(f"From pod to running container in {seconds:.2f} s. The GPUs' memory slices now:")
-    stage.show(scene.node.memory_map())
+    stage.show(scene.node.memory_map(stage.room))
     now = scene.node.look()
     parents = {str(grant.device.attributes["parentUUID"]) for entry in now.entries for grant in entry.grants}
     stage.check(
@@ -115,7 +115,7 @@ def show_whole(scene: demo_cluster.World) -> None:
     scene.run(_WHOLE)
     (given,) = demo_cluster.results(scene.claim_of(_WHOLE))
     stage.say(f"Pod {_WHOLE} got {json_types.text(given, 'device')}:")
-    stage.show(scene.node.memory_map())
+    stage.show(scene.node.memory_map(stage.room))
     partitioned = {
         json_types.text(result, "device").partition("-mig-")[0] for result in demo_cluster.results(scene.claim_of(_PARTITIONS_POD))
     }
@@ -135,7 +135,7 @@ def show_sharing(scene: demo_cluster.World) -> None:
         for pod, result in given.items()
     ]
     stage.table(["POD", "REQUESTED", "CONSUMED", "NIC", "SHARE ID"], rows)
-    stage.show(scene.node.bandwidth_bars())
+    stage.show(scene.node.bandwidth_bars(stage.room))
     stage.check("all three are on one NIC", len({json_types.text(result, "device") for result in given.values()}), 1)
     stage.check(
         "each has a share id of its own", len({json_types.text(result, "shareID") for result in given.values()} - {""}), len(_SHARED)
@@ -163,7 +163,7 @@ def show_waiting(scene: demo_cluster.World) -> None:
     scene.delete_pods("first")
     scene.run("second")
     stage.say(f"Pod second runs, {time.monotonic() - began:.2f} s after the delete:")
-    stage.show(scene.node.bandwidth_bars())
+    stage.show(scene.node.bandwidth_bars(stage.room))
     stage.check("pod second has its 50G", _consumed(_only(scene, "second")), "50G")
 
 
@@ -210,14 +210,14 @@ def show_container(scene: demo_cluster.World) -> None:
     stage.chapter("What a container sees")
     seen = scene.cluster.node(scene.node_name).runtime.view(demo_cluster.NAMESPACE, _CONTAINER_POD, _CONTAINER)
     stage.say(f"Container {_CONTAINER} of pod {_CONTAINER_POD} uses one request. The kubelet gave the runtime one CDI device:")
-    stage.show(seen.cdi_devices)
+    stage.lines(*seen.cdi_devices)
     files = [file for file in scene.node.look().cdi_files if node_view.names(file, *seen.cdi_devices)]
     stage.check("one CDI file defines it", len(files), 1)
-    stage.show([f"{files[0]}:", *node_view.cdi_document(files[0])])
+    stage.lines(f"{files[0]}:", *node_view.cdi_summary(files[0]))
     given = {name: value for name, value in seen.env.items() if name.startswith(_VARIABLE)}
     stage.say("So its container has:")
-    stage.show([f"{name}={value}" for name, value in sorted(seen.env.items())])
-    stage.show([" ".join(node.path for node in seen.edits.device_nodes)])
+    stage.lines(*(f"{name}={value}" for name, value in sorted(seen.env.items())))
+    stage.lines(" ".join(node.path for node in seen.edits.device_nodes))
     stage.check("it sees one GPU device, and none of the other containers'", len(given), 1)
     stage.check("the MIG device of that UUID exists in the hardware", set(given.values()) <= scene.node.mig_uuids())
 
@@ -252,7 +252,7 @@ def _kill_during_prepare(scene: demo_cluster.World) -> str:
 def _show_half_done_claim(scene: demo_cluster.World, uid: str, instances: int) -> None:
     seen = scene.node.look()
     entry = seen.entry(uid)
-    scene.stage.show(scene.node.memory_map())
+    scene.stage.show(scene.node.memory_map(scene.stage.room))
     scene.stage.check("the hardware has a GPU instance that no container uses", seen.counts.gpu_instances, instances + 1)
     scene.stage.check("no CDI file defines it", seen.files_of(uid), ())
     scene.stage.check("the journal says that its claim was being prepared", entry and entry.state, lifecycle.State.PREPARING)

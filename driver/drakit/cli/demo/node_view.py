@@ -6,7 +6,6 @@ A view opens only what another process may open while the driver runs, and chang
 import dataclasses
 import json
 import pathlib
-import re
 from collections.abc import Sequence
 
 from drakit import settings as values
@@ -20,7 +19,6 @@ from drakit.devices.nic import port as nic_port
 from drakit.devices.nic.mock import mock_port as mock_nics
 
 _ALL_GPUS = 2
-_INNERMOST = re.compile(r"\{[^{}\[\]]*\}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +32,8 @@ class Counts:
     half_done: int = 0
 
     def __str__(self) -> str:
-        kinds = ("GPU instances", "NIC shares", "CDI files", "prepared claims", "half-done claims")
-        return ", ".join(f"{amount} {kind}" for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
+        kinds = ("GPU instance", "NIC share", "CDI file", "prepared claim", "half-done claim")
+        return ", ".join(output.counted(amount, kind) for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ class NodeView:
         """Return the inventory of each driver."""
         return slices.inventories(self._families)
 
-    def memory_map(self) -> list[str]:
+    def memory_map(self, width: int | None = None) -> list[str]:
         """Return a map of the GPUs' memory slices with their holders; on a machine with many GPUs, only of GPUs in use."""
         lines: list[str] = []
         for offered, entries in self._views():
@@ -107,17 +105,17 @@ class NodeView:
                 said = drawing.verdict(possible, best.get(gpu.counter_set, possible))
                 lines += [
                     f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit",
-                    *drawing.draw_gpu(gpu),
+                    *drawing.draw_gpu(gpu, width),
                     *([said] if said else []),
                 ]
             if len(shown) < len(maps):
                 lines.append(f"and {output.counted(len(maps) - len(shown), 'more GPU')}, not in use")
         return lines
 
-    def bandwidth_bars(self) -> list[str]:
+    def bandwidth_bars(self, width: int | None = None) -> list[str]:
         """Every NIC's bandwidth, and the shares taken from it."""
         bars = [bar for offered, entries in self._views() for bar in show.bars(offered, entries)]
-        return [line for bar in bars for line in (bar.device, *drawing.draw_bar(bar))]
+        return [line for bar in bars for line in (bar.device, *drawing.draw_bar(bar, width))]
 
     def mig_uuids(self) -> frozenset[str]:
         """The UUIDs of all MIG devices that exist in the hardware."""
@@ -143,10 +141,19 @@ class NodeView:
         return [(seen.offered, seen.entries) for seen in map(prepare.look, self._families)]
 
 
-def cdi_document(file: pathlib.Path) -> list[str]:
-    """Return the lines of a CDI file, indented, with each innermost object on one line."""
-    text = json.dumps(json.loads(file.read_text("utf-8")), indent=2)
-    return _INNERMOST.sub(lambda match: " ".join(match[0].split()), text).splitlines()
+def cdi_summary(file: pathlib.Path) -> list[str]:
+    """Return what a CDI file gives containers, in a few lines; mounts are counted, with the path of the first."""
+    spec = json.loads(file.read_text("utf-8"))
+    lines = [f"kind: {spec['kind']}, CDI {spec['cdiVersion']}"]
+    for device in spec["devices"]:
+        edits = device["containerEdits"]
+        lines.append(f"device: {device['name']}")
+        lines += [f"env: {variable}" for variable in edits.get("env", ())]
+        if nodes := [node["path"] for node in edits.get("deviceNodes", ())]:
+            lines.append(f"device nodes: {' '.join(nodes)}")
+        if mounts := edits.get("mounts", ()):
+            lines.append(f"{output.counted(len(mounts), 'mount')}, the first: {mounts[0]['hostPath']} on {mounts[0]['containerPath']}")
+    return lines
 
 
 def names(file: pathlib.Path, device: str) -> bool:

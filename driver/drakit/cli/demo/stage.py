@@ -3,14 +3,13 @@
 On a terminal with colour and a spinner; in a pipe plain lines without control characters.
 """
 
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import rich.console
 
-from drakit.cli import output
+from drakit.cli import output, terminal
 from drakit.core import errors
 
 Result = TypeVar("Result")
@@ -21,7 +20,6 @@ _QUIET_SECONDS = 1.0
 _WIDTH = 110
 _INDENT = 2
 _OK = 4
-_ENDLESS = 10_000
 
 
 class DemoError(errors.DrakitError):
@@ -40,6 +38,12 @@ class Stage:
         self._began = time.monotonic()
 
     @property
+    def room(self) -> int | None:
+        """Return the width that a picture may have; None in a pipe, where it may have any."""
+        width = output.width(self._console)
+        return None if width is None else width - _INDENT - 2
+
+    @property
     def seconds(self) -> float:
         """Seconds since the demo began."""
         return time.monotonic() - self._began
@@ -48,16 +52,27 @@ class Stage:
         """Begin the next chapter."""
         self._chapter += 1
         self._console.print()
-        self._console.print(f"[{self._chapter}/{self._chapters}] {title}", markup=False, style="bold cyan")
+        output.say(self._console, f"[{self._chapter}/{self._chapters}] {title}", hang=_INDENT, style="bold cyan")
 
     def chapterless(self, text: str) -> None:
         """Print a line that belongs to no chapter."""
-        self._console.print(f"\n{text}", markup=False, style="bold")
+        self._console.print()
+        output.say(self._console, text, style="bold")
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print an explanation, wrapped to the console's width."""
-        for line in textwrap.wrap(text, min(self._console.width, _WIDTH) - _INDENT, break_long_words=False, break_on_hyphens=False):
-            self._console.print(f"{'':{_INDENT}}{line}", markup=False, style=style, soft_wrap=True)
+        for line in terminal.wrapped(text, min(self._console.width, _WIDTH), indent=_INDENT):
+            self._console.print(line, markup=False, style=style, soft_wrap=True)
+
+    def lines(self, *lines: str) -> None:
+        """Print lines of text below an explanation, each wrapped on a terminal."""
+        for line in lines:
+            output.say(self._console, line, indent=_INDENT + 2, hang=_INDENT)
+
+    def commands(self, *lines: str) -> None:
+        """Print commands to be copied."""
+        for line in lines:
+            output.command(self._console, line, indent=_INDENT + 2)
 
     def show(self, lines: Sequence[str]) -> None:
         """Print the lines of a picture or a file unchanged."""
@@ -73,9 +88,7 @@ class Stage:
         if actual != wanted:
             raise DemoError(f"{promise}: expected {wanted!r}, found {actual!r}")
         self.checks += 1
-        width = self._console.width - _INDENT - _OK if self._console.is_terminal else _ENDLESS
-        for number, line in enumerate(textwrap.wrap(promise, width, break_long_words=False, break_on_hyphens=False)):
-            self._console.print(f"{'':{_INDENT}}{'' if number else 'ok':{_OK}}{line}", markup=False, style="green", soft_wrap=True)
+        output.say(self._console, f"{'ok':{_OK}}{promise}", indent=_INDENT, hang=_OK, style="green")
 
     def wait(self, event: str, look: Callable[[], Result | None], *, patience: float = PATIENCE_SECONDS) -> Result:
         """Call ``look`` until its result is true and return that; raises DemoError after ``patience`` seconds."""

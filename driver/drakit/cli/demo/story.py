@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import rich.console
 
 from drakit import settings as values
-from drakit.cli import local_cluster, options, process
+from drakit.cli import local_cluster, options, output, process
 from drakit.cli.dashboard import cluster_source, server
 from drakit.cli.demo import chapters, demo_cluster, driver_process, node_view, stage
 from drakit.core import errors
@@ -149,14 +149,16 @@ def _dashboard(kubeconfig: pathlib.Path) -> Iterator[str]:
 def _end(out_stage: stage.Stage) -> None:
     out_stage.chapterless(f"All {out_stage.checks} checks held, in {out_stage.seconds:.1f} s.")
     out_stage.say("What to try next:")
-    out_stage.show(
+    out_stage.table(
+        ["COMMAND", "SHOWS"],
         [
-            "drakit demo --keep                        the demo again, and the cluster stays up for your own kubectl",
-            "drakit slices --mock dgx-h100             the slices of another machine, with and without mixins",
-            "drakit show --mock dgx-a100-40gb-2gpu     devices, memory-slice maps and bandwidth in the terminal",
-            "drakit prepare --help                     prepare a claim from a file, with no cluster at all",
-            f"ls {shlex.quote(str(demo_cluster.folder()))}",
-        ]
+            ("drakit demo --keep", "this again, with a cluster that stays up for your own kubectl"),
+            ("drakit demo --web", "this again, in a browser too"),
+            ("drakit slices --mock dgx-h100", "the slices of another machine"),
+            ("drakit show --mock dgx-a100-40gb-2gpu", "devices, memory-slice maps and bandwidth"),
+            ("drakit prepare --help", "how to prepare a claim from a file, without a cluster"),
+            (f"ls {shlex.quote(str(demo_cluster.folder()))}", "the claims that you saw"),
+        ],
     )
 
 
@@ -164,15 +166,13 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     """Leave everything up until Ctrl-C."""
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
     scene.stage.chapterless("The cluster stays up until Ctrl-C.")
-    scene.stage.show(
-        [
-            f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
-            "kubectl get resourceslices",
-            f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}",
-            f"kubectl -n {demo_cluster.NAMESPACE} get pods,resourceclaims",
-            f"drakit show {node}",
-            f"tail -f {shlex.quote(str(plan.logs[0]))}",
-        ]
+    scene.stage.commands(
+        f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
+        "kubectl get resourceslices",
+        f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}",
+        f"kubectl -n {demo_cluster.NAMESPACE} get pods,resourceclaims",
+        f"drakit show {node}",
+        f"tail -f {shlex.quote(str(plan.logs[0]))}",
     )
     with contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -182,14 +182,16 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
 
 
 def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> None:
-    out.print(f"\nFAILED: {error}", markup=False, style="bold red", soft_wrap=True)
+    out.print()
+    output.say(out, f"FAILED: {error}", style="bold red")
     for note in getattr(error, "__notes__", ()):
-        out.print(f"  {note}", markup=False, soft_wrap=True)
+        output.say(out, note, indent=2, hang=2)
     for log in plan.logs:
         lines = driver_process.tail(log)
         if lines:
             out.print(f"\nThe end of {log.name}:", markup=False)
-            out.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)
+            for line in lines:
+                output.say(out, line, indent=2, hang=2)
     out.print("\nRun it with --folder DIR to keep every file.", markup=False)
 
 

@@ -11,6 +11,7 @@ from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, finding, folders, gpus, hardware, nics, pages
 from drakit.cli.doctor.finding import Examination, Finding, Verdict
 
+_INDENT = 9
 EXAMINATIONS: Mapping[str, Examination] = {
     "folders": folders.examine,
     "pages": pages.examine,
@@ -79,8 +80,9 @@ def _print(findings: Sequence[Finding]) -> None:
         output.heading(out, topic)
         for result in findings:
             if result.topic == topic:
-                out.print(f"{result.verdict.value:8} {result.subject}: {result.message}", markup=False, soft_wrap=True)
+                output.say(out, f"{result.verdict.value:8} {result.subject}: {result.message}", hang=_INDENT)
                 if result.fix:
-                    out.print(f"{'':8} fix: {result.fix}", markup=False, soft_wrap=True)
+                    output.say(out, f"fix: {result.fix}", indent=_INDENT, hang=len("fix: "))
     count = Counter(result.verdict for result in findings)
-    out.print("\n" + ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]), markup=False)
+    out.print()
+    output.say(out, ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]))

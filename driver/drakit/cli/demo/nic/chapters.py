@@ -26,7 +26,7 @@ def announce(act: scene.Scene) -> None:
     """Show the interface and what will change; change nothing yet."""
     stage, chosen = act.stage, act.figures
     stage.chapter(f"{act.name}, as it is, and what will be changed")
-    stage.show(act.written.lines)
+    stage.lines(*act.written.lines)
     stage.say("While this runs:")
     changes = [
         f"the root queueing discipline of {act.name} is replaced by an HTB of {figures.rate(chosen.speed)} bit/s with a class for each share",
@@ -34,7 +34,7 @@ def announce(act: scene.Scene) -> None:
         f"the host's own traffic through {act.name} is limited to {figures.rate(chosen.reserve)} bit/s each way, forwarded traffic to 1M",
         "three pods (network namespaces) get a macvlan child each",
     ]
-    stage.show([f"- {change}" for change in changes])
+    stage.lines(*(f"- {change}" for change in changes))
     sent = "a few seconds of datagrams at the shares' rates, twice" if act.options.traffic else "none, without --traffic"
     stage.say(f"Its name, address, MTU, IP addresses and routes are not touched. Frames sent on the network: {sent}.")
     stage.say(f"At the end and at Ctrl-C all of it is restored. After a kill: drakit demo --nic {act.name} --restore")
@@ -107,7 +107,7 @@ def prepare(act: scene.Scene) -> None:
         act.driver.prepare(ref)
     opened = act.driver.opened
     for bar in show.bars(opened.offered.inventory, tuple(opened.journal.entries())):
-        stage.show([bar.device, *drawing.draw_bar(bar)])
+        stage.show([bar.device, *drawing.draw_bar(bar, stage.room)])
     stage.say(f"What tc -s class show dev {act.name} would list, and drb{act.written.ifindex} for what comes in:")
     stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
     stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {htb.MAJOR:x}:"])
@@ -124,7 +124,7 @@ def attach(act: scene.Scene) -> None:
     stage.chapter("Each pod gets an interface of its own, by the hook in its CDI file")
     hook = pods.hooks(act.cdi_files(act.refs[figures.TRAINING]))[0]
     stage.say("A container runtime finds this hook in the claim's CDI file, and calls it before the container starts:")
-    stage.show([f"{hook.path}", f"  {' '.join(hook.args)}", f"  within {hook.timeout} s, with the container's state on standard input"])
+    stage.lines(f"{hook.path} {' '.join(hook.args)}", f"within {hook.timeout} s, with the container's state on standard input")
     for name, ref in act.refs.items():
         pod = act.living[name] = pods.Pod(name)
         for attach_hook in pods.hooks(act.cdi_files(ref)):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import rich.console
 
-from drakit.cli import local_cluster, process
+from drakit.cli import local_cluster, output, process
 from drakit.cli.demo import driver_process, stage
 from drakit.cli.demo.nic import chapters, eligibility_check, interface_state, restore, saved_state, scene
 from drakit.core import errors
@@ -169,13 +169,11 @@ def _keep(act: scene.Scene) -> None:
     out_stage = act.stage
     out_stage.chapterless("The shares stay up until Ctrl-C.")
     link = shlex.quote(act.name)
-    out_stage.show(
-        [
-            f"tc -s class show dev {link}",
-            f"tc -s class show dev drb{act.written.ifindex}",
-            *(f"nsenter --net={pod.namespace} ip address    # pod {name}" for name, pod in act.living.items()),
-            f"tail -f {shlex.quote(str(act.place.log))}",
-        ]
+    out_stage.commands(
+        f"tc -s class show dev {link}",
+        f"tc -s class show dev drb{act.written.ifindex}",
+        *(f"nsenter --net={pod.namespace} ip address    # pod {name}" for name, pod in act.living.items()),
+        f"tail -f {shlex.quote(str(act.place.log))}",
     )
     with contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -185,7 +183,7 @@ def _keep(act: scene.Scene) -> None:
 def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
     out_stage = act.stage
     out_stage.chapter("Everything is removed, and the interface is as before")
-    out_stage.show(act.written.lines)
+    out_stage.lines(*act.written.lines)
     try:
         out_stage.check(f"{act.name} is as before: link, addresses, routes, queueing disciplines, filters", ending.left, ())
         out_stage.check("no share is left", act.shares_left(), 0)
@@ -201,11 +199,13 @@ def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
 
 
 def _tell_failure(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> None:
-    out.print(f"\nFAILED: {ending.failure}", markup=False, style="bold red", soft_wrap=True)
+    out.print()
+    output.say(out, f"FAILED: {ending.failure}", style="bold red")
     lines = driver_process.tail(act.place.log)
     if lines:
         out.print(f"\nThe end of {act.place.log.name}:", markup=False)
-        out.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)
+        for line in lines:
+            output.say(out, line, indent=2, hang=2)
     out.print()
     _tell_left(act.stage, act.name, ending.left)
 
@@ -215,7 +215,7 @@ def _tell_left(out_stage: stage.Stage, interface: str, left: interface_state.Lin
         out_stage.say(f"{interface} is as before.")
         return
     out_stage.say(f"The demo's changes of {interface} are undone. These differences come from another program:", style="yellow")
-    out_stage.show(left)
+    out_stage.lines(*left)
 
 
 def _how_it_is(options: eligibility_check.DemoOptions) -> str:

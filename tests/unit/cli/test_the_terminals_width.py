@@ -1,0 +1,100 @@
+"""On a terminal prose is broken between words: no line is wider than the terminal unless it is one word."""
+
+import os
+import pathlib
+import pty
+import re
+import termios
+import threading
+
+import pytest
+
+from drakit.cli import drawing, terminal
+from fakes import forked_cli
+
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+NAMES = 24
+"""The room that a margin and the name of a column take beside a word in a table's paragraph."""
+SLICES = ("slices", "--mock", "dgx-a100-40gb-2gpu", "--family", "gpu", "-o", "yaml")
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: mig}
+spec:
+  selectors:
+  - cel: {expression: 'device.driver == "gpu.drakit.dev" && device.attributes["gpu.drakit.dev"].profile == "7g.40gb"'}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: three, namespace: default}
+spec:
+  devices:
+    requests:
+    - {name: gpu, exactly: {deviceClassName: mig, count: 3}}
+"""
+COMMANDS = {
+    "show": "show --mock dgx-a100-40gb-2gpu",
+    "all": "show --mock dgx-a100-40gb-2gpu --all",
+    "doctor": "doctor --mock dgx-a100-40gb-2gpu",
+    "lint": "lint slices.yaml claim.yaml",
+    "why": "allocate slices.yaml claim.yaml --why",
+    "plan": "plan --ask mig=3g.20gb:9 --buy dgx-a100-40gb-2gpu --why",
+    "simulate": "simulate --machine dgx-a100-40gb-2gpu:2 --workload day.csv",
+    "error": "show --mock no-such-machine",
+}
+
+
+def on_a_terminal(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int) -> str:
+    """What a command writes on a terminal of this width, without colours, and without what a bar of progress was before it was overwritten."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (50, width))
+    written: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while piece := os.read(ours, 65536):
+                written.append(piece)
+        except OSError:
+            """The other end is closed."""
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"HOME": str(folder), "TERM": "xterm"}
+    forked_cli.request(commands.server, words, str(folder), environment, [theirs, theirs, theirs], forked_cli.SECONDS)
+    os.close(theirs)
+    reader.join()
+    os.close(ours)
+    text = CODES.sub("", b"".join(written).decode()).replace("\r\n", "\n")
+    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
+
+
+@pytest.fixture(scope="module")
+def files(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "slices.yaml").write_text(commands.run(*SLICES, folder=folder).stdout)
+    (folder / "claim.yaml").write_text(CLAIM)
+    (folder / "day.csv").write_text("name,arrival,duration,template,count\ntrain,0,2h,gpu=9,1\nnotebook,5m,,mig=1g.5gb,3\n")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_no_line_is_wider_than_the_terminal_unless_it_is_one_word(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
+    for width in (60, 80, 200):
+        lines = on_a_terminal(commands, command.split(), files, width).splitlines()
+        assert sum(len(line.split()) for line in lines) > 10
+        assert [line for line in lines if len(line) > width and max(map(len, line.split())) < width - NAMES] == []
+
+
+def test_wrapped_text_has_the_words_of_the_whole_text() -> None:
+    text = 'fix: write /a/path/that/is/wider/than/any/line/of/this/terminal or remove device.driver == "x" && true'
+    lines = terminal.wrapped(text, 30, indent=2, hang=4)
+    assert " ".join(lines).split() == text.split()
+    assert [line[:6].strip() for line in lines[1:]] == [""] * (len(lines) - 1)
+    assert [line for line in lines if len(line) > 30] == ["      /a/path/that/is/wider/than/any/line/of/this/terminal"]
+
+
+def test_a_label_that_does_not_fit_into_its_slices_is_written_below_them() -> None:
+    spans = (drawing.Span(start=0, size=1, label="training-of-a-model"), drawing.Span(start=1, size=1, label="short"))
+    _, _, middle, _, *labels = drawing.draw_gpu(drawing.GpuMap(counter_set="gpu-0", width=4, spans=spans))
+    assert middle.split("|")[1:3] == ["   A   ", " short "]
+    assert labels == ["  A  training-of-a-model"]
