@@ -3,7 +3,7 @@
 The cluster needs an API server and kube-scheduler, and no nodes or slices of its own: nodes are made by hand, and no kubelet and no controller
 manager must run. ``SCENARIO --configuration`` prints the scheduler's configuration; start it with that, with ``--v=2 --vmodule=schedule_one=10``, and
 with its log in the file that ``--log`` names: the log says which nodes passed the filters. Pods go one after another; each is bound or refused
-before the next one, and one that is refused is deleted at once. The recording is written to ``cases/scheduler``.
+before the next one, and one that is refused is deleted at once. The recording is written to ``cases/scheduler``, also of a run that is ended early.
 """
 
 import argparse
@@ -13,13 +13,14 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
 from conformance import scheduler_recording as recording
 from conformance import scheduler_scenarios as scenarios
-from conformance.scheduler_recording import Ended, Event, Placed, Recording, Refused
+from conformance.scheduler_recording import Ended, Event, Placed, Recording, Refused, Setting
 from conformance.scheduler_scenarios import Scenario, State
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
@@ -28,6 +29,8 @@ from e2e.api import Api
 CASES = pathlib.Path(__file__).parent / "cases" / "scheduler"
 NAMESPACE = "drakit-recording"
 _WEIGHT_MAX = 100
+_SETTLED_AFTER = 3.0
+"""Seconds that the scheduler has to read nodes and slices."""
 _SCORED = re.compile(r'"Calculated node\'s final score for pod" pod="[^"]*/([^"/]+)" node="([^"]+)"')
 
 
@@ -74,12 +77,12 @@ class _Log:
 
 
 class Recorder:
-    """Plays one scenario on a cluster."""
+    """Plays one scenario on a cluster. Without ``log`` it does not know which nodes were feasible."""
 
-    def __init__(self, api: Api, scenario: Scenario, log: pathlib.Path, *, settle: float) -> None:
+    def __init__(self, api: Api, scenario: Scenario, log: pathlib.Path | None, *, settle: float) -> None:
         self._api = api
         self._scenario = scenario
-        self._log = _Log(log)
+        self._log = _Log(log) if log else None
         self._settle = settle
         self._claims: dict[str, list[str]] = {}
         self._names = (f"p{number:04}" for number in itertools.count())
@@ -100,7 +103,7 @@ class Recorder:
                 raise SystemExit(f"the API server dropped {lost}: feature gates {', '.join(setting.gates)} must be on")
         for name in setting.nodes:
             self._api.create(_node(name))
-        time.sleep(max(1.0, 10 * self._settle))
+        time.sleep(_SETTLED_AFTER)
 
     def play(self) -> Iterator[Event]:
         """Yield what becomes of every step."""
@@ -143,7 +146,7 @@ class Recorder:
             return Refused(pod=pod, template=template, message=message)
         allocations = [json_types.mapping(self._api.get("ResourceClaim", name, NAMESPACE), "status", "allocation") for name in claims]
         results = [result for allocation in allocations for result in recording.results_of(allocation)]
-        feasible = sorted(self._log.scored(pod)) or [node]
+        feasible = (sorted(self._log.scored(pod)) if self._log else []) or [node]
         return Placed(pod=pod, template=template, node=node, results=results, feasible=feasible)
 
     def _decision(self, pod: str) -> tuple[str, str] | None:
@@ -217,14 +220,16 @@ def record(name: str, api: Api, log: pathlib.Path, *, settle: float) -> pathlib.
                 sys.stderr.write(f"\r{name}: {len(events)} events")
     finally:
         recorder.clean()
-    version = api.version()
-    path = CASES / f"{name}.jsonl.gz"
-    CASES.mkdir(parents=True, exist_ok=True)
-    kept = dataclasses.replace(scenario.setting, kubernetes=version)
-    recording.write(path, Recording(setting=kept, events=events))
+        path = CASES / f"{name}.jsonl.gz"
+        _write(path, scenario.setting, api.version(), events)
+    return path
+
+
+def _write(path: pathlib.Path, setting: Setting, version: str, events: Sequence[Event]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    recording.write(path, Recording(setting=dataclasses.replace(setting, kubernetes=version), events=events))
     counts = {kind.__name__.lower(): sum(type(event) is kind for event in events) for kind in (Placed, Refused, Ended)}
     sys.stdout.write(f"{path.name}: {version}, {', '.join(f'{count} {kind}' for kind, count in counts.items())}\n")
-    return path
 
 
 def main() -> None:
@@ -242,6 +247,7 @@ def main() -> None:
         return
     if given.kubeconfig is None or given.log is None:
         parser.error("--kubeconfig and --log are needed")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))
     api = Api.of(pathlib.Path(given.kubeconfig).absolute(), seconds=60, pause=0.02)
     for name in given.scenarios:
         record(name, api, given.log, settle=given.settle)

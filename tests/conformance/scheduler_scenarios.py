@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from conformance.scheduler_recording import PROTOTYPE, Machine, Setting
 from drakit_cluster.objects import json_types
@@ -113,8 +113,14 @@ def _day(seed: int, pods: int, refusals: int) -> Callable[[State], Iterator[Step
     return steps
 
 
-def _mixed(counts: Mapping[str, int], profile: str, *, seed: int, pods: int, refusals: int) -> Scenario:
-    return Scenario(setting=_setting(_machines(counts), profile, MIXED, fleets.CLASSES), steps=_day(seed, pods, refusals))
+def _interfaces_only(count: int) -> Machine:
+    """Return nodes without GPUs."""
+    slices = [entry for entry in fleets.slices_of(_SMALL, PROTOTYPE) if json_types.text(entry, "spec", "driver") == fleets.NIC]
+    return Machine(nodes=[f"cpu-{number:03}" for number in range(count)], slices=slices)
+
+
+def _mixed(machines: Sequence[Machine], profile: str, *, seed: int, pods: int, refusals: int) -> Scenario:
+    return Scenario(setting=_setting(machines, profile, MIXED, fleets.CLASSES), steps=_day(seed, pods, refusals))
 
 
 def _scripted(machine: Machine, asks: Mapping[str, Object], *, gates: Sequence[str] = ()) -> Scenario:
@@ -144,8 +150,20 @@ def _request(count: int) -> Object:
     return {"name": "r", "exactly": exactly}
 
 
-_SMALL, _COUNTS = "dgx-a100-40gb-2gpu", {"dgx-a100-40gb-2gpu": 6, "server-a30": 4}
-_LARGE = {"dgx-a100-40gb-2gpu": 60, "server-a30": 30, "dgx-a100-40gb": 10}
+_SMALL = "dgx-a100-40gb-2gpu"
+
+
+def plain_setting(counts: Mapping[str, int], asks: Iterable[str]) -> Setting:
+    """Return machines on which pods of the stock profile ask for what the simulator's shorthand names."""
+    return _setting(_machines(counts), STOCK, {text: [_spec(text)] for text in asks}, fleets.CLASSES)
+
+
+def _ten() -> list[Machine]:
+    return _machines({_SMALL: 6, "server-a30": 4})
+
+
+def _hundred() -> list[Machine]:
+    return [*_machines({_SMALL: 25, "server-a30": 15}), _interfaces_only(60)]
 
 
 def _one(machine: str) -> Machine:
@@ -168,10 +186,10 @@ def _by_parent(parents: Sequence[str | list[str]], constraint: Object, *, gates:
 
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
-    "10-nodes": lambda: _mixed(_COUNTS, FIRST_FIT, seed=1, pods=250, refusals=10),
-    "10-nodes-stock": lambda: _mixed(_COUNTS, STOCK, seed=2, pods=250, refusals=10),
-    "100-nodes": lambda: _mixed(_LARGE, FIRST_FIT, seed=3, pods=800, refusals=20),
-    "100-nodes-stock": lambda: _mixed(_LARGE, STOCK, seed=4, pods=800, refusals=20),
+    "10-nodes": lambda: _mixed(_ten(), FIRST_FIT, seed=1, pods=250, refusals=10),
+    "10-nodes-stock": lambda: _mixed(_ten(), STOCK, seed=2, pods=250, refusals=10),
+    "100-nodes": lambda: _mixed(_hundred(), FIRST_FIT, seed=3, pods=200, refusals=10),
+    "100-nodes-stock": lambda: _mixed(_hundred(), STOCK, seed=4, pods=60, refusals=10),
     "kept-counters": lambda: _scripted(
         _one(_SMALL), {"1g": _spec("mig=1g.5gb"), "one gpu for 3g twice": _spec("mig=3g.20gb*2", constraints=[_SAME_GPU])}
     ),
