@@ -1,0 +1,91 @@
+"""The reference pages name every event, condition, taint, error, attribute and capacity of the code, and none that does not exist."""
+
+import ast
+import pathlib
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from drakit.core import errors
+from drakit.devices.gpu.health import faults
+from drakit.devices.nic import background
+from drakit.node import device_status
+from fakes import driver_process
+from unit.docs import markdown
+
+REFERENCE = markdown.ROOT / "docs" / "reference"
+EVENTS = REFERENCE / "events.md"
+SOURCES = [markdown.ROOT / "driver" / "drakit" / folder for folder in ("devices", "node", "kube")]
+IN_LOOPS = {"SeveralMigDevices", "SeveralMpsDaemons"}
+"""Reasons that the code takes from a tuple, where the search for constants does not find them."""
+_REASON = re.compile(r"([A-Z][a-z]+)+")
+
+
+def section(title: str) -> str:
+    """The text of the events page below a heading."""
+    return EVENTS.read_text("utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def calls(name: str) -> Iterator[ast.Call]:
+    """Every call in the drivers of a function or class of this name."""
+    for folder in SOURCES:
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == name:
+                    yield node
+
+
+def constants(name: str) -> set[str]:
+    """The constant reasons among the arguments of these calls."""
+    values = [value for call in calls(name) for value in (*call.args[:1], *(word.value for word in call.keywords if word.arg == "reason"))]
+    texts = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return {text for text in texts if _REASON.fullmatch(text)}
+
+
+def test_every_event_is_on_the_page_and_no_other() -> None:
+    assert constants("Event") | IN_LOOPS | {device_status.NOT_WRITTEN} == markdown.table_names(section("Events"))
+
+
+def test_every_condition_of_the_code_is_on_the_page() -> None:
+    assert constants("Condition") | constants("_condition") <= markdown.table_names(section("Conditions of a device"))
+
+
+def test_every_reason_of_a_failed_prepare_is_on_the_page() -> None:
+    kinds = [kind for kind in subclasses(errors.DrakitError) if kind is not errors.ClaimError]
+    reasons = {kind.__name__.removesuffix("Error") for kind in kinds}
+    reasons |= {device_status.reason_of(errors.ClaimError(fault, "")) for fault in errors.ClaimFault}
+    text = section("Conditions of a device")
+    assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
+
+
+def test_every_taint_is_on_the_page_and_no_other() -> None:
+    keys = {f"gpu.drakit.dev/{key}" for key in (faults.XID, faults.ECC, faults.LOST, faults.RECOVERY, faults.FABRIC)}
+    assert keys | {background.TAINT} == markdown.table_names(section("Taints"))
+
+
+def subclasses(kind: type[Exception]) -> set[type[Exception]]:
+    return {found for child in kind.__subclasses__() if child.__module__ == errors.__name__ for found in (child, *subclasses(child))}
+
+
+def test_every_error_and_fault_is_on_the_page_of_errors_and_no_other() -> None:
+    names = {"ClaimFault"} | {kind.__name__ for kind in subclasses(errors.DrakitError)} | {fault.name for fault in errors.ClaimFault}
+    assert names == markdown.table_names((REFERENCE / "errors.md").read_text("utf-8"))
+
+
+def published(folder: pathlib.Path, machine: str) -> set[str]:
+    """The names of all attributes and capacities that a machine publishes for GPUs and NICs."""
+    command = driver_process.drakit("slices", "--mock", machine, "--folder", str(folder), "-o", "yaml")
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    devices = [device for item in yaml.safe_load_all(output) for device in item["spec"].get("devices", [])]
+    return {name for device in devices for part in ("attributes", "capacity") for name in device.get(part, {})}
+
+
+@pytest.mark.parametrize("machine", ["mixed-16gpu", "dgx-h100", "hgx-b200"])
+def test_every_attribute_and_capacity_is_on_the_pages(tmp_path: pathlib.Path, machine: str) -> None:
+    text = "".join((REFERENCE / name).read_text("utf-8") for name in ("devices-gpu.md", "devices-nic.md"))
+    names = published(tmp_path, machine)
+    assert {"profile", "ifName", "bandwidth", "memory"} <= names
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
