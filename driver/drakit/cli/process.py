@@ -44,6 +44,11 @@ def _guarded(command: Callable[[], object], program: str) -> None:
         _fail(program, str(error))
     except KeyboardInterrupt:
         _fail(program, "interrupted", INTERRUPTED)
+    except SystemExit as ended:
+        # Typer ends an interrupted command with this status, and says nothing.
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+            _fail(program, "interrupted", INTERRUPTED)
+        raise
     except BrokenPipeError:
         sys.exit(0)
     except RecursionError:

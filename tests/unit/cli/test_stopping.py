@@ -10,12 +10,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import typer
 import yaml
 
 from drakit.cli import process
 
 CLI = pathlib.Path(process.__file__).parent
-# The demo's signals raise KeyboardInterrupt; it sets nothing. Ctrl-C ends the process by itself while the commands are imported.
+# The demo's signals raise KeyboardInterrupt; it sets nothing. Ctrl-C ends the process at once while the commands are imported.
 ALLOWED = {"process.py", "__init__.py"}
 
 
@@ -88,3 +89,44 @@ def test_no_other_command_has_code_for_signals_of_its_own() -> None:
         if any(ast.unparse(call) == "signal.signal" for call in calls):
             found.add(str(path.relative_to(CLI)))
     assert found == ALLOWED
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from drakit import cli
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "drakit.cli.app":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+cli.main()
+"""
+
+
+def test_an_interrupt_while_commands_are_imported_ends_in_one_line() -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "drakit: interrupted\n")
+
+
+def test_an_interrupted_command_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    program = typer.Typer()
+
+    @program.command()
+    def works() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        process.guarded(lambda: program([]), "fpga")
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "fpga: interrupted\n")
+
+
+def test_a_command_that_says_itself_that_it_was_interrupted_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    program = typer.Typer()
+
+    @program.command()
+    def works() -> None:
+        raise typer.Exit(process.INTERRUPTED)
+
+    with pytest.raises(SystemExit) as ended:
+        process.guarded(lambda: program([]), "fpga")
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
