@@ -1,14 +1,16 @@
 """``drakit show``: what this node has, what is in use, and by which claims."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import rich.console
 import typer
 
+from drakit import settings as values
 from drakit.cli import composition, drawing, not_offered, options, output
 from drakit.cli.commands import prepare
-from drakit.core import advanced, context, inventory, lifecycle, quantity
+from drakit.core import advanced, context, errors, inventory, lifecycle, quantity
 from drakit.core import device as devices
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
@@ -37,6 +39,9 @@ def show(
     every: Annotated[
         bool, typer.Option("--all", help="A row for each MIG placement; without it, free ones are counted by profile.")
     ] = False,
+    svg: Annotated[
+        pathlib.Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the node to FILE as SVG, instead of text.")
+    ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, prepared claims, and interfaces that are not offered.
@@ -49,10 +54,15 @@ def show(
 
       drakit show --mock dgx-a100-40gb-2gpu --all
 
+      drakit show --mock dgx-a100-40gb-2gpu --svg node.svg
+
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     output.note(composition.unserved(composition.narrowed(settings, families or ())))
+    if svg is not None:
+        _write_picture(svg, settings, families or ())
+        return
     documents = []
     for family in composition.families(settings, only=families or ()):
         seen = prepare.look(family)
@@ -63,6 +73,16 @@ def show(
             _print(family, seen, every=every)
     if style is not options.Format.TABLE:
         output.document(documents, style)
+
+
+def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence[str]) -> None:
+    from drakit.cli.dashboard import node_source, picture
+
+    text = picture.svg(node_source.NodeSource(settings, only=only).state())
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise errors.SettingsError(f"{file} cannot be written: {error.strerror}", key="--svg") from error
 
 
 def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> None:
