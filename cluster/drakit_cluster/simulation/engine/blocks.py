@@ -52,10 +52,16 @@ class Needs:
 
     def met(self, totals: Sequence[int]) -> bool:
         """Return whether ``totals`` devices of each want may be enough."""
+        return self.pods(totals) > 0
+
+    def pods(self, totals: Sequence[int]) -> int:
+        """Return for how many pods ``totals`` devices of each want are enough, at most."""
+        most = PLENTY
         for want, count in self.exact:
-            if totals[want] < count:
-                return False
-        return all(any(totals[want] >= count for want, count in options) for options in self.alternatives)
+            most = min(most, totals[want] // count)
+        for options in self.alternatives:
+            most = min(most, sum(totals[want] // count if count else PLENTY for want, count in options))
+        return most
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

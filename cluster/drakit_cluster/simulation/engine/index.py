@@ -1,7 +1,8 @@
 """Nodes by what they still fit: for each template a heap of the nodes that may have room, best score first.
 
 A node is in a template's heap while it has at least as many devices of each request as the template needs; whether they fit together is the
-allocator's decision. A node that the allocator refused leaves the heap until something on it changes. A change costs the logarithm of the
+allocator's decision. A node that the allocator refused leaves the heap until something on it changes. For gangs the pods that all nodes may
+have room for are summed, so that a gang that cannot fit is not tried. A change costs the logarithm of the
 number of nodes for each template, and so does taking the best node; entries that are out of date are dropped when they come up.
 """
 
@@ -9,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from drakit_cluster.objects.devices import AllocationError
-from drakit_cluster.simulation.engine.blocks import Needs, Room
+from drakit_cluster.simulation.engine.blocks import PLENTY, Needs, Room
 from drakit_cluster.simulation.engine.nodes import Node, Nodes
 from drakit_cluster.simulation.engine.policies import Scorer
 from drakit_cluster.simulation.workload.templates import PodTemplate
@@ -49,13 +50,24 @@ class _Candidates:
 
 
 class _Watched:
-    """One template: its candidates, and how many devices of each want every node has."""
+    """One template: the types of nodes where its pods may run, its candidates, and how many devices of each want every node has."""
 
-    def __init__(self, template: PodTemplate, size: int) -> None:
+    def __init__(self, template: PodTemplate, nodes: Sequence[Node]) -> None:
+        size = len(nodes)
         self.template = template
+        self.types = {placed for placed in {node.type for node in nodes} if template.may_run_on(placed.node)}
         self.candidates = _Candidates(size)
         self.rooms: list[list[Room | None]] = [[] for _ in range(size)]
         self.totals: list[list[int]] = [[] for _ in range(size)]
+        self.pods = [0] * size
+        """For how many pods a node may have room."""
+        self.pods_of_all = 0
+
+    def put(self, rank: int, score: float | None, pods: int) -> None:
+        """Give a node its score, and the number of pods for which it may have room; None and 0 take it away."""
+        self.candidates.put(rank, score)
+        self.pods_of_all += pods - self.pods[rank]
+        self.pods[rank] = pods
 
 
 class NodeIndex:
@@ -71,9 +83,13 @@ class NodeIndex:
         rank = self._watch(template).candidates.best()
         return None if rank is None else self._nodes[rank]
 
+    def may_fit(self, template: PodTemplate, pods: int) -> bool:
+        """Return whether all nodes together may have room for that many pods."""
+        return self._watch(template).pods_of_all >= pods
+
     def refused(self, template: PodTemplate, node: Node) -> None:
         """Leave a node out for a template until something on it changes."""
-        self._watch(template).candidates.put(node.rank, None)
+        self._watch(template).put(node.rank, None, 0)
 
     def changed(self, changes: Iterable[tuple[Node, Sequence[int]]]) -> None:
         """Take in that blocks of nodes have a new state."""
@@ -84,9 +100,9 @@ class NodeIndex:
     def _watch(self, template: PodTemplate) -> _Watched:
         watched = self._watched.get(template)
         if watched is None:
-            watched = self._watched[template] = _Watched(template, len(self._nodes))
+            watched = self._watched[template] = _Watched(template, self._nodes)
             for node in self._nodes:
-                if template.may_run_on(node.type.node):
+                if node.type in watched.types:
                     self._begin(watched, node)
         return watched
 
@@ -99,7 +115,7 @@ class NodeIndex:
         self._place(watched, node, needs)
 
     def _update(self, watched: _Watched, node: Node, numbers: Sequence[int]) -> None:
-        if not watched.template.may_run_on(node.type.node):
+        if node.type not in watched.types:
             return
         needs = node.type.offers.needs(watched.template)
         if needs.certain:
@@ -114,9 +130,9 @@ class NodeIndex:
 
     def _place(self, watched: _Watched, node: Node, needs: Needs) -> None:
         rank = node.rank
-        may_fit = not needs.certain or None in watched.rooms[rank] or needs.met(watched.totals[rank])
-        score = self._scorer.score(node, watched.template) if may_fit else None
-        watched.candidates.put(rank, score)
+        unknown = not needs.certain or None in watched.rooms[rank]
+        pods = PLENTY if unknown else needs.pods(watched.totals[rank])
+        watched.put(rank, self._scorer.score(node, watched.template) if pods else None, pods)
 
 
 def _room(node: Node, template: PodTemplate, number: int) -> Room | None:

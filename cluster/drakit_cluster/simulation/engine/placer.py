@@ -32,9 +32,9 @@ class Placer:
         self._index = NodeIndex(nodes, self._scorer)
         self._observer.begin(nodes, fragmentation)
 
-    def may_fit(self, template: PodTemplate) -> bool:
-        """Return whether a node has as many devices of each request as the template needs."""
-        return self._index.best(template) is not None
+    def may_fit(self, template: PodTemplate, pods: int) -> bool:
+        """Return whether the nodes have as many devices of each request as that many pods need."""
+        return self._index.may_fit(template, pods)
 
     def place(self, template: PodTemplate) -> Grant | None:
         """Give one pod its devices on the best node that the allocator agrees to. Raise AllocationError as it does."""

@@ -3,6 +3,8 @@
 Pods that do not fit wait. When devices are given back, waiting tasks are tried again in the order of their arrival, as kube-scheduler does
 with pods of one priority; a task never waits for one that arrived before it and needs something else. At one time, tasks end before others
 arrive. The pods of a gang start together or not at all.
+
+However many tasks wait, one attempt answers for all that ask for the same: a retry costs the number of different requests, not of tasks.
 """
 
 import heapq
@@ -61,7 +63,8 @@ class Simulator:
 
     def _arrive(self, number: int, outcome: Outcome) -> None:
         key = (outcome.task.template, outcome.task.pods)
-        if not self._start(outcome, outcome.task.arrival):
+        has_room = self._retries_each or self._placer.may_fit(*key)
+        if not (has_room and self._start(outcome, outcome.task.arrival)):
             self._waiting.setdefault(key, deque()).append((number, outcome))
             self._waiting_pods += outcome.task.pods
 
@@ -103,7 +106,7 @@ class Simulator:
                 self._waiting_pods -= key[1]
 
     def _may_fit(self, key: tuple[PodTemplate, int]) -> bool:
-        return key not in self._stalled and self._placer.may_fit(key[0])
+        return key not in self._stalled and self._placer.may_fit(*key)
 
     def _start(self, outcome: Outcome, now: float) -> bool:
         """Give all pods of a task their devices, or none."""
