@@ -157,7 +157,8 @@ class Driver:
 def _run(server: str, words: list[str], files: list[int]) -> None:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        forked_cli.request(server, words, str(pathlib.Path.cwd()), environment, files, None)
+        order = forked_cli.Order(words=words, folder=str(pathlib.Path.cwd()), environment=environment, namespace="", session=False)
+        forked_cli.request(server, order, files).wait()
     finally:
         for descriptor in files:
             os.close(descriptor)

@@ -14,8 +14,11 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
+from fakes import forked_cli
+
 NOBODY = 65534
 SECONDS = 60
+ROOT = pathlib.Path("/")
 
 
 @contextlib.contextmanager
@@ -40,33 +43,49 @@ def drakit(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "drakit", *arguments]
 
 
-def finished(folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+def finished(
+    folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = (), commands: forked_cli.Commands | None = None, namespace: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end: by ``commands`` in a network namespace, or as a program of its own after ``prefix``."""
+    if commands is not None:
+        return commands.run(*arguments, folder=ROOT, environment=environment(folder), seconds=SECONDS, namespace=namespace)
     command = [*prefix, *drakit(*arguments)]
     return subprocess.run(command, cwd="/", env=environment(folder), capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 class Running:
-    """A command that runs while it is being read. ``out`` is what it wrote so far, errors included; ``prefix`` must end by executing the rest."""
+    """A command that runs while it is being read. ``out`` is what it wrote so far, errors included; ``prefix`` must end by executing the rest.
 
-    def __init__(self, folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) -> None:
+    It is forked by ``commands`` where these are given, and a program of its own otherwise.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *arguments: str,
+        prefix: Sequence[str] = (),
+        commands: forked_cli.Commands | None = None,
+        namespace: str = "",
+    ) -> None:
         self.out = ""
-        self._process = subprocess.Popen(
-            [*prefix, *drakit(*arguments)],
-            cwd="/",
-            env=environment(folder) | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        variables = environment(folder) | {"PYTHONUNBUFFERED": "1"}
+        reader, writer = os.pipe()
+        self._process: forked_cli.Started | subprocess.Popen[bytes]
+        if commands is not None:
+            self._process = commands.start(*arguments, out=writer, folder=ROOT, environment=variables, namespace=namespace, session=True)
+        else:
+            command = [*prefix, *drakit(*arguments)]
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=variables, stdout=writer, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        os.close(writer)
+        self._output = os.fdopen(reader, encoding="utf-8")
         self._alarm = threading.Timer(SECONDS, self._process.kill)
         self._alarm.start()
 
     def read_until(self, pattern: str) -> re.Match[str]:
         """Read on until a line matches; fails when the command ends before."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._output:
             self.out += line
             if found := re.search(pattern, line):
                 return found
@@ -79,10 +98,9 @@ class Running:
 
     def end(self, number: signal.Signals | None = None) -> int:
         """Send a signal, if one is given, read to the end, and return the exit status."""
-        assert self._process.stdout is not None
         if number is not None:
             self._process.send_signal(number)
-        self.out += self._process.stdout.read()
+        self.out += self._output.read()
         return self._process.wait()
 
     def close(self) -> None:
@@ -91,14 +109,15 @@ class Running:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._output.close()
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
+def running(
+    folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = (), commands: forked_cli.Commands | None = None, namespace: str = ""
+) -> Iterator[Running]:
     """A running command that is gone afterwards."""
-    started = Running(folder, *arguments, prefix=prefix)
+    started = Running(folder, *arguments, prefix=prefix, commands=commands, namespace=namespace)
     try:
         yield started
     finally:

@@ -1,51 +1,114 @@
 """``drakit`` commands as processes that start in milliseconds: each is forked from one process that has imported the command line.
 
 A command has descriptors, a folder and an environment of its own, and runs ``drakit.cli.main`` as ``python -m drakit`` does; the half second of
-imports is paid once in a process of tests. It is for commands that a test waits for; a test about starts
-or signals wants the real start.
+imports is paid once in a process of tests. It may run in a network namespace, as ``ip netns exec`` would run it. A test about starts
+wants the real start.
 
 ``python -m fakes.forked_cli SOCKET`` serves; ``python -I -S forked_cli.py SOCKET WORDS...`` runs one command with its own descriptors.
 """
 
 import array
+import contextlib
+import ctypes
+import gc
+import importlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 SECONDS = 100.0
 _MESSAGE = 1 << 20
 _DESCRIPTORS = 3
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_LATE = (
+    "drakit.cli.app",
+    "drakit.cli.composition",
+    "drakit.testing",
+    "drakit.cli.demo.story",
+    "drakit.cli.demo.nic.story",
+    "drakit.devices.gpu.assembly",
+    "drakit.devices.nic.kernel_port",
+)
+_MS_REC, _MS_SLAVE, _MNT_DETACH = 0x4000, 0x80000, 2
+
+
+class Order(TypedDict):
+    """What is to be run, and where."""
+
+    words: list[str]
+    folder: str
+    environment: dict[str, str]
+    namespace: str
+    session: bool
 
 
 class CommandError(Exception):
     """The process that forks commands is gone, or a command did not end in time."""
 
 
-def request(
-    server: str, words: list[str], folder: str, environment: Mapping[str, str], descriptors: list[int], seconds: float | None
-) -> int:
-    """Have a command run with these descriptors as standard input, output and error; return its exit status, as ``subprocess`` gives it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.settimeout(seconds)
-        asking.connect(server)
-        order = json.dumps({"words": words, "folder": folder, "environment": dict(environment)}).encode()
-        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE)
-        asking.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+class Started:
+    """A command that runs, with what a test needs of ``subprocess.Popen``."""
+
+    def __init__(self, asking: socket.socket, words: Sequence[str]) -> None:
+        self._asking, self._words = asking, words
+        self._status: int | None = None
         pid = asking.recv(64)
-        try:
-            status = asking.recv(64) if pid else b""
-        except TimeoutError as error:
-            os.kill(int(pid), signal.SIGKILL)
-            raise CommandError(f"drakit {' '.join(words)} did not end in {seconds} s") from error
-        if not status:
+        if not pid:
             raise CommandError(f"no answer about drakit {' '.join(words)}")
-        return int(status)
+        self.pid = int(pid)
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait for its end; return its exit status, as ``subprocess`` gives it. One that does not end in time is killed, and CommandError raised."""
+        if self._status is None:
+            self._asking.settimeout(seconds)
+            try:
+                status = self._asking.recv(64)
+            except TimeoutError as error:
+                self.kill()
+                raise CommandError(f"drakit {' '.join(self._words)} did not end in {seconds} s") from error
+            if not status:
+                raise CommandError(f"no answer about drakit {' '.join(self._words)}")
+            self._status = int(status)
+            self._asking.close()
+        return self._status
+
+    def poll(self) -> int | None:
+        """Return its exit status; None while it runs."""
+        if self._status is None and not select.select([self._asking], [], [], 0)[0]:
+            return None
+        return self.wait()
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; nothing happens where it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def request(server: str, order: Order, descriptors: list[int]) -> Started:
+    """Have a command run with these descriptors as standard input, output and error."""
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        asking.connect(server)
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE)
+        asking.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+        return Started(asking, order["words"])
+    except BaseException:
+        asking.close()
+        raise
 
 
 class Commands:
@@ -72,16 +135,31 @@ class Commands:
         folder: pathlib.Path | None = None,
         environment: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
+        namespace: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, with files for what it reads and writes. Raises CommandError where it does not end in time."""
         with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             read.write(stdin)
             read.seek(0)
             files = [read.fileno(), out.fileno(), err.fileno()]
-            status = request(self.server, list(words), str(folder or pathlib.Path.cwd()), environment or os.environ, files, seconds)
+            order = self._order(words, folder, environment, namespace)
+            status = request(self.server, order, files).wait(seconds)
             for written in (out, err):
                 written.seek(0)
             return subprocess.CompletedProcess(["drakit", *words], status, out.read().decode(), err.read().decode())
+
+    def start(
+        self, *words: str, out: int, folder: pathlib.Path, environment: Mapping[str, str], namespace: str = "", session: bool = False
+    ) -> Started:
+        """Start a command that writes its output and errors to a descriptor."""
+        with pathlib.Path(os.devnull).open("rb") as nothing:
+            order = self._order(words, folder, environment, namespace) | {"session": session}
+            return request(self.server, order, [nothing.fileno(), out, out])
+
+    @staticmethod
+    def _order(words: Sequence[str], folder: pathlib.Path | None, environment: Mapping[str, str] | None, namespace: str) -> Order:
+        place = str(folder or pathlib.Path.cwd())
+        return Order(words=list(words), folder=place, environment=dict(environment or os.environ), namespace=namespace, session=False)
 
     def script(self, folder: pathlib.Path) -> None:
         """Write a program ``drakit`` into a folder, which runs commands by this server; for shells."""
@@ -97,20 +175,34 @@ class Commands:
         self._serving.stdout.close()
 
 
-def _command(order: Mapping[str, object], descriptors: list[int]) -> None:
+def _enter(namespace: str) -> None:
+    """Enter a network namespace, with its /sys, as ``ip netns exec`` does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with pathlib.Path("/run/netns", namespace).open("rb") as space:
+        done = [libc.setns(space.fileno(), _CLONE_NEWNET), libc.unshare(_CLONE_NEWNS)]
+    done.append(libc.mount(b"", b"/", b"none", _MS_SLAVE | _MS_REC, None))
+    done.append(libc.umount2(b"/sys", _MNT_DETACH))
+    done.append(libc.mount(namespace.encode(), b"/sys", b"sysfs", 0, None))
+    if any(done):
+        raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")
+
+
+def _command(order: Order, descriptors: list[int]) -> None:
     """Become the command: returns where its main program would end."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    words, environment = order["words"], order["environment"]
-    assert isinstance(words, list)
-    assert isinstance(environment, dict)
+    if order["session"]:
+        os.setsid()
+    if order["namespace"]:
+        _enter(order["namespace"])
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(str(order["folder"]))
-    sys.argv = ["drakit", *words]
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    sys.argv = ["drakit", *order["words"]]
     sys.modules["__main__"].__package__ = None  # As in the program that pip installs, whose help calls it "drakit".
-    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115 - the command's own, until it ends
+    buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
+    sys.stdin, sys.stdout = open(0), open(1, "w", buffering=buffering)  # noqa: SIM115 - the command's own, until it ends
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
 
     from drakit import cli
@@ -132,12 +224,17 @@ def _answer(connection: socket.socket) -> Callable[[], None] | None:
     return None
 
 
+def _import_commands() -> None:
+    """Import what commands import late, and keep the garbage collector of every command from going through all of it."""
+    for name in _LATE:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
 def _serve(path: str) -> Callable[[], None] | None:
     """Fork a process for each request; returns in those only, with what is to be done."""
-    import drakit.cli.app
-    import drakit.cli.composition
-    import drakit.testing  # noqa: F401
-
+    _import_commands()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(path)
     listening.listen()
@@ -157,7 +254,8 @@ def main() -> None:
         if (work := _serve(sys.argv[1])) is not None:
             work()
         return
-    sys.exit(request(sys.argv[1], sys.argv[2:], os.getcwd(), os.environ, [0, 1, 2], None) & 0xFF)  # noqa: PTH109
+    order = Order(words=sys.argv[2:], folder=os.getcwd(), environment=dict(os.environ), namespace="", session=False)  # noqa: PTH109
+    sys.exit(request(sys.argv[1], order, [0, 1, 2]).wait() & 0xFF)
 
 
 if __name__ == "__main__":

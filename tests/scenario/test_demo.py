@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes import demo
+from fakes import demo, forked_cli
 
 PROMISES = [
     "gpu.drakit.dev: the API server has the 52 devices that the hardware offers",
@@ -49,6 +49,7 @@ def driver_pids(text: str) -> list[int]:
 
 
 def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(folder: pathlib.Path) -> None:
+    """In a pipe it is plain text, drawn and counted."""
     ran = demo.finished(folder, "demo")
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     kept = re.findall(r"^  ok  (.*)$", ran.stdout, re.MULTILINE)
@@ -58,10 +59,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(folder: pathlib.
     assert len(driver_pids(ran.stdout)) == 2
     assert not any(map(demo.is_running, driver_pids(ran.stdout)))
     assert not list(folder.iterdir())
-
-
-def test_in_a_pipe_it_is_plain_text_drawn_and_counted(folder: pathlib.Path) -> None:
-    out = demo.finished(folder, "demo").stdout
+    out = ran.stdout
     assert {char for char in out if not char.isprintable()} == {"\n"}
     assert not re.search(r" $", out, re.MULTILINE)
     assert re.search(r"^    \|( *(medium|small-a|small-b|large) *\|){4}$", out, re.MULTILINE), "the four partitions fill the map"
@@ -81,8 +79,8 @@ def test_an_ordinary_user_can_run_it() -> None:
         assert not [file for file in left if file.is_socket() or file.suffix == ".kubeconfig"]
 
 
-def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: pathlib.Path) -> None:
-    with demo.running(folder, "demo") as ran:
+def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    with demo.running(folder, "demo", commands=commands) as ran:
         started = ran.read_until(r"\(pid (\d+)\)")
         ran.read_until(r"^\[2/9\]")
         os.kill(int(started[1]), signal.SIGKILL)
@@ -93,9 +91,11 @@ def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: p
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_in_the_middle_it_stops_everything_it_started(folder: pathlib.Path, number: signal.Signals) -> None:
-    with demo.running(folder, "demo") as ran:
+@pytest.mark.parametrize("number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.full) for one in (signal.SIGTERM, signal.SIGHUP))])
+def test_interrupted_in_the_middle_it_stops_everything_it_started(
+    folder: pathlib.Path, commands: forked_cli.Commands, number: signal.Signals
+) -> None:
+    with demo.running(folder, "demo", commands=commands) as ran:
         ran.read_until(r"^\[3/9\]")
         assert ran.end(number) == 130
     assert "Interrupted." in ran.out
@@ -104,8 +104,8 @@ def test_interrupted_in_the_middle_it_stops_everything_it_started(folder: pathli
     assert not list(folder.iterdir())
 
 
-def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path) -> None:
-    with demo.running(folder, "demo", "--keep") as ran:
+def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    with demo.running(folder, "demo", "--keep", commands=commands) as ran:
         ran.read_until(r"export KUBECONFIG=(\S+)")
         assert ran.end(signal.SIGKILL) == -signal.SIGKILL
     deadline = time.monotonic() + 20
@@ -115,12 +115,12 @@ def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path) ->
     assert not any(map(demo.is_running, driver_pids(ran.out)))
 
 
-def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
-    with demo.running(folder, "demo", "--keep") as ran:
+def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    with demo.running(folder, "demo", "--keep", commands=commands) as ran:
         kubeconfig = pathlib.Path(ran.read_until(r"export KUBECONFIG=(\S+)")[1])
         shown = ran.read_until(r"drakit (show .*)$")[1].split()
         assert kubeconfig.stat().st_mode & 0o777 == 0o600
-        assert "gpu-0-counter-set: 26 of 26 devices still fit" in demo.finished(folder, *shown).stdout
+        assert "gpu-0-counter-set: 26 of 26 devices still fit" in demo.finished(folder, *shown, commands=commands).stdout
         assert ran.end(signal.SIGINT) == 0
     assert not any(map(demo.is_running, driver_pids(ran.out)))
     assert not list(folder.iterdir())
@@ -137,17 +137,19 @@ def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
     ],
     ids=["unknown machine", "machine without the profiles", "folder of all", "folder too long", "folder that cannot be made"],
 )
-def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], message: str) -> None:
-    ran = demo.finished(folder, "demo", *arguments)
+def test_what_cannot_begin_says_why_in_one_line(
+    folder: pathlib.Path, commands: forked_cli.Commands, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = demo.finished(folder, "demo", *arguments, commands=commands)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1
     assert not list(folder.iterdir())
 
 
-def test_a_folder_in_use_is_refused(folder: pathlib.Path) -> None:
+def test_a_folder_in_use_is_refused(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
     (folder / "used").mkdir(mode=0o700)
     (folder / "used" / "file").touch()
-    ran = demo.finished(folder, "demo", "--folder", str(folder / "used"))
+    ran = demo.finished(folder, "demo", "--folder", str(folder / "used"), commands=commands)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, and the demo starts with an empty node; give a new folder\n"

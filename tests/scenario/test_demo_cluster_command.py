@@ -15,7 +15,7 @@ from kubernetes import config
 from drakit.cli.demo import demo_cluster
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types, resources
-from fakes import demo
+from fakes import demo, forked_cli
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
 
@@ -26,8 +26,8 @@ def folder() -> Iterator[pathlib.Path]:
         yield made
 
 
-def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(folder: pathlib.Path) -> None:
-    with demo.running(folder, "cluster", "--events") as cluster:
+def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    with demo.running(folder, "cluster", "--events", commands=commands) as cluster:
         kubeconfig = pathlib.Path(cluster.read_until(r"export KUBECONFIG=(\S+)")[1])
         command = shlex.split(cluster.read_until(r"^  drakit (run .*)$")[1])
         cluster.read_until("Ctrl-C ends it")
@@ -52,19 +52,19 @@ def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(fo
     assert not list(folder.iterdir())
 
 
-def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
+def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     asked = ("--node", "a", "--node", "b", "--port", str(port), "--gate", "DRAMixins=false", "--folder", str(folder / "c"))
-    with demo.running(folder, "cluster", *asked) as cluster:
+    with demo.running(folder, "cluster", *asked, commands=commands) as cluster:
         cluster.read_until("Ctrl-C ends it")
         kubeconfig = folder / "c" / "kubeconfig"
         assert yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{port}"
         with client.ApiClient.from_kubeconfig(kubeconfig) as api:
             assert [json_types.text(node, "metadata", "name") for node in api.list(resources.NODE).items] == ["a", "b"]
         assert len(re.findall(r"^  drakit run ", cluster.out, re.MULTILINE)) == 2
-        second = demo.finished(folder, "cluster", "--port", str(port))
+        second = demo.finished(folder, "cluster", "--port", str(port), commands=commands)
         assert (second.returncode, second.stdout) == (1, "")
         assert second.stderr.startswith(f"drakit: --port: cannot listen on 127.0.0.1 port {port}")
         assert cluster.end(signal.SIGINT) == 0
@@ -94,8 +94,10 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
         "folder too long",
     ],
 )
-def test_what_cannot_be_started_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], message: str) -> None:
-    ran = demo.finished(folder, "cluster", *arguments)
+def test_what_cannot_be_started_says_why_in_one_line(
+    folder: pathlib.Path, commands: forked_cli.Commands, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = demo.finished(folder, "cluster", *arguments, commands=commands)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1

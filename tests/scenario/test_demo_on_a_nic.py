@@ -1,4 +1,4 @@
-"""The demo on a real interface, as a process of its own: a veth end in a namespace, and all that the kernel says of it before and after."""
+"""The demo on a real interface, in a process of its own: a veth end in a namespace, and all that the kernel says of it before and after."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ import pytest
 
 from drakit.cli.demo.nic import saved_state
 from drakit.devices.nic import kernel_port, port
-from fakes import demo, netns
+from fakes import demo, forked_cli, netns
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -48,10 +48,7 @@ class Host:
 
     space: netns.Namespace
     folder: pathlib.Path
-
-    @property
-    def prefix(self) -> list[str]:
-        return ["ip", "netns", "exec", self.space.name]
+    commands: forked_cli.Commands
 
     @property
     def place(self) -> pathlib.Path:
@@ -63,26 +60,32 @@ class Host:
         return ["demo", "--nic", interface, *given, "--folder", str(self.place), *more]
 
     def run(self, *more: str, interface: str = "nic0", speed: str = "1G") -> subprocess.CompletedProcess[str]:
-        return demo.finished(self.folder, *self.arguments(*more, interface=interface, speed=speed), prefix=self.prefix)
+        return self.finished(*self.arguments(*more, interface=interface, speed=speed))
+
+    def finished(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return demo.finished(self.folder, *arguments, commands=self.commands, namespace=self.space.name)
 
     def restore(self) -> subprocess.CompletedProcess[str]:
         return self.run("--restore", speed="")
 
     def running(self, *more: str, interface: str = "nic0") -> contextlib.AbstractContextManager[demo.Running]:
-        return demo.running(self.folder, *self.arguments(*more, interface=interface), prefix=self.prefix)
+        return self.started(*self.arguments(*more, interface=interface))
+
+    def started(self, *arguments: str) -> contextlib.AbstractContextManager[demo.Running]:
+        return demo.running(self.folder, *arguments, commands=self.commands, namespace=self.space.name)
 
     def remembers(self) -> bool:
         return (self.place / saved_state.FILE).exists()
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host(commands: forked_cli.Commands) -> Iterator[Host]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with netns.namespace() as space, demo.short_folder() as folder:
         space.ip("link", "set", "lo", "up")
         space.make_nic("nic0", mac=MAC)
-        yield Host(space, folder)
+        yield Host(space, folder, commands)
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def kept(out: str) -> list[str]:
     return re.findall(r"^  ok  (.*)$", out, re.MULTILINE)
 
 
-def test_it_keeps_every_promise_and_leaves_the_kernel_as_it_was(host: Host) -> None:
+def test_it_says_what_it_changes_keeps_every_promise_and_leaves_the_kernel_as_it_was(host: Host) -> None:
     before = host.space.state()
     ran = host.run()
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
@@ -109,13 +112,9 @@ def test_it_keeps_every_promise_and_leaves_the_kernel_as_it_was(host: Host) -> N
     assert re.search(r"^    training +333M +340M ", ran.stdout, re.MULTILINE)
     assert host.space.state() == before
     assert not host.remembers()
-
-
-def test_it_says_what_it_will_change_before_it_writes_or_changes_anything(host: Host) -> None:
-    out = host.run().stdout
-    announced, changed = out.index("While this runs:"), out.index("before the first change")
-    assert announced < out.index("Frames sent on the network: none") < changed
-    assert changed < out.index("nothing has changed so far") < out.index("[2/7]")
+    announced, changed = ran.stdout.index("While this runs:"), ran.stdout.index("before the first change")
+    assert announced < ran.stdout.index("Frames sent on the network: none") < changed
+    assert changed < ran.stdout.index("nothing has changed so far") < ran.stdout.index("[2/7]")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_a_restore_that_is_killed_is_completed_by_the_next(host: Host) -> None:
     with host.running("--keep") as ran:
         ran.read_until("The shares stay up until Ctrl-C")
         ran.end(signal.SIGKILL)
-    with demo.running(host.folder, *host.arguments("--restore"), prefix=host.prefix) as restoring:
+    with host.started(*host.arguments("--restore")) as restoring:
         restoring.read_until("An earlier demo")
         restoring.end(signal.SIGKILL)
     assert host.restore().returncode == 0
@@ -251,9 +250,7 @@ def test_an_interface_that_was_renamed_after_a_kill_is_put_back_under_its_new_na
         ran.end(signal.SIGKILL)
     host.space.ip("link", "set", "nic0", "down")
     host.space.ip("link", "set", "nic0", "name", "other0", "up")
-    refused = demo.finished(
-        host.folder, "demo", "--nic", "other0", "--speed", "1G", "--folder", str(host.folder / "else"), prefix=host.prefix
-    )
+    refused = host.finished("demo", "--nic", "other0", "--speed", "1G", "--folder", str(host.folder / "else"))
     assert "other0 carries shares of a drakit driver" in refused.stderr
     assert host.restore().returncode == 0
     after = json.loads(host.space.run("tc", "-j", "qdisc"))
@@ -264,7 +261,7 @@ def test_a_second_demo_on_the_interface_is_refused_by_name(host: Host) -> None:
     with host.running("--keep") as ran:
         ran.read_until("The shares stay up until Ctrl-C")
         other = ["demo", "--nic", "nic0", "--speed", "1G", "--folder", str(host.folder / "other")]
-        second = demo.finished(host.folder, *other, prefix=host.prefix)
+        second = host.finished(*other)
         third = host.restore()
         assert ran.end(signal.SIGINT) == 0, ran.out
     message = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait for its end\n"
@@ -320,19 +317,19 @@ def test_without_traffic_the_wire_gets_no_frame(host: Host) -> None:
     assert received() == before
 
 
-def test_by_default_it_keeps_its_note_where_the_next_start_finds_it() -> None:
+def test_by_default_it_keeps_its_note_where_the_next_start_finds_it(commands: forked_cli.Commands) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     name = f"nd{os.getpid()}"
     with netns.namespace() as space, demo.short_folder() as folder:
         space.make_nic(name, mac=MAC)
-        host, before, place = Host(space, folder), space.state(), saved_state.STATE / name
+        host, before, place = Host(space, folder, commands), space.state(), saved_state.STATE / name
         command = ["demo", "--nic", name]
-        with demo.running(folder, *command, "--speed", "1G", prefix=host.prefix) as ran:
+        with host.started(*command, "--speed", "1G") as ran:
             ran.read_until(r"^\[5/7\]")
             ran.end(signal.SIGKILL)
         assert (place / saved_state.FILE).stat().st_mode & 0o077 == 0 or place.stat().st_mode & 0o077 == 0
-        restored = demo.finished(folder, *command, "--restore", prefix=host.prefix)
+        restored = host.finished(*command, "--restore")
         assert restored.returncode == 0, restored.stdout + restored.stderr
         assert not place.exists()
         assert space.state() == before
@@ -409,7 +406,7 @@ def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
         host.space.run(*made)
     before = host.space.settled_state() if made else host.space.state()
     folder = () if "--folder" in given or "--nic" not in given else ("--folder", str(host.place))
-    ran = demo.finished(host.folder, "demo", *given, *folder, prefix=host.prefix)
+    ran = host.finished("demo", *given, *folder)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(message)
     assert ran.stderr.count("\n") == 1
@@ -418,7 +415,8 @@ def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
 
 def test_it_needs_root(host: Host) -> None:
     before = host.space.state()
-    ran = demo.finished(host.folder, "demo", "--nic", "nic0", "--speed", "1G", prefix=[*host.prefix, *demo.as_ordinary_user()[0]])
+    prefix = ["ip", "netns", "exec", host.space.name, *demo.as_ordinary_user()[0]]
+    ran = demo.finished(host.folder, "demo", "--nic", "nic0", "--speed", "1G", prefix=prefix)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert re.match(r"drakit: --nic: (needs root: |nic0 cannot be shared: this kernel .* and root's rights\n$)", ran.stderr)
     assert host.space.state() == before

@@ -60,7 +60,8 @@ def on_a_terminal(commands: forked_cli.Commands, words: list[str], folder: pathl
     reader = threading.Thread(target=read)
     reader.start()
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"HOME": str(folder), "TERM": "xterm"}
-    forked_cli.request(commands.server, words, str(folder), environment, [theirs, theirs, theirs], forked_cli.SECONDS)
+    order = forked_cli.Order(words=words, folder=str(folder), environment=environment, namespace="", session=False)
+    forked_cli.request(commands.server, order, [theirs, theirs, theirs]).wait(forked_cli.SECONDS)
     os.close(theirs)
     reader.join()
     os.close(ours)
