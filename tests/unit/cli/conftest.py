@@ -1,12 +1,28 @@
 """The command line, run in this process."""
 
+import functools
 import pathlib
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from drakit import cli
-from fakes import command_line
+from fakes import command_line, forked_cli
+
+
+@pytest.fixture(scope="session")
+def published(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """What ``drakit slices`` writes of the GPUs of a mock node, as YAML; made once for each machine and settings."""
+
+    @functools.cache
+    def of(machine: str, *settings: str) -> str:
+        node = ("--mock", machine, "--node", "node-1", "--folder", str(tmp_path_factory.mktemp("node") / "node"))
+        ran = commands.run("slices", "--family", "gpu", "-o", "yaml", *settings, *node)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return of
 
 
 @pytest.fixture

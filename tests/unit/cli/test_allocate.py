@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -38,9 +39,9 @@ def claim(name: str, *requests: dict[str, object], **fields: object) -> dict[str
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine) -> str:
+def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(CLASS + shell.on_node("slices", "--family", "gpu", "-o", "yaml").out)
+    file.write_text(CLASS + published(command_line.MACHINE))
     return str(file)
 
 

@@ -1,6 +1,7 @@
 """Pods in ``drakit allocate`` and ``drakit lint``: claims, extended resources, neither, and what has nothing to do with devices."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,9 +38,9 @@ def pod(name: str, *, claim: bool = False, limits: dict[str, int] | None = None,
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine) -> str:
+def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(shell.on_node("slices", "--family", "gpu", "-o", "yaml").out)
+    file.write_text(published(command_line.MACHINE))
     return str(file)
 
 

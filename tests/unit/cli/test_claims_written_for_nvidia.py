@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -9,6 +10,8 @@ import yaml
 from fakes import command_line
 
 DRIVER = "gpu.nvidia.com"
+MACHINE = "dgx-h100"
+NAMED = ("--set", f"gpu.driver_name={DRIVER}")
 CLASSES = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -44,18 +47,16 @@ def claim(device_class: str, *expressions: str, **fields: object) -> dict[str, o
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine) -> str:
-    outcome = shell.run("slices", "--family", "gpu", "-o", "yaml", *served(shell))
-    assert outcome.status == 0, outcome.err
+def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(CLASSES + outcome.out)
+    file.write_text(CLASSES + published(MACHINE, *NAMED))
     return str(file)
 
 
 def served(shell: command_line.CommandLine) -> tuple[str, ...]:
     """A mock H100 node whose GPUs are served under NVIDIA's name."""
     place = ("--node", "node-1", "--folder", str(shell.folder / "node"))
-    return ("--set", f"gpu.driver_name={DRIVER}", "--mock", "dgx-h100", *place)
+    return (*NAMED, "--mock", MACHINE, *place)
 
 
 @pytest.mark.parametrize("device_class,expression,device", SELECTORS)
