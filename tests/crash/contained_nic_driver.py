@@ -8,6 +8,7 @@ is also the program that forks drivers, so that a life costs no import.
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -229,5 +230,6 @@ def fork(asked: dict[str, str]) -> int:
 
 if __name__ == "__main__":
     service.program()
+    gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         print(fork(json.loads(line)), flush=True)  # noqa: T201 - the answer

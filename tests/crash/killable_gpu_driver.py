@@ -8,6 +8,7 @@ how the process ended, and what it told when it lived.
 """
 
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -329,6 +330,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     for name in machine.model_names():
         machine.load_model(name)
+    gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         reported = json.loads(line)
         at = reported.pop("at")

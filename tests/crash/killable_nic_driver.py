@@ -9,6 +9,7 @@ and how many steps it passed when it lived.
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -206,6 +207,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 if __name__ == "__main__":
     service.program()
+    gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         wanted = json.loads(line)
         print(json.dumps(fork(wanted, wanted.pop("step"))), flush=True)  # noqa: T201 - the answer

@@ -16,7 +16,7 @@ from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
 
 HERE = gpu_scenarios.InThisProcess()
-SAMPLE = 6
+SAMPLE = 3
 
 
 class Admin:

@@ -18,7 +18,7 @@ from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
 
 HERE = gpu_scenarios.InThisProcess()
-SAMPLE = 8
+SAMPLE = 4
 # A call may fail once before or after its effect, or again and again from a point on.
 Point = tuple[str, int, bool, port.Code]
 

@@ -14,7 +14,7 @@ import pytest
 from crash import gpu_scenarios
 from drakit.devices.gpu import port
 
-SAMPLE = 4
+SAMPLE = 2
 EVERY_TIME, *OTHERS = gpu_scenarios.TABLES
 
 

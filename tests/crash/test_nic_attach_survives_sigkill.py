@@ -14,7 +14,7 @@ from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
-SAMPLE = 4
+SAMPLE = 2
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from drakit_cluster.objects.features import FeatureGates
 from fakes.fault_schedule import fault_run, faulty_cluster
 
 ALL = 1000
-SAMPLE = 14
+SAMPLE = 7
 EACH = 40
 GATES: tuple[dict[str, bool], ...] = (
     {},

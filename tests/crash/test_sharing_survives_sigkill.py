@@ -11,7 +11,7 @@ import pytest
 
 from crash import gpu_daemons, gpu_scenarios
 
-SAMPLE = 3
+SAMPLE = 2
 CALLS = ("prepare", "unprepare")
 
 

@@ -8,6 +8,7 @@ no limit stops it.
 import ctypes
 import dataclasses
 import datetime
+import gc
 import json
 import os
 import pathlib
@@ -65,6 +66,7 @@ def main() -> None:
     """The parent: make a driver for every order until standard input ends."""
     waker, waking = os.pipe()
     os.set_blocking(waking, False)
+    gc.freeze()  # A driver does not go through what was imported.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
