@@ -129,7 +129,16 @@ def test_a_driver_does_not_adopt_parts_that_another_creates_during_its_read(own:
             owner.remove("share-1", share(own))
 
 
-@pytest.mark.parametrize("verb, requests", [("install", range(8, 100, 3)), ("remove", range(2, 26))], ids=["install", "remove"])
+@pytest.mark.parametrize(
+    "verb, requests",
+    [
+        ("install", range(8, 100, 6)),
+        ("remove", range(2, 26, 2)),
+        pytest.param("install", range(8, 100, 3), marks=pytest.mark.full),
+        pytest.param("remove", range(2, 26), marks=pytest.mark.full),
+    ],
+    ids=["install", "remove", "install more often", "remove at every request"],
+)
 def test_a_driver_neither_marks_nor_deletes_an_ifb_that_another_took_meanwhile(verb: str, requests: range) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())

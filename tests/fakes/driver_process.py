@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
+from fakes import forked_cli
+
 SECONDS = 60.0
 DUMP_SECONDS = 10.0
 TAIL = 60
@@ -19,19 +21,24 @@ def drakit(*words: str) -> list[str]:
 
 
 class Process:
-    """A running command of drakit. What it writes on standard output and error goes to the file ``log``."""
+    """A running command of drakit. What it writes on standard output and error goes to the file ``log``.
 
-    def __init__(self, command: list[str], log: pathlib.Path, environment: Mapping[str, str]) -> None:
+    It is forked by ``commands`` where these are given, and a program of its own otherwise.
+    """
+
+    def __init__(
+        self, command: list[str], log: pathlib.Path, environment: Mapping[str, str], commands: forked_cli.Commands | None = None
+    ) -> None:
         self.log = log
         self._command = command
+        variables = {**os.environ, "PYTHONFAULTHANDLER": "1", **environment}
+        self._running: forked_cli.Started | subprocess.Popen[bytes]
         with log.open("ab") as written:
-            self._running = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1", **environment},
-            )
+            if commands is None:
+                self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=written, env=variables)
+            else:
+                words = command[len(drakit()) :]
+                self._running = commands.start(*words, out=written.fileno(), folder=pathlib.Path.cwd(), environment=variables)
 
     @property
     def pid(self) -> int:
@@ -79,9 +86,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: pathlib.Path, **environment: str) -> Iterator[Process]:
+def running(command: list[str], log: pathlib.Path, *, commands: forked_cli.Commands | None = None, **environment: str) -> Iterator[Process]:
     """A running command. One that still runs at the end is stopped by SIGTERM and must then end with status 0; after an error it is killed."""
-    started = Process(command, log, environment)
+    started = Process(command, log, environment, commands)
     try:
         yield started
     except BaseException:

@@ -10,6 +10,7 @@ wants the real start.
 import array
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -66,14 +67,13 @@ class Started:
         self.pid = int(pid)
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait for its end; return its exit status, as ``subprocess`` gives it. One that does not end in time is killed, and CommandError raised."""
+        """Wait for its end; return its exit status, as ``subprocess`` gives it. Raises ``subprocess.TimeoutExpired`` as it does."""
         if self._status is None:
             self._asking.settimeout(seconds)
             try:
                 status = self._asking.recv(64)
             except TimeoutError as error:
-                self.kill()
-                raise CommandError(f"drakit {' '.join(self._words)} did not end in {seconds} s") from error
+                raise subprocess.TimeoutExpired(["drakit", *self._words], seconds or 0) from error
             if not status:
                 raise CommandError(f"no answer about drakit {' '.join(self._words)}")
             self._status = int(status)
@@ -143,7 +143,12 @@ class Commands:
             read.seek(0)
             files = [read.fileno(), out.fileno(), err.fileno()]
             order = self._order(words, folder, environment, namespace)
-            status = request(self.server, order, files).wait(seconds)
+            started = request(self.server, order, files)
+            try:
+                status = started.wait(seconds)
+            except subprocess.TimeoutExpired as error:
+                started.kill()
+                raise CommandError(f"drakit {' '.join(words)} did not end in {seconds} s") from error
             for written in (out, err):
                 written.seek(0)
             return subprocess.CompletedProcess(["drakit", *words], status, out.read().decode(), err.read().decode())
@@ -198,6 +203,8 @@ def _command(order: Order, descriptors: list[int]) -> None:
         _enter(order["namespace"])
     os.environ.clear()
     os.environ.update(order["environment"])
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable(2)
     os.chdir(order["folder"])
     sys.argv = ["drakit", *order["words"]]
     sys.modules["__main__"].__package__ = None  # As in the program that pip installs, whose help calls it "drakit".

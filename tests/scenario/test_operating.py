@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import resources
-from fakes import driver_process
+from fakes import driver_process, forked_cli
 
 SECONDS = 30
 
@@ -64,16 +64,17 @@ def command(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> list[str]
 
 
 @pytest.fixture
-def driver(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> Iterator[driver_process.Process]:
-    with serving(cluster, ports) as started:
+def driver(cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands) -> Iterator[driver_process.Process]:
+    with serving(cluster, ports, commands=commands) as started:
         yield started
 
 
 def serving(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], *words: str
+    cluster: clusters.LocalCluster, ports: tuple[int, int], *words: str, commands: forked_cli.Commands | None = None
 ) -> contextlib.AbstractContextManager[driver_process.Process]:
     """A driver that runs."""
-    return driver_process.running([*command(cluster, ports), *words], cluster.node("node-1").folder.root / "log")
+    log = cluster.node("node-1").folder.root / "log"
+    return driver_process.running([*command(cluster, ports), *words], log, commands=commands)
 
 
 def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
@@ -140,12 +141,14 @@ def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.L
     until(lambda: page(ports[0], "/readyz")[0] == 200)
 
 
-def test_an_address_that_is_taken_is_no_reason_not_to_serve(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+def test_an_address_that_is_taken_is_no_reason_not_to_serve(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands
+) -> None:
     probes = cluster.node("node-1").folder.root / "health.sock"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports[0]))
         taken.listen()
-        with serving(cluster, ports, "--set", f"serve.socket={probes}") as started:
+        with serving(cluster, ports, "--set", f"serve.socket={probes}", commands=commands) as started:
             until(lambda: answer(probes, "/readyz").startswith(b"HTTP/1.0 200"))
             assert f'drakit_listening{{address="127.0.0.1:{ports[0]}"}} 0.0'.encode() in answer(probes, "/metrics")
             taken.close()
@@ -162,9 +165,11 @@ def answer(path: pathlib.Path, page: str) -> bytes:
         return b"".join(iter(lambda: asking.recv(65536), b""))
 
 
-def test_it_ends_and_says_why_when_a_part_of_it_has_died(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+def test_it_ends_and_says_why_when_a_part_of_it_has_died(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands
+) -> None:
     service = cluster.node("node-1").folder.plugins / "gpu.drakit.dev" / "dra.sock"
-    with serving(cluster, ports) as started:
+    with serving(cluster, ports, commands=commands) as started:
         until(lambda: page(ports[0], "/readyz")[0] == 200)
         service.unlink()
         service.mkdir()
@@ -174,9 +179,9 @@ def test_it_ends_and_says_why_when_a_part_of_it_has_died(cluster: clusters.Local
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_without_a_word_of_complaint(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], number: signal.Signals
+    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands, number: signal.Signals
 ) -> None:
-    with serving(cluster, ports) as started:
+    with serving(cluster, ports, commands=None if number == signal.SIGTERM else commands) as started:
         until(lambda: page(ports[0], "/readyz")[0] == 200)
         assert started.stop(number) == 0
     assert not any(word in started.said() for word in ("Traceback", "Exception", "Warning", "error"))

@@ -15,6 +15,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import LEASE, NAMESPACE, SLICE
+from fakes import forked_cli
 
 DRIVER = "tpu.drakit.dev"
 ELECTION = {"duration": "4", "renew_deadline": "3", "retry": "0.5"}
@@ -23,22 +24,19 @@ ELECTION = {"duration": "4", "renew_deadline": "3", "retry": "0.5"}
 class Cluster:
     """An API server that enforces rights, and publishers beside it with the rights of the manifests."""
 
-    def __init__(self, server: apiserver.ApiServer, folder: pathlib.Path) -> None:
-        self.server = server
+    def __init__(self, server: apiserver.ApiServer, folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+        self.server, self._commands = server, commands
         self.kubeconfig = folder / "config"
         server.write_kubeconfig(self.kubeconfig)
 
-    def command(self, *arguments: str, machine: str = "tpu-v5e-8x8") -> list[str]:
+    def words(self, *arguments: str, machine: str = "tpu-v5e-8x8") -> list[str]:
         settings = [f"--set=election.{key}={value}" for key, value in ELECTION.items()]
-        return [
-            *(sys.executable, "-m", "drakit", "publish", "tpu", "--mock", machine, "--kubeconfig", str(self.kubeconfig)),
-            *settings,
-            *arguments,
-        ]
+        return ["publish", "tpu", "--mock", machine, "--kubeconfig", str(self.kubeconfig), *settings, *arguments]
 
     @contextlib.contextmanager
     def publisher(self, identity: str) -> Iterator[subprocess.Popen[bytes]]:
-        process = subprocess.Popen(self.command("--set", f"election.identity={identity}"), stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "drakit", *self.words("--set", f"election.identity={identity}")]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             yield process
         finally:
@@ -46,7 +44,7 @@ class Cluster:
             process.wait()
 
     def once(self, *arguments: str, machine: str = "tpu-v5e-8x8") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command("--once", *arguments, machine=machine), capture_output=True, text=True, timeout=60, check=False)
+        return self._commands.run(*self.words("--once", *arguments, machine=machine))
 
     def slices(self) -> list[Object]:
         return self.server.registry.list(SLICE).items
@@ -62,10 +60,10 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: pathlib.Path) -> Iterator[Cluster]:
+def cluster(tmp_path: pathlib.Path, commands: forked_cli.Commands) -> Iterator[Cluster]:
     with apiserver.ApiServer(registry.Registry()) as server:
         server.registry.create(NAMESPACE, {"metadata": {"name": "drakit-system"}})
-        yield Cluster(server, tmp_path)
+        yield Cluster(server, tmp_path, commands)
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -132,11 +130,11 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
         (["publish", "tpu", "--mock", "tpu-v5e-8x8", "--set", "election.renew_deadline=20"], "election.renew_deadline: must be below"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_write(arguments: list[str], message: str, cluster: Cluster) -> None:
+def test_a_mistake_is_one_line_that_says_what_to_write(
+    arguments: list[str], message: str, cluster: Cluster, commands: forked_cli.Commands
+) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    done = subprocess.run(
-        [sys.executable, "-m", "drakit", *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
+    done = commands.run(*arguments, environment=environment)
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
     assert message in line

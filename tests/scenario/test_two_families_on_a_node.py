@@ -12,7 +12,7 @@ from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import POD, SLICE
-from fakes import driver_process
+from fakes import driver_process, forked_cli
 
 FAMILIES = ("gpu", "nic")
 SECONDS = 30.0
@@ -22,15 +22,15 @@ BY_KIND = {resource.kind: resource for resource in resources.ALL}
 class Node:
     """A node of a local cluster on which each family can have a process."""
 
-    def __init__(self, cluster: clusters.LocalCluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: clusters.LocalCluster, commands: forked_cli.Commands) -> None:
+        self.cluster, self._commands = cluster, commands
         self.folder = cluster.node("node-1").folder
         self._processes: dict[str, driver_process.Process] = {}
 
     def start(self, family: str) -> None:
         command = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--family", family)
         places = ["--folder", str(self.folder.root), "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
-        self._processes[family] = driver_process.Process([*command, *places], self.folder.root / f"{family}.log", {})
+        self._processes[family] = driver_process.Process([*command, *places], self.folder.root / f"{family}.log", {}, self._commands)
 
     def kill(self, family: str) -> None:
         self._processes.pop(family).kill()
@@ -60,9 +60,9 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node(commands: forked_cli.Commands) -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
-        made = Node(cluster)
+        made = Node(cluster, commands)
         for item in (
             *demo_cluster.classes(),
             *demo_cluster.load("00-namespace"),

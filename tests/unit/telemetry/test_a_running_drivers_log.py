@@ -13,7 +13,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.devices import machines
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import command_line, demo, driver_process
+from fakes import command_line, demo, driver_process, forked_cli
 
 Lines = Callable[[], list[dict[str, object]]]
 
@@ -33,11 +33,11 @@ def folder() -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def lines(folder: pathlib.Path) -> Iterator[Lines]:
+def lines(folder: pathlib.Path, commands: forked_cli.Commands) -> Iterator[Lines]:
     """The lines of a driver of mock GPUs that serves, and whose API server is away."""
     places = ["--mock", command_line.MACHINE, "--node", "node-1", "--folder", str(folder), "--kubeconfig", str(folder / "kubeconfig")]
     command = driver_process.drakit("run", *places, "--family", "gpu", "--log-format", "json", "--log-level", "info")
-    with driver_process.running(command, folder / "log") as driver:
+    with driver_process.running(command, folder / "log", commands=commands) as driver:
         read = lambda: [json.loads(line) for line in driver.said().splitlines(keepends=True) if line.endswith("\n")]  # noqa: E731
         wait_for(read, "serving")
         yield read

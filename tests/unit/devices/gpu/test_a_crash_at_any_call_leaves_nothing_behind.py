@@ -31,6 +31,7 @@ CODES = [
     pytest.param(port.Code.NOT_FOUND, marks=pytest.mark.full),
     pytest.param(port.Code.UNKNOWN, marks=pytest.mark.full),
 ]
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)], ids=["sampled", "every"])
 
 
 @pytest.fixture
@@ -64,10 +65,13 @@ def crash_points(directory: pathlib.Path, *, of_prepare: bool) -> int:
     return counted.steps.passed
 
 
-def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+@EVERY
+def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(
+    node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory, every: int
+) -> None:
     points = crash_points(tmp_path_factory.mktemp("count"), of_prepare=True)
     assert points > 30
-    for step in range(points + 1):
+    for step in [*range(0, points, every), points]:
         node.restart(crash_at=step)
         try:
             node.prepare(PARTITION)
@@ -84,10 +88,13 @@ def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.Gpu
         assert sorted(node.instances()) == sorted([ADMIN, OTHER])
 
 
-def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+@EVERY
+def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(
+    node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory, every: int
+) -> None:
     points = crash_points(tmp_path_factory.mktemp("count"), of_prepare=False)
     assert points >= 10
-    for step in range(points + 1):
+    for step in [*range(0, points, every), points]:
         node.restart()
         node.prepare(PARTITION)
         node.restart(crash_at=step)

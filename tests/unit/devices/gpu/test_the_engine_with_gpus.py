@@ -18,6 +18,7 @@ from fakes import claim_source, crash_node, gpu_node
 
 UID = names.ClaimUid("11111111-2222-3333-4444-555555555555")
 DEVICES = ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-3g20gb-9-4")
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)], ids=["sampled", "every"])
 
 
 class GpuWorld:
@@ -104,12 +105,13 @@ def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
     assert gpus.is_clean
 
 
-def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+@EVERY
+def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: GpuWorld, every: int) -> None:
     answer = gpus.prepare(gpus.boot())
     points = gpus.steps.passed
     assert not gpus.unprepare(gpus.boot())
     assert points > 40
-    for step in range(points):
+    for step in range(0, points, every):
         with pytest.raises(gpu_node.CrashError):
             gpus.prepare(gpus.boot(crash_at=step))
         assert gpus.prepare(gpus.boot()) == answer, gpus.steps.last
@@ -118,23 +120,25 @@ def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: Gp
         assert gpus.is_clean
 
 
-def test_a_kill_at_any_step_of_prepare_leaves_nothing_when_the_claim_is_given_up(gpus: GpuWorld) -> None:
+@EVERY
+def test_a_kill_at_any_step_of_prepare_leaves_nothing_when_the_claim_is_given_up(gpus: GpuWorld, every: int) -> None:
     gpus.prepare(gpus.boot())
     points = gpus.steps.passed
     assert not gpus.unprepare(gpus.boot())
-    for step in range(points):
+    for step in range(0, points, every):
         with pytest.raises(gpu_node.CrashError):
             gpus.prepare(gpus.boot(crash_at=step))
         assert not gpus.unprepare(gpus.boot())
         assert gpus.is_clean
 
 
-def test_a_kill_at_any_step_of_unprepare_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+@EVERY
+def test_a_kill_at_any_step_of_unprepare_is_made_good_by_the_next_process(gpus: GpuWorld, every: int) -> None:
     gpus.prepare(gpus.boot())
     gpus.unprepare(gpus.boot())
     points = gpus.steps.passed
     assert points > 20
-    for step in range(points):
+    for step in range(0, points, every):
         assert not gpus.prepare(gpus.boot()).error
         with pytest.raises(gpu_node.CrashError):
             gpus.unprepare(gpus.boot(crash_at=step))
@@ -274,12 +278,13 @@ def test_a_destroyed_instance_is_recreated_and_the_other_device_is_unchanged(gpu
     assert gpus.is_clean
 
 
-def test_a_kill_at_any_step_of_recreating_an_instance_is_repaired_on_restart(gpus: GpuWorld) -> None:
+@EVERY
+def test_a_kill_at_any_step_of_recreating_an_instance_is_repaired_on_restart(gpus: GpuWorld, every: int) -> None:
     answer = gpus.prepare(gpus.boot())
     destroy(gpus, 0)
     assert gpus.prepare(gpus.boot()) == answer
     points = gpus.steps.passed
-    for step in range(points):
+    for step in range(0, points, every):
         destroy(gpus, 0)
         with pytest.raises(gpu_node.CrashError):
             gpus.prepare(gpus.boot(crash_at=step))
