@@ -66,6 +66,13 @@ docs:  ## build the documentation as a site in site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --site-dir site
 	@echo "open site/index.html"
 
+sbom:  ## list what the image installs, with versions and hashes, as CycloneDX in dist/drakit.cdx.json, checked against its schema
+	@test .venv-sbom/.ready -nt requirements/sbom.txt || { rm -rf .venv-sbom && python3 -m venv .venv-sbom && \
+	    .venv-sbom/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/sbom.txt && touch .venv-sbom/.ready; }
+	mkdir -p dist
+	PYTHONWARNINGS=ignore .venv-sbom/bin/cyclonedx-py requirements requirements/image.txt --pyproject pyproject.toml --output-reproducible --validate \
+	    --spec-version 1.6 --output-format JSON --output-file dist/drakit.cdx.json
+
 image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
 	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
 		--build-arg VERSION=$(VERSION) $(if $(REVISION),--build-arg REVISION=$(REVISION)) $(BUILD_FLAGS) --tag $(IMAGE):$(VERSION) .
@@ -80,4 +87,4 @@ setup:
 	@.ci/setup
 
 clean:
-	rm -rf .venv .venv-docs site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv .venv-docs .venv-sbom site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

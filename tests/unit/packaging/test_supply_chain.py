@@ -1,5 +1,6 @@
 """What is installed is what was locked: every file of a dependency is checked by its hash."""
 
+import importlib.metadata
 import pathlib
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCKS = {name: ROOT / "requirements" / f"{name}.txt" for name in ("dev", "image")}
+TOOLS = tuple(ROOT / "requirements" / f"{name}.txt" for name in ("docs", "sbom"))
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\)?)*)", re.MULTILINE)
 
 
@@ -33,6 +35,13 @@ def test_every_pin_of_a_lock_has_hashes(lock: pathlib.Path) -> None:
     assert [name for name, _, hashes in found if not hashes] == []
 
 
+@pytest.mark.parametrize("lock", TOOLS, ids=lambda path: path.stem)
+def test_tools_are_locked_with_hashes_too(lock: pathlib.Path) -> None:
+    found = PIN.findall(lock.read_text("utf-8"))
+    assert lock.with_suffix(".in").read_text("utf-8").strip() in {f"{name}=={version}" for name, version, _ in found}
+    assert [name for name, _, hashes in found if not hashes] == []
+
+
 def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     local_cluster = tomllib.loads((ROOT / "cluster" / "pyproject.toml").read_text("utf-8"))
@@ -51,6 +60,23 @@ def test_the_local_cluster_and_drakit_need_each_other_in_the_same_version() -> N
     assert drakit["optional-dependencies"]["cluster"] == [f"drakit-cluster=={drakit['version']}"]
     assert f"drakit=={drakit['version']}" in local_cluster["dependencies"]
     assert (ROOT / "cluster" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_manifests_and_chart_have_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    chart = (ROOT / "daemonset" / "chart" / "Chart.yaml").read_text("utf-8")
+    assert re.findall(r'^(?:version|appVersion): "?([^"\n]+)"?$', chart, re.MULTILINE) == [version, version]
+    tags = {
+        path.relative_to(ROOT).as_posix(): re.findall(r'newTag: "([^"]+)"', path.read_text("utf-8"))
+        for path in (ROOT / "daemonset").rglob("kustomization.yaml")
+    }
+    assert len([tag for tag in tags.values() if tag]) == 4
+    assert {tag for found in tags.values() for tag in found} == {version}
+
+
+def test_the_command_has_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert importlib.metadata.version("drakit") == version
 
 
 def test_the_image_has_the_versions_that_are_tested() -> None:
