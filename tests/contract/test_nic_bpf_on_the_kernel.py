@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import bpf
-from drakit.devices.nic.shaping import classifier_programs, htb, maps
+from drakit.devices.nic.shaping import bpf, htb, maps
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -64,11 +63,11 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
 
 def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:
     written = {
-        "egress": classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
-        "by_address": classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
-        "ingress": classifier_programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
-        "everything": classifier_programs.everything(),
-        "guard": classifier_programs.guard(),
+        "egress": bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
+        "by_address": bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
+        "ingress": bpf.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
+        "everything": bpf.everything(),
+        "guard": bpf.guard(),
     }
     for name, program in written.items():
         os.close(bpf.load(name, program))
@@ -76,7 +75,7 @@ def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) ->
 
 def test_a_refused_program_carries_the_verifier_s_words() -> None:
     with pytest.raises(OSError, match=r"^\[Errno 22\] bpf: Invalid argument: \w+"):
-        bpf.load("broken", classifier_programs.guard()[:-8])
+        bpf.load("broken", bpf.guard()[:-8])
 
 
 def test_a_program_that_is_gone_uses_no_maps() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.nic import kernel_port, port
-from drakit.devices.nic.netlink import bpf
+from drakit.devices.nic.shaping import bpf
 from fakes import netns
 from fakes.nic_samples import MAC, index, share, uplink
 

@@ -18,7 +18,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import records
-from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, server
+from drakit.devices.nic.attach import attacher, sandboxes, server
 from drakit.testing import fake_context
 from fakes import netns, nic_attach
 
@@ -76,7 +76,7 @@ def test_a_container_gets_its_interface_and_its_frames_are_the_share_s(driver: n
     assert not driver.members()
 
 
-def test_a_name_that_nobody_chose_is_told_to_the_container(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
+def test_a_name_that_nobody_chose_reaches_the_container(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     ref = driver.prepare(nic_attach.claim(1))
     assert driver.world.call(ref, pod).code == 0
     text = next(driver.world.cdi.glob("*.json")).read_text()
@@ -172,7 +172,7 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
     assert not driver.members()
 
 
-def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.AttachmentCollector, fake_context.FakeContext]:
+def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attacher.AttachmentCollector, fake_context.FakeContext]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
     recorded = fake_context.FakeContext(world.home)
@@ -180,7 +180,7 @@ def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment
     context = driver.local.context
     context.sinks = type(context.sinks)(event=recorded.record_event)
     attaching = attacher.Attacher(driver.machine, kernel, context, node=nic_attach.NODE)
-    return attachment_gc.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), recorded
+    return attacher.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), recorded
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
@@ -217,7 +217,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
     now = [1000.0]
     minding(driver, now=now)[0].collect()
     for _ in range(3):
-        now[0] += attachment_gc.GRACE / 3
+        now[0] += attacher.GRACE / 3
         minds, recorded = minding(driver, now=now)
         minds.collect()
     ((claim, notice),) = recorded.events
@@ -262,7 +262,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     minds.collect()
     assert not recorded.events
     for _ in range(3):
-        now[0] += attachment_gc.GRACE
+        now[0] += attacher.GRACE
         minds.collect()
     ((claim, notice),) = recorded.events
     assert (claim.uid, notice.reason, notice.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
@@ -270,7 +270,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     now[0] = 0.0
     again, _ = minding(driver, now=now)
     for _ in range(3):
-        now[0] += attachment_gc.GRACE
+        now[0] += attacher.GRACE
         again.collect()
     assert len(recorded.events) == 1, "not even by the next process"
     for ref in (used, unused):
@@ -340,7 +340,7 @@ def test_a_static_address_with_a_second_pod_is_refused_by_name(driver: nic_attac
     [(NAME, "the pod has another interface named 'fast0'"), (ADDRESS, "10.99.1.2 is used by the claim default/claim-1")],
     ids=["a name", "an address"],
 )
-def test_two_claims_of_one_pod_that_ask_for_the_same_are_told_apart_when_it_attaches(
+def test_two_claims_of_one_pod_that_conflict_are_refused_when_it_attaches(
     driver: nic_attach.Running, pod: nic_attach.Pod, asked: records.Record, message: str
 ) -> None:
     first, second = (driver.prepare(nic_attach.claim(number, parameters=asked)) for number in (1, 2))

@@ -19,7 +19,7 @@ from drakit.core import context as contexts
 from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import kernel_port
-from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, service
+from drakit.devices.nic.attach import attacher, sandboxes, service
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
@@ -240,7 +240,7 @@ def test_two_pods_of_one_claim_have_an_interface_each_in_one_share(nic_cluster: 
         nic_cluster.until(lambda: not nic_cluster.machine.shares(), "Unprepare after the second")
 
 
-def test_a_pod_on_the_host_s_network_is_told_that_it_cannot_have_a_share(nic_cluster: KernelNicCluster) -> None:
+def test_a_pod_on_the_host_s_network_is_refused_a_share(nic_cluster: KernelNicCluster) -> None:
     with nic_cluster.driver():
         nic_cluster.apply(claim("c"), pod("p", "c", hostNetwork=True))
         assert "hostNetwork" in nic_cluster.event_message("Failed", "createRuntime hook")
@@ -269,7 +269,7 @@ def test_a_container_starts_only_once_the_driver_is_running_again(nic_cluster: K
             nic_cluster.delete(name)
 
 
-def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(nic_cluster: KernelNicCluster) -> None:
+def test_a_claim_that_no_container_lists_is_reported_to_its_pod_by_an_event(nic_cluster: KernelNicCluster) -> None:
     """The pod runs and has no interface; after a while, which passes here by a clock of the test's, an Event on the pod says why."""
     with nic_cluster.driver() as context:
         idle = pod("p", "c")
@@ -279,8 +279,8 @@ def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(nic_clus
         assert nic_cluster.links("p") == {}
         kernel, now = sandboxes.KernelSandboxes(nic_cluster.space.name), [0.0]
         attaching = attacher.Attacher(nic_cluster.machine, kernel, context, node=NODE)
-        minds = attachment_gc.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
-        for now[0] in (0.0, attachment_gc.GRACE):
+        minds = attacher.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
+        for now[0] in (0.0, attacher.GRACE):
             minds.collect()
         assert "list the claim in the resources.claims" in nic_cluster.event_message("ShareNotAttached", "no container has attached")
         event: Any
@@ -322,7 +322,7 @@ def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(nic_cluster:
         nic_cluster.delete("p")
 
 
-def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_is_told() -> None:
+def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_gets() -> None:
     with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
         local_cluster = MockNicCluster(pathlib.Path(folder))
         with local_cluster.cluster:

@@ -19,7 +19,7 @@ from drakit.devices.nic import background, config, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attachment_gc, sandboxes, service
+from drakit.devices.nic.attach import attacher, sandboxes, service
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
 from drakit.devices.nic.shaping import htb
@@ -162,7 +162,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
         checks = [background.Check(reconcile, reconciler.interval), links]
         if self._attachment is not None:
-            checks.insert(0, background.Check(self._attachment.collect, lambda: attachment_gc.INTERVAL, on_events=False))
+            checks.insert(0, background.Check(self._attachment.collect, lambda: attacher.COLLECT_INTERVAL, on_events=False))
         self._checks = background.Checks(events, checks)
         if self._attachment is not None:
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)

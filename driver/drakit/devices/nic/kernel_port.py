@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
-from drakit.devices.nic import port
+from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic.discovery import read_interface
 from drakit.devices.nic.netlink import rtnetlink
-from drakit.devices.nic.passthrough import identity, kernel_pods, sriov
+from drakit.devices.nic.passthrough import kernel_pods, sriov
 from drakit.devices.nic.shaping import ifb_links as ifbs
 from drakit.devices.nic.shaping import kernel_shares, parts, tc_messages
 
@@ -202,6 +202,6 @@ def _altnames(link: "nlmsg") -> tuple[str, ...]:
 
 def _lower(link: "nlmsg", kind: str) -> int | None:
     """Return the interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
-    if kind in identity.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
+    if kind in pod_interfaces.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
         return None
     return link.get_attr("IFLA_LINK") or None

@@ -1,8 +1,13 @@
 """Interfaces inside pods' network namespaces: the protocol by which the driver configures and moves them, and its values.
 
 The configuration of a claim is applied to a child of a NIC, and a whole interface is moved into a pod and returned to the host. Both are idempotent.
-Nothing that a pod can write decides which interface is returned (``passthrough.identity``). Adapters: the kernel (``passthrough.kernel_pods``) and a
-mock machine (``mock.mock_pods``). Every failure is a HardwareError that names the call.
+Adapters: the kernel (``passthrough.kernel_pods``) and a mock machine (``mock.mock_pods``). Every failure is a HardwareError that names the call.
+
+Nothing that a pod's root can write decides which interface is returned: an ``Identity`` distinguishes it from any other that a pod could create.
+Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
+virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only a peer in the host's
+namespace belongs to one interface alone: the kernel reuses the numbers of other namespaces and the indices in them. In all other cases the index
+that the interface was given in the pod must be the same too.
 """
 
 import dataclasses
@@ -13,7 +18,119 @@ from typing import Protocol
 from drakit.core import records
 from drakit.devices.nic import config
 from drakit.devices.nic.passthrough import host_routes
-from drakit.devices.nic.passthrough import identity as identities
+
+PAIRS = frozenset({"veth", "netkit", "vxcan"})
+HOST_NSID = -1
+"""The other end is in the host's network namespace."""
+INSIDE_NSID = -2
+"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host's has such an identity."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """``place`` is hardware's bus address and burnt-in MAC, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
+    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none, and ``other_nsid`` the number of the namespace it
+    is in, as the host's namespace counts, or HOST_NSID or INSIDE_NSID.
+    """
+
+    place: str = ""
+    port: str = ""
+    kind: str = ""
+    other: int = 0
+    other_nsid: int = HOST_NSID
+
+    @property
+    def is_provable(self) -> bool:
+        """Whether an interface in a pod can be proved to be this one."""
+        return bool(self.place or self.other)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no other interface of the machine can have the same identity while this one exists."""
+        return bool(self.place) or (self.kind in PAIRS and bool(self.other) and self.other_nsid == HOST_NSID)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The record of a move into a sandbox, written before the interface is moved.
+
+    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
+    ``is_attached`` says that a container has the interface: until then a failure returns it to the host. A record of an earlier version has no
+    identity and no index: it proves in which sandbox the interface is, and never that an interface may be taken out of one.
+    """
+
+    cookie: int
+    pod: str
+    identity: Identity = dataclasses.field(default_factory=Identity)
+    ifindex: int = 0
+    is_attached: bool = False
+
+    @property
+    def is_of_earlier_version(self) -> bool:
+        """Whether an earlier version wrote the record."""
+        return self.identity == Identity()
+
+
+def is_same(wanted: Identity, seen: Identity) -> bool:
+    """Return whether an interface is the wanted one by all facts of its identity."""
+    if wanted.place:
+        return seen.place == wanted.place and wanted.port in {"", seen.port}
+    return bool(wanted.kind) and seen == wanted
+
+
+def is_in_pod(wanted: Identity, placement: Placement | None, seen: Identity, ifindex: int) -> bool:
+    """Return whether an interface in a pod is the wanted one, which was moved there as ``placement`` records, if that is known."""
+    return is_same(wanted, seen) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
+
+
+def identity_to_record(of: Identity) -> records.Record:
+    """Return an identity as the journal keeps it."""
+    return dataclasses.asdict(of)
+
+
+def identity_from_record(record: object) -> Identity:
+    """Return the identity that a record describes; of what an earlier version wrote, nothing but the place."""
+    match record:
+        case {"place": str(place), "port": str(port), "kind": str(kind), "other": int(other), "other_nsid": int(other_nsid)}:
+            return Identity(place=place, port=port, kind=kind, other=other, other_nsid=other_nsid)
+        case {"place": str(place)}:
+            return Identity(place=place)
+        case _:
+            return Identity()
+
+
+def placement_to_record(placement: Placement) -> records.Record:
+    """Return a placement as the journal keeps it. The cookie is text, because 64 bits do not fit every reader's number."""
+    return {
+        "cookie": f"{placement.cookie:x}",
+        "pod": placement.pod,
+        "identity": identity_to_record(placement.identity),
+        "ifindex": placement.ifindex,
+        "attached": placement.is_attached,
+    }
+
+
+def placement_from_record(record: object) -> Placement | None:
+    """Return the placement that a record describes, None for anything else.
+
+    Earlier versions recorded cookie and pod only. Where the interface is not on the host, their record means that a container has it.
+    """
+    match record:
+        case {
+            "cookie": str(cookie),
+            "pod": str(pod),
+            "identity": Mapping() as identity,
+            "ifindex": int(ifindex),
+            "attached": bool(attached),
+        }:
+            return Placement(
+                cookie=int(cookie, 16), pod=pod, identity=identity_from_record(identity), ifindex=ifindex, is_attached=attached
+            )
+        case {"cookie": str(cookie), "pod": str(pod)}:
+            return Placement(cookie=int(cookie, 16), pod=pod, is_attached=True)
+        case _:
+            return None
+
 
 HOST = ""
 
@@ -69,7 +186,7 @@ class HostState:
     up: bool
     addresses: tuple[str, ...] = ()
     alias: str = ""
-    identity: identities.Identity = dataclasses.field(default_factory=identities.Identity)
+    identity: Identity = dataclasses.field(default_factory=Identity)
     routes: tuple[host_routes.HostRoute, ...] = ()
     routes_left_out: int = 0
 
@@ -93,10 +210,10 @@ class Passthrough:
 
     mark: str
     host_state: HostState
-    placement: identities.Placement | None = None
+    placement: Placement | None = None
 
     @property
-    def identity(self) -> identities.Identity:
+    def identity(self) -> Identity:
         """What distinguishes it from every other, as last seen on the host."""
         moved = self.placement
         return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
@@ -126,7 +243,7 @@ class Pods(Protocol):
     def locate(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> Location:
         """Return where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
 
-    def planned_placement(self, whole: Passthrough, sandbox: InterfaceRef, pod: str) -> identities.Placement:
+    def planned_placement(self, whole: Passthrough, sandbox: InterfaceRef, pod: str) -> Placement:
         """Return what to record before the interface is moved from the host into the sandbox.
 
         Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
@@ -183,7 +300,7 @@ def to_record(host_state: HostState) -> records.Record:
         "up": host_state.up,
         "addresses": host_state.addresses,
         "alias": host_state.alias,
-        "identity": identities.to_record(host_state.identity),
+        "identity": identity_to_record(host_state.identity),
         "routes": [host_routes.to_record(route) for route in host_state.routes],
     }
 
@@ -194,7 +311,7 @@ def from_record(record: object) -> HostState | None:
         return None
     match record:
         case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
-            alias, identity = str(record.get("alias") or ""), identities.from_record(record.get("identity") or record)
+            alias, identity = str(record.get("alias") or ""), identity_from_record(record.get("identity") or record)
             listed = record.get("routes")
             found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
             kept = tuple(route for route in found if route is not None)

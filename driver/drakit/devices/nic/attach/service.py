@@ -20,11 +20,11 @@ from typing import Any
 from drakit.core import advanced, edits, errors, records
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
-from drakit.devices.nic import port, settings
+from drakit.devices.nic import pod_interfaces, port, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, server
-from drakit.devices.nic.passthrough import identity, whole_attacher, whole_interface
+from drakit.devices.nic.attach import attacher, sandboxes, server
+from drakit.devices.nic.passthrough import whole_attacher, whole_interface
 
 FOLDER = "hook"
 _PREFIX = "attach-"
@@ -142,7 +142,7 @@ class Service:
         self._calls = server.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
-        self._collector: attachment_gc.AttachmentCollector | None = None
+        self._collector: attacher.AttachmentCollector | None = None
         self._is_able = False
 
     def missing(self) -> str:
@@ -180,7 +180,7 @@ class Service:
         if missing:
             _log.error("NIC sharing unavailable", extra={"error": missing})
             context.rediscover()
-        self._collector = attachment_gc.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
+        self._collector = attacher.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
         self._collector.remove_orphans()
         whole = whole_interface.Whole(self._machine, node=self._node, settings=settings.NicSettings())
         self._whole_attacher = whole_attacher.WholeAttacher(whole, self._kernel, context, node=self._node, known=known)
@@ -247,7 +247,7 @@ class Service:
         if self._collector is not None:
             self._collector.remove_orphans()
 
-    def placement_of(self, grant: Grant) -> identity.Placement | None:
+    def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
         return None if self._context is None else whole_attacher.placement_of(self._context, grant)
 

@@ -24,9 +24,8 @@ import struct
 from collections.abc import Iterator
 
 from drakit.core import edits
-from drakit.devices.nic import port
+from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic.netlink import rtnetlink
-from drakit.devices.nic.passthrough import identity
 from drakit.devices.nic.shaping import ifb_links, parts, tc_messages
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
@@ -206,7 +205,7 @@ def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, own
         driver=report.driver,
         pci=pci_function(report.bus_id) if report.bus_id else None,
         master=_index(attrs, _MASTER),
-        lower=None if kind in identity.PAIRS or _OTHER_NAMESPACE in attrs else _index(attrs, _LOWER),
+        lower=None if kind in pod_interfaces.PAIRS or _OTHER_NAMESPACE in attrs else _index(attrs, _LOWER),
         default_route=_is_uplink(route, index),
         addressed=_is_addressed(route, index),
         queueing=parts.chosen_by_others(tc_messages.qdisc(route, index, tc_messages.AT_ROOT)),

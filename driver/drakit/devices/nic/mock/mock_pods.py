@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces, port
-from drakit.devices.nic.passthrough import identity
 
 Place = str | int
 
@@ -92,7 +91,7 @@ class MockPods:
         found = self._interface(name)
         if found is None or self.is_away(name):
             return None
-        place = identity.Identity(place=f"mock {found.mac}")
+        place = pod_interfaces.Identity(place=f"mock {found.mac}")
         as_it_is = pod_interfaces.HostState(name=name, mac=found.mac, mtu=found.mtu, up=found.state == "up", identity=place)
         return self._hosts.get(name, as_it_is)
 
@@ -111,11 +110,13 @@ class MockPods:
             pod_interfaces.Location.HOST if any(one.alias == whole.mark for one in self._hosts.values()) else pod_interfaces.Location.GONE
         )
 
-    def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str) -> identity.Placement:
+    def planned_placement(
+        self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str
+    ) -> pod_interfaces.Placement:
         if self.locate(whole) is not pod_interfaces.Location.HOST:
             raise _not_on_host(whole, "planned_placement")
         cookie = zlib.crc32(str(sandbox.namespace).encode())
-        return identity.Placement(cookie=cookie, pod=pod, identity=whole.host_state.identity, ifindex=1)
+        return pod_interfaces.Placement(cookie=cookie, pod=pod, identity=whole.host_state.identity, ifindex=1)
 
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig

@@ -1,1 +1,1 @@
-"""The kernel's network interfaces by netlink: sockets, links, namespaces, events, and bpf(2)."""
+"""The kernel's network interfaces by netlink: sockets, links, namespaces and events."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import errors
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import host_routes, identity, locator
+from drakit.devices.nic.passthrough import host_routes, locator
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
@@ -99,7 +99,9 @@ class KernelPods:
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
             return pod_interfaces.Location.HERE if where is pod_interfaces.Location.GONE and is_recorded else where
 
-    def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str) -> identity.Placement:
+    def planned_placement(
+        self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str
+    ) -> pod_interfaces.Placement:
         with rtnetlink.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
             if locator.was_away(whole, link):
@@ -107,7 +109,7 @@ class KernelPods:
             _check_unused(host, link)
             taken = {other.ifindex for other in link_requests.links(sock)}
             index = max(taken) + 1 if link.ifindex in taken else link.ifindex
-            return identity.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
+            return pod_interfaces.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
 
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
@@ -179,7 +181,7 @@ class KernelPods:
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
             link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)
             came = _existing(host.sock, whole.host_state.name)
-            if not identity.is_same(whole.identity, locator.on_host(came)):
+            if not pod_interfaces.is_same(whole.identity, locator.on_host(came)):
                 link_requests.move(host.sock, came.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
             return came

@@ -9,7 +9,6 @@ import pathlib
 
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import identity
 
 _BUSES = pathlib.Path("/sys/bus")
 
@@ -30,9 +29,9 @@ class Place:
     link: link_requests.Link
 
 
-def on_host(link: link_requests.Link) -> identity.Identity:
+def on_host(link: link_requests.Link) -> pod_interfaces.Identity:
     """Return the identity of a link of the host's."""
-    return _identity(link, identity.HOST if link.other_nsid is None else link.other_nsid)
+    return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid is None else link.other_nsid)
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
@@ -40,8 +39,8 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
-        return _only([link for link in links if identity.is_same(wanted, on_host(link))])
-    return _only([link for link in links if link.alias in marks and (not wanted.kind or identity.is_same(wanted, on_host(link)))])
+        return _only([link for link in links if pod_interfaces.is_same(wanted, on_host(link))])
+    return _only([link for link in links if link.alias in marks and (not wanted.kind or pod_interfaces.is_same(wanted, on_host(link)))])
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
@@ -49,12 +48,12 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
     links = link_requests.links(host.sock, nsid)
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
 
-    def seen(link: link_requests.Link) -> identity.Identity:
+    def seen(link: link_requests.Link) -> pod_interfaces.Identity:
         if link.other_nsid is None:
-            return _identity(link, identity.INSIDE)
-        return _identity(link, identity.HOST if link.other_nsid == own else link.other_nsid)
+            return _identity(link, pod_interfaces.INSIDE_NSID)
+        return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid == own else link.other_nsid)
 
-    return _only([link for link in links if identity.is_in_pod(whole.identity, whole.placement, seen(link), link.ifindex)])
+    return _only([link for link in links if pod_interfaces.is_in_pod(whole.identity, whole.placement, seen(link), link.ifindex)])
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
@@ -75,7 +74,7 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     if own == rtnetlink.NO_NSID:
         return ()
     uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
-    return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)
+    return tuple(one for one in uppers if one.nsid != own and one.link.kind not in pod_interfaces.PAIRS)
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
@@ -104,16 +103,16 @@ def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> boo
     return whole.placement is not None or link.alias == pod_interfaces.returning_mark(whole.mark)
 
 
-def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:
+def is_plugged(of: pod_interfaces.Identity, buses: pathlib.Path = _BUSES) -> bool:
     """Return whether there is hardware at the interface's bus address."""
     address, _, _ = of.place.partition(" ")
     return bool(address) and any(buses.glob(f"*/devices/{address}"))
 
 
-def _identity(link: link_requests.Link, other_nsid: int) -> identity.Identity:
+def _identity(link: link_requests.Link, other_nsid: int) -> pod_interfaces.Identity:
     if link.place:
-        return identity.Identity(place=link.place, port=link.port)
-    return identity.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else identity.HOST)
+        return pod_interfaces.Identity(place=link.place, port=link.port)
+    return pod_interfaces.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else pod_interfaces.HOST_NSID)
 
 
 def _only(found: list[link_requests.Link]) -> link_requests.Link | None:

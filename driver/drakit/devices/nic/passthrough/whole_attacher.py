@@ -18,7 +18,7 @@ from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, server
-from drakit.devices.nic.passthrough import identity, whole_interface
+from drakit.devices.nic.passthrough import whole_interface
 
 _NOTE = "whole"
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class _Call:
     grant: whole_interface.Grant
     sandbox: pod_interfaces.InterfaceRef
     sandbox_id: address_leases.SandboxId
-    placement: identity.Placement
+    placement: pod_interfaces.Placement
 
 
 class WholeAttacher:
@@ -88,12 +88,12 @@ class WholeAttacher:
     def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
         grant = cast("Grant", call.grant)
         if not call.placement.is_attached:
-            self._context.set_state(grant, _NOTE, identity.placement_to_record(call.placement))
+            self._context.set_state(grant, _NOTE, pod_interfaces.placement_to_record(call.placement))
         found = self._leases.acquire(grant, _config(grant), call.sandbox_id)
         self._whole.attach(call.grant, call.placement, call.sandbox, found)
         self._wanted(call.request, is_waited_for)
         if not call.placement.is_attached:
-            self._context.set_state(grant, _NOTE, identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
+            self._context.set_state(grant, _NOTE, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
 
     def _undo(self, call: _Call) -> str:
         """Return the interface to the host and remove its record; returns what to report to the pod's owner where that fails, else nothing."""
@@ -128,9 +128,9 @@ class WholeAttacher:
         return current
 
 
-def placement_of(context: contexts.DriverContext, grant: Grant) -> identity.Placement | None:
+def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
     """Return what was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
-    return identity.placement_from_record(context.state(grant).get(_NOTE))
+    return pod_interfaces.placement_from_record(context.state(grant).get(_NOTE))
 
 
 def _keys(call: _Call, **more: object) -> dict[str, object]:

@@ -19,7 +19,7 @@ from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers, read_interface
-from drakit.devices.nic.passthrough import host_routes, identity, sriov
+from drakit.devices.nic.passthrough import host_routes, sriov
 
 _KEY = "whole"
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Whole:
             record=grant.intent,
         )
 
-    def unprepare(self, grant: Grant, placement: identity.Placement | None = None) -> None:
+    def unprepare(self, grant: Grant, placement: pod_interfaces.Placement | None = None) -> None:
         """Return the interface to the host and restore its virtual function. Raises HardwareError while it is out of reach."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
@@ -161,22 +161,24 @@ class Whole:
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
-    def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pod_interfaces.InterfaceRef) -> pod_interfaces.Location:
+    def locate(
+        self, grant: Grant, placement: pod_interfaces.Placement | None, sandbox: pod_interfaces.InterfaceRef
+    ) -> pod_interfaces.Location:
         """Return where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
         return self._machine.locate(_passthrough(grant, placement), sandbox)
 
     def planned_placement(
-        self, grant: Grant, last: identity.Placement | None, sandbox: pod_interfaces.InterfaceRef, pod: str
-    ) -> identity.Placement:
+        self, grant: Grant, last: pod_interfaces.Placement | None, sandbox: pod_interfaces.InterfaceRef, pod: str
+    ) -> pod_interfaces.Placement:
         """Return what to record before ``attach`` moves the interface from the host. ``last`` is the record of the last. Raises HardwareError."""
         return self._machine.planned_placement(_passthrough(grant, last), sandbox, pod)
 
-    def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> identity.Placement:
+    def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> pod_interfaces.Placement:
         """Return the placement of an interface that is in a pod already and that this version did not move there: it counts as attached."""
-        return identity.Placement(cookie=cookie, pod=pod, identity=_planned(grant).host_state.identity, ifindex=0, is_attached=True)
+        return pod_interfaces.Placement(cookie=cookie, pod=pod, identity=_planned(grant).host_state.identity, ifindex=0, is_attached=True)
 
     def attach(
-        self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.InterfaceRef, addresses: tuple[str, ...]
+        self, grant: Grant, placement: pod_interfaces.Placement, sandbox: pod_interfaces.InterfaceRef, addresses: tuple[str, ...]
     ) -> pod_interfaces.InterfaceConfig:
         """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
         wanted = dataclasses.replace(
@@ -185,7 +187,7 @@ class Whole:
         self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=wanted.name), wanted)
         return wanted
 
-    def detach(self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.InterfaceRef) -> bool:
+    def detach(self, grant: Grant, placement: pod_interfaces.Placement, sandbox: pod_interfaces.InterfaceRef) -> bool:
         """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
         whole = _passthrough(grant, placement)
         # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
@@ -243,7 +245,7 @@ def _planned(grant: Grant) -> Intent:
     return planned
 
 
-def _passthrough(grant: Grant, placement: identity.Placement | None) -> pod_interfaces.Passthrough:
+def _passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
     planned = _planned(grant)
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 

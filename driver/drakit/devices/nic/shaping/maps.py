@@ -19,8 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import bpf
-from drakit.devices.nic.shaping import htb
+from drakit.devices.nic.shaping import bpf, htb
 
 ENTRIES = 65536
 NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")

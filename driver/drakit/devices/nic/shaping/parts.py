@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import bpf, link_requests, rtnetlink
-from drakit.devices.nic.shaping import classifier_programs, htb, ifb_links, maps, tc_messages
+from drakit.devices.nic.netlink import link_requests, rtnetlink
+from drakit.devices.nic.shaping import bpf, htb, ifb_links, maps, tc_messages
 
 _OWN = "_own"
 _CLAIM_TRIES = 5
@@ -215,7 +215,7 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
 def _label(place: NicContext, part: Part) -> str:
     """Return the name of a filter, which names its program and its revision."""
     kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
-    return f"drakit_{part.name.lower()}{kind}_{classifier_programs.REVISION}"
+    return f"drakit_{part.name.lower()}{kind}_{bpf.REVISION}"
 
 
 def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) -> bool:
@@ -290,25 +290,23 @@ def _make_hook(place: NicContext, memory: maps.Maps) -> None:
 
 def _make_egress(place: NicContext, memory: maps.Maps) -> None:
     by_namespace = place.classifier is port.Classifier.NETNS
-    program = classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
+    program = bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
     _attach(place, place.nic, tc_messages.OURS, _label(place, Part.EGRESS), program)
 
 
 def _make_ingress(place: NicContext, memory: maps.Maps) -> None:
-    program = classifier_programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
+    program = bpf.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
     _attach(place, _ifb(place), tc_messages.OURS, _label(place, Part.INGRESS), program)
 
 
 def _make_redirect(place: NicContext, memory: maps.Maps) -> None:
     del memory
-    _attach(
-        place, place.nic, tc_messages.HOOK_INGRESS, _named(place, Part.REDIRECT), classifier_programs.everything(), redirect=_ifb(place)
-    )
+    _attach(place, place.nic, tc_messages.HOOK_INGRESS, _named(place, Part.REDIRECT), bpf.everything(), redirect=_ifb(place))
 
 
 def _make_guard(place: NicContext, memory: maps.Maps) -> None:
     del memory
-    _attach(place, place.nic, tc_messages.HOOK_EGRESS, _named(place, Part.GUARD), classifier_programs.guard(), action=True)
+    _attach(place, place.nic, tc_messages.HOOK_EGRESS, _named(place, Part.GUARD), bpf.guard(), action=True)
 
 
 def _named(place: NicContext, part: Part) -> str:

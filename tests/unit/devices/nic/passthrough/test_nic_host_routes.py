@@ -9,7 +9,7 @@ from hypothesis import strategies
 
 from drakit.core import records
 from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.passthrough import host_routes, identity
+from drakit.devices.nic.passthrough import host_routes
 
 numbers = strategies.integers(0, 2**32 - 1)
 hops = strategies.builds(
@@ -29,7 +29,7 @@ routes = strategies.builds(
     source=strategies.sampled_from(["", "10.0.0.7"]),
     more=strategies.binary(max_size=8).map(bytes.hex),
 )
-PLACE = identity.Identity(place="p")
+PLACE = pod_interfaces.Identity(place="p")
 FORMER = pod_interfaces.HostState(
     name="nic0", mac="02:00:00:00:00:20", mtu=1500, up=True, addresses=("10.7.0.1/24",), alias="a", identity=PLACE
 )
@@ -55,7 +55,7 @@ def test_what_is_no_route_is_passed_over_and_the_rest_is_kept(broken: object) ->
     assert pod_interfaces.from_record(record) == dataclasses.replace(FORMER, routes=(route,))
 
 
-def test_a_route_is_told_as_an_admin_would_write_it() -> None:
+def test_a_route_is_written_as_an_admin_would_write_it() -> None:
     two = (host_routes.Hop(interface="nic0", gateway="10.7.0.2"), host_routes.Hop(interface="nic1"))
     result = str(host_routes.HostRoute(destination="10.0.0.0/8", hops=two, table=100, metric=7))
     assert result == "10.0.0.0/8 via 10.7.0.2 dev nic0 dev nic1 table 100 metric 7"

@@ -15,7 +15,7 @@ from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
-from drakit.devices.nic.passthrough import host_routes, identity, sriov, whole_interface
+from drakit.devices.nic.passthrough import host_routes, sriov, whole_interface
 
 NIC = "pci-0000-0c-00-0"
 WHOLE = f"{NIC}-whole"
@@ -99,7 +99,7 @@ def test_bonds_are_shared_only() -> None:
     assert {item.reason for item in survey.withheld} == {"is enslaved to bond0"}
 
 
-def test_the_interface_is_marked_told_and_brought_back(node: Node) -> None:
+def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
     asked = node.planned(node.grant(chosen=config.NicConfig(interface_name="fast0", mtu=4000)))
     prepared = node.driver.prepare(asked)
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared
@@ -123,7 +123,7 @@ def test_the_interface_is_marked_told_and_brought_back(node: Node) -> None:
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
     for _ in range(2):
         node.driver.unprepare(asked)
-    place = identity.Identity(place="mock 02:d9:a1:00:00:01")
+    place = pod_interfaces.Identity(place="mock 02:d9:a1:00:00:01")
     assert node.machine.host_state("eth1") == pod_interfaces.HostState(
         name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place
     )
@@ -195,7 +195,7 @@ def test_unprepare_without_memory_takes_the_mark_away(node: Node) -> None:
     assert former.alias == ""
 
 
-def test_a_runtime_that_moves_interfaces_is_told_which(machine: Machine) -> None:
+def test_a_runtime_that_moves_interfaces_gets_their_names(machine: Machine) -> None:
     node = Node(machine, net_devices=True)
     chosen = config.NicConfig(interface_name="fast0", addresses=("10.1.2.3/24",), mtu=4000)
     prepared = node.driver.prepare(node.planned(node.grant(chosen=chosen)))
