@@ -4,11 +4,9 @@
 right after the effect of one port call, counted from 0: even numbers are before, odd ones after.
 """
 
-import contextlib
 import dataclasses
 import pathlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypedDict, Unpack, cast
 
 from drakit.core import claim, device, driver, errors, names, quantity, records
@@ -18,11 +16,8 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.node import background, timing
-from drakit.testing import fake_context
 
 Grant = driver.Grant[config.AnyConfig]
-STOP_SECONDS = 5.0
 
 
 class Fields(TypedDict, total=False):
@@ -76,22 +71,6 @@ class SteppingGpus:
 def stepping(hardware: port.GpuPort, step: Callable[[str], None]) -> port.GpuPort:
     """The same GPUs, with a step before and after every call."""
     return cast("port.GpuPort", SteppingGpus(hardware, step))
-
-
-@contextlib.contextmanager
-def watching(started: gpu_driver.GpuDriver, context: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
-    """Start a driver and call its watch as a node does, until the end of this context."""
-    started.start(context)
-    loop = background.WatchLoop(started, context, timing.SystemClock())
-    thread = threading.Thread(target=loop.run, args=(context.stopping,), name="watch", daemon=True)
-    thread.start()
-    try:
-        yield started
-    finally:
-        context.stopping.set()
-        thread.join(STOP_SECONDS)
-        started.stop()
-        context.stopping.clear()
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -4,10 +4,12 @@ Started after recovery and before the kubelet can call, stopped once the last ve
 and the reports last, so that what the author says in ``stop`` is still told.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from drakit.core import advanced, backoff, claim_status, errors, inventory, names, ports
 from drakit.core import claim as claims
@@ -226,6 +228,31 @@ class WatchLoop:
             _log.exception("watch raised an unexpected error", driver=self._author.name, retry_in_s=retry_in_s)
             return False
         return True
+
+
+class StoppableContext(contexts.DriverContext, Protocol):
+    """A driver's context whose ``stopping`` can be set."""
+
+    @property
+    def stopping(self) -> threading.Event:
+        """The event that ends a watch."""
+
+
+@contextlib.contextmanager
+def watching(
+    author: inventory_cache.Author, context: StoppableContext, clock: ports.Clock, *, seconds: float = JOIN_SECONDS
+) -> Iterator[threading.Thread]:
+    """Start a driver and call its watch in the thread yielded, as a node does; stop both at the end, and wait ``seconds`` at most for the watch."""
+    thread = threading.Thread(target=WatchLoop(author, context, clock).run, args=(context.stopping,), name="watch", daemon=True)
+    try:
+        author.start(context)
+        thread.start()
+        yield thread
+    finally:
+        context.stopping.set()
+        if thread.ident is not None:
+            thread.join(seconds)
+        author.stop()
 
 
 def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:

@@ -3,9 +3,9 @@
 What the demo shows and checks is read through a port and sockets of its own, not through the driver.
 """
 
+import contextlib
 import dataclasses
 import pathlib
-import threading
 from collections.abc import Mapping, Sequence
 
 from drakit import settings as values
@@ -23,7 +23,6 @@ from drakit.node import background, local_node, timing
 
 NODE = "this-node"
 EGRESS, INGRESS = "egress", "ingress"
-_STOP_SECONDS = 5.0
 Classes = Mapping[int, tc_messages.Class]
 
 
@@ -67,7 +66,7 @@ class Driver:
         self._place, self._interface, self._figures = place, interface, chosen
         self._source: ports.ClaimSource = prepare.Nowhere()
         self._opened: local_node.LocalNode | None = None
-        self._watch = threading.Thread()
+        self._watch = contextlib.ExitStack()
 
     @property
     def opened(self) -> local_node.LocalNode:
@@ -85,20 +84,13 @@ class Driver:
         post = self.family(speed)
         self._opened = local_node.LocalNode.open(post.spec, post.folders, self)
         self._opened.offered.refresh()
-        opened = self._opened
-        opened.author.start(opened.context)
-        loop = background.WatchLoop(opened.author, opened.context, timing.SYSTEM)
-        self._watch = threading.Thread(target=loop.run, args=(opened.context.stopping,), name="watch", daemon=True)
-        self._watch.start()
+        self._watch.enter_context(background.watching(self._opened.author, self._opened.context, timing.SYSTEM))
 
     def stop(self) -> None:
         """Stop serving. Safe to call twice."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.context.stopping.set()
-            if self._watch.ident is not None:
-                self._watch.join(_STOP_SECONDS)
-            opened.author.stop()
+            self._watch.close()
             opened.close()
 
     def give(self, file: pathlib.Path) -> Sequence[claims.ClaimRef]:

@@ -13,9 +13,10 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
+from drakit.node import background, timing
 from drakit.telemetry import logs
 from drakit.testing import fake_context
-from fakes import gpu_node, nvml_library
+from fakes import gpu_node, nvml_library, watched_driver
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -47,7 +48,7 @@ def context(tmp_path: pathlib.Path) -> fake_context.FakeContext:
 
 @pytest.fixture
 def serving(seen: port.GpuPort, context: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
-    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context) as driver:
+    with watched_driver.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context) as driver:
         yield driver
 
 
@@ -103,7 +104,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
-    with gpu_node.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), context):
+    with watched_driver.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), context):
         assert counted.called.wait(PATIENCE)
         before, began = counted.calls, time.monotonic()
         counted.stop.wait(1.0)
@@ -135,7 +136,7 @@ def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, context: fak
                 met.set()
             raise ValueError("a bug")
 
-    with gpu_node.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), context):
+    with watched_driver.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), context):
         # After the first bug the GPUs are polled, so a fault may be seen before the second bug.
         assert met.wait(PATIENCE)
         listening(hardware, context)
@@ -169,16 +170,18 @@ def test_the_watch_ends_even_while_a_call_hangs(
 ) -> None:
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
-    with gpu_node.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), context):
+    with background.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), context, timing.SYSTEM, seconds=1.0) as thread:
         deadline = time.monotonic() + PATIENCE
         while not injector.stalled() and time.monotonic() < deadline:
             threading.Event().wait(0.01)
     assert injector.stalled(), "the call hangs still"
     injector.disarm()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
     earlier = watch_threads()
-    with gpu_node.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context):
+    with watched_driver.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context):
         assert watch_threads() - earlier
     assert watch_threads() <= earlier

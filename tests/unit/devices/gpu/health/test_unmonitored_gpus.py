@@ -12,7 +12,7 @@ from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.testing import fake_context
-from fakes import gpu_node, nvml_library
+from fakes import nvml_library, watched_driver
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
@@ -51,7 +51,7 @@ def serving(
     library.event_kinds[second(hardware)] = None
     driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.discover()
-    with gpu_node.watching(driver, context):
+    with watched_driver.watching(driver, context):
         yield driver
 
 

@@ -15,7 +15,7 @@ from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import session
 from drakit.testing import fake_context
-from fakes import gpu_node, nvml_library
+from fakes import nvml_library, watched_driver
 from fakes.nvml_library import cells, happenings
 
 PATIENCE = 30.0
@@ -152,7 +152,7 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "home")
     health = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
-    with gpu_node.watching(gpu_driver.GpuDriver(gpus, health=health), context):
+    with watched_driver.watching(gpu_driver.GpuDriver(gpus, health=health), context):
         assert library.is_waiting.wait(PATIENCE)
         for _ in range(5):
             gpus.renew()

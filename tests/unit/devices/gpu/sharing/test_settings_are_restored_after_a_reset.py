@@ -23,7 +23,7 @@ from drakit.devices.gpu.mock import fault_injection
 from drakit.devices.gpu.sharing import restore
 from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit.testing import fake_context
-from fakes import gpu_node, mps_daemon
+from fakes import gpu_node, mps_daemon, watched_driver
 
 ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
@@ -82,7 +82,7 @@ def restorer(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> resto
 @contextlib.contextmanager
 def running(node: gpu_node.GpuNode, context: fake_context.FakeContext, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
     """A driver that serves and watches."""
-    with gpu_node.watching(gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources), context):
+    with watched_driver.watching(gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources), context):
         yield
 
 
