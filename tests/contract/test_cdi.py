@@ -110,7 +110,7 @@ def test_a_share_id_that_is_no_uuid_is_refused(cdi: ports.CdiDirectory) -> None:
         cdi.write(name(share_id=names.ShareId("../1")), OTHER)
 
 
-def test_what_the_files_of_a_claim_hold_is_told_in_order_of_name(cdi: ports.CdiDirectory) -> None:
+def test_what_the_files_of_a_claim_hold_is_reported_in_order_of_name(cdi: ports.CdiDirectory) -> None:
     for one in (name(share_id=samples.share(1)), name(device="gpu-1"), name(), name(2)):
         cdi.write(one, samples.rich_edits() if one.device == "gpu-1" else OTHER)
     found = cdi.of(samples.uid(1))
@@ -124,7 +124,7 @@ def contents(cdi: ports.CdiDirectory) -> dict[edits.CdiName, edits.Edits | None]
     return {name: held for uid in sorted(cdi.claims()) for name, held in cdi.of(uid).items()}
 
 
-def test_what_all_files_hold_is_told_at_once_as_they_are_now(cdi: ports.CdiDirectory) -> None:
+def test_what_all_files_hold_is_reported_at_once_as_they_are_now(cdi: ports.CdiDirectory) -> None:
     assert contents(cdi) == {}
     for one in (name(2), name(device="gpu-1"), name()):
         cdi.write(one, OTHER)

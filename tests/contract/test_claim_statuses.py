@@ -173,7 +173,7 @@ def test_what_is_said_of_a_device_stands_and_is_replaced_by_what_is_said_next(wo
     assert world.standing() == {"gpu-0": ({"Other": (False, "Because")}, {})}
 
 
-def test_devices_do_not_disturb_each_other_and_a_share_is_told_apart_by_its_id(world: World) -> None:
+def test_devices_do_not_disturb_each_other_and_a_share_is_distinguished_by_its_id(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK))
     world.store.write(world.ref, said("pipe", LINK, share=SHARE, rate=5))
     assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {}), "pipe": ({LINK.type: (True, "Carrier")}, {"rate": 5})}
@@ -200,7 +200,7 @@ def test_a_binding_condition_stays_beside_other_conditions_until_deallocation(wo
     assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {})}
 
 
-def test_a_binding_condition_that_waits_to_be_told_is_not_lost_to_what_comes_after(world: World) -> None:
+def test_a_binding_condition_that_waits_to_be_sent_is_not_lost_to_what_comes_after(world: World) -> None:
     bound = claim_status.StatusChange(bound={(NODE, "gpu-0", ""): BOUND})
     world.store.write(world.ref, bound.then(said("gpu-0", LINK)).then(claim_status.StatusChange(ready=READY)))
     assert set(world.standing()["gpu-0"][0]) == {BOUND.type, LINK.type, "Ready"}
@@ -298,7 +298,7 @@ def test_a_missing_right_is_reported_with_its_fix_and_does_not_mean_a_deleted_cl
     assert real.standing() == {}
 
 
-def test_a_right_to_statuses_that_is_missing_is_told_with_its_fix(real: RealWorld) -> None:
+def test_a_right_to_statuses_that_is_missing_is_reported_with_its_fix(real: RealWorld) -> None:
     role = real.memory.get(resources.CLUSTER_ROLE, "drakit")
     role["rules"] = [one for one in json_types.objects(role, "rules") if one["resources"] != ["resourceclaims/status"]]
     real.memory.update(resources.CLUSTER_ROLE, role)
@@ -407,7 +407,7 @@ def test_a_patch_that_is_always_overtaken_is_left_for_later(real: RealWorld) -> 
         (byte_comparing_transport.OTHER_DRIVER, "another driver .* that driver must write compact JSON"),
     ],
 )
-def test_a_claim_whose_status_nobody_can_write_is_told_with_the_fix_after_two_tries(real: RealWorld, refused: str, fix: str) -> None:
+def test_a_status_that_nobody_can_write_is_reported_with_the_fix_after_two_tries(real: RealWorld, refused: str, fix: str) -> None:
     api = refusing(real, always=refused)
     with pytest.raises(errors.ConfigError, match=fix):
         real.store.write(real.ref, said("gpu-0", LINK))

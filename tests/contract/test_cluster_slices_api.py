@@ -99,7 +99,7 @@ def test_every_shipped_pool_is_taken_by_the_server_and_comes_back_whole(tmp_path
         assert all(item.reach for one in found for item in one.spec.page.devices)
 
 
-def test_a_server_with_the_gate_off_is_told_apart_and_nothing_is_left(tmp_path: pathlib.Path) -> None:
+def test_a_server_with_the_gate_off_is_distinguished_and_nothing_is_left(tmp_path: pathlib.Path) -> None:
     gates = features.FeatureGates.of({"DRAPartitionableDevices": False})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         with pytest.raises(errors.ApiError, match="switch on its feature gate DRAPartitionableDevices"):

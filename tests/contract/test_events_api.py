@@ -65,18 +65,18 @@ def stored_events(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]
     )
 
 
-def test_every_pod_that_has_the_claim_reserved_is_told(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_every_pod_that_has_the_claim_reserved_gets_the_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     reserve(server, "one", "two")
     connect.tell(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
 
 
-def test_a_claim_that_nobody_reserved_is_told_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_claim_that_nobody_reserved_gets_the_event_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
-def test_what_was_told_before_counts_up_and_what_expired_is_told_anew(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_repeated_event_counts_up_and_an_expired_one_is_recorded_again(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.tell(ref_of(server), HOT, 1, NOON)
     connect.tell(ref_of(server), HOT, 4, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 5)]
@@ -93,7 +93,7 @@ def test_a_lost_answer_makes_no_second_event(server: apiserver.ApiServer, connec
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
-def test_a_claim_that_was_replaced_or_is_gone_is_told_nothing(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_claim_that_was_replaced_or_is_gone_gets_no_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     ref = ref_of(server)
     server.registry.delete(resources.CLAIM, "c1", namespace="default")
     with pytest.raises(errors.ClaimError) as raised:

@@ -63,7 +63,7 @@ def code_of(caught: pytest.ExceptionInfo[port.CallError]) -> port.Code:
     return caught.value.code
 
 
-def test_gpus_are_told_apart_by_uuid_minor_and_pci_address(hardware: port.GpuPort) -> None:
+def test_gpus_are_distinguished_by_uuid_minor_and_pci_address(hardware: port.GpuPort) -> None:
     gpus = hardware.gpus()
     assert gpus
     for values in ([gpu.uuid for gpu in gpus], [gpu.minor for gpu in gpus], [gpu.pci_bus_id for gpu in gpus]):
@@ -200,7 +200,7 @@ def test_mig_mode_goes_off_and_on_while_nobody_uses_the_gpu(hardware: port.GpuPo
     hardware.set_mig_mode(gpu, enabled=True)
 
 
-def test_profiles_and_placements_are_told_while_mig_is_off_and_no_instances(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_profiles_and_placements_are_reported_while_mig_is_off_and_no_instances(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profiles = hardware.gpu_instance_profiles(gpu)
     placements = [hardware.possible_placements(gpu, profile.id) for profile in profiles]
     hardware.set_mig_mode(gpu, enabled=False)

@@ -146,7 +146,7 @@ def test_a_node_that_leaves_takes_its_part_alone_and_the_last_the_entry(
 
 
 @pytest.mark.usefixtures("allowed")
-def test_what_one_node_failed_at_is_told_and_goes_when_it_succeeds(
+def test_what_one_node_failed_at_is_reported_and_goes_when_it_succeeds(
     server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef
 ) -> None:
     for number in (0, 1, 2):

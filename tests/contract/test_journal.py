@@ -247,7 +247,7 @@ def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Jo
     assert len(journal.entries()) == 1
 
 
-def test_refresh_keeps_what_is_told_now_of_a_prepared_claim_and_nothing_else(journal: ports.Journal) -> None:
+def test_refresh_stores_the_new_results_of_a_prepared_claim_and_nothing_else(journal: ports.Journal) -> None:
     before = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
     result = [
         dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits(), intent={"want": 1}) for one in before.grants

@@ -19,7 +19,7 @@ def node() -> Iterator[netns.Namespace]:
         yield made
 
 
-def test_one_interface_is_told_of_as_among_all(node: netns.Namespace) -> None:
+def test_one_interface_is_read_as_among_all(node: netns.Namespace) -> None:
     node.ip("link", "set", "lo", "up")
     node.ip("address", "add", "10.1.0.1/24", "dev", "nic0")
     node.ip("link", "property", "add", "dev", "nic0", "altname", "a-rather-long-alternative-name")

@@ -160,7 +160,7 @@ def test_an_address_belongs_to_the_sandbox_that_had_it_last(bench: Bench) -> Non
     assert bench.port.check(uplink_of(bench), [share]) == ()
 
 
-def test_the_members_of_one_share_are_told_alone(bench: Bench) -> None:
+def test_the_members_of_one_share_are_listed_alone(bench: Bench) -> None:
     one, other = share_of(bench, 1), share_of(bench, 2)
     for number, share in enumerate((one, other)):
         bench.port.install(uplink_of(bench), share)
@@ -176,7 +176,7 @@ def test_the_members_of_one_share_are_told_alone(bench: Bench) -> None:
     assert bench.port.check(uplink_of(bench), [other]) == ()
 
 
-def test_who_has_an_address_is_told_whatever_its_share(bench: Bench) -> None:
+def test_the_member_with_an_address_is_found_whatever_its_share(bench: Bench) -> None:
     one, other = share_of(bench, 1), share_of(bench, 2)
     for number, share in enumerate((one, other)):
         bench.port.install(uplink_of(bench), share)

@@ -83,7 +83,7 @@ def test_reading_changes_nothing(own: netns.Namespace) -> None:
     assert own.state() == before
 
 
-def test_a_veth_is_told_from_hardware_and_its_peer_is_not_below_it(own: netns.Namespace) -> None:
+def test_a_veth_is_distinguished_from_hardware_and_its_peer_is_not_below_it(own: netns.Namespace) -> None:
     nic = read(own)["nic0"]
     assert (nic.kind, nic.driver, nic.pci, nic.lower) == ("veth", "veth", None, None)
     assert nic.speed == 10 * 10**9, "what a veth claims, which the model does not believe"

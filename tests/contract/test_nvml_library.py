@@ -52,7 +52,7 @@ def test_every_gpu_that_is_counted_answers(hardware: nvml.NvmlGpus) -> None:
     assert found.gpus, "there is no GPU to test"
 
 
-def test_gpus_are_told_apart_and_named_as_sysfs_names_them(hardware: nvml.NvmlGpus) -> None:
+def test_gpus_are_distinguished_and_named_as_sysfs_names_them(hardware: nvml.NvmlGpus) -> None:
     gpus = hardware.gpus()
     for values in ([gpu.uuid for gpu in gpus], [gpu.minor for gpu in gpus], [gpu.pci_bus_id for gpu in gpus]):
         assert len(set(values)) == len(gpus)

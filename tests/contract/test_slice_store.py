@@ -137,7 +137,7 @@ def test_a_server_says_its_version_and_what_it_lacks_and_nothing_is_written_for_
     assert store.list() == []
 
 
-def test_a_silent_watch_ends_when_it_is_told_to(store: ports.SliceStore) -> None:
+def test_a_silent_watch_ends_when_it_is_stopped(store: ports.SliceStore) -> None:
     follower = slice_follower.Follower(store)
     assert follower.saw_one()
     assert follower.end()

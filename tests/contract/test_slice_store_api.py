@@ -114,7 +114,7 @@ def test_fields_that_a_gate_drops_are_missing_from_the_answer(tmp_path: pathlib.
         assert (answer.devices[0].includes, answer.devices[0].consumes, bool(answer.mixins)) == ((), (), False)
 
 
-def test_what_the_server_refuses_is_told_with_its_reason(store: kube_slices.ApiSlices) -> None:
+def test_what_the_server_refuses_is_reported_with_its_reason(store: kube_slices.ApiSlices) -> None:
     page = resource_slice.Page(devices=samples.plain_page("a").devices, counter_sets=samples.counter_page().counter_sets)
     with pytest.raises(errors.ApiError) as raised:
         store.create(samples.create(page))

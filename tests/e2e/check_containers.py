@@ -56,7 +56,7 @@ def test_an_init_container_sees_the_device_too(space: Workspace) -> None:
 
 
 @SHARES
-def test_a_share_is_told_by_device_interface_and_rate(space: Workspace) -> None:
+def test_a_share_is_reported_by_device_interface_and_rate(space: Workspace) -> None:
     space.run(objects.claim("net", objects.share("fast", "5G")), objects.pod("p", claims=["net"]))
     seen = space.view("p")
     [given] = workspace.results(space.claim("net"))

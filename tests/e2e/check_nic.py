@@ -183,8 +183,8 @@ def test_an_address_that_another_pod_has_is_refused_in_words(area: Workspace) ->
     area.run(share("c", "100M", "10.99.1.3"), objects.pod("p", claims=["c"]))
     area.create(objects.pod("q", claims=["c"]))
 
-    def told() -> str:
+    def refusal() -> str:
         [status] = json_types.objects(area.pod("q"), "status", "containerStatuses") or [{}]
         return json_types.text(status, "state", "terminated", "message") or json_types.text(status, "state", "waiting", "message")
 
-    assert "10.99.1.3" in area.api.wait("the refusal", told)
+    assert "10.99.1.3" in area.api.wait("the refusal", refusal)

@@ -66,7 +66,7 @@ class Process:
     def _endpoint(self, driver: str) -> str:
         """Return the driver's socket, as its registration names it."""
 
-        def told() -> str:
+        def endpoint() -> str:
             for socket in (self.folder / "plugins_registry").glob("*.sock"):
                 with grpc.insecure_channel(f"unix:{socket}") as channel, contextlib.suppress(grpc.RpcError):
                     info = registration_grpc.RegistrationStub(channel).GetInfo(registration.InfoRequest(), timeout=5)
@@ -74,7 +74,7 @@ class Process:
                         return str(info.endpoint)
             return ""
 
-        return str(accounts.wait(f"the registration socket of {driver}", told))
+        return str(accounts.wait(f"the registration socket of {driver}", endpoint))
 
     def register(self, driver: str) -> None:
         """Tell the driver that the kubelet has registered it."""

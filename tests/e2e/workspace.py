@@ -110,12 +110,12 @@ class Workspace:
         """
         wanted = containing or _UNALLOCATABLE
 
-        def told() -> str:
+        def explanation() -> str:
             conditions = json_types.objects(self.pod(name), "status", "conditions")
             words = [json_types.text(one, "message") for one in conditions if json_types.text(one, "type") == "PodScheduled"]
             return next((text for text in words if any(part in text for part in wanted)), "")
 
-        return self.api.wait(f"pod {name} waiting because {wanted!r}", told)
+        return self.api.wait(f"pod {name} waiting because {wanted!r}", explanation)
 
     def end(self, *names: str) -> None:
         """Delete pods and wait until they are gone."""
@@ -143,10 +143,10 @@ class Workspace:
     def event(self, reason: str, pod: str, containing: str = "") -> str:
         """Wait for an event of a pod and return its message."""
 
-        def told() -> str:
+        def message() -> str:
             return next((text for text in self.events(reason, pod) if containing in text), "")
 
-        return self.api.wait(f"event {reason} of pod {pod} that says {containing!r}", told)
+        return self.api.wait(f"event {reason} of pod {pod} that says {containing!r}", message)
 
     def output(self, pod: str, container: str = "main") -> str:
         """Return what a container printed so far."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from drakit.devices.nic import pod_interfaces as nic_pods
 from drakit.devices.nic import port
 from drakit.devices.nic.mock import mock_pods
-from drakit.devices.nic.passthrough import identity, kernel_pods
+from drakit.devices.nic.passthrough import kernel_pods
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"
@@ -54,7 +54,7 @@ def on_mock() -> Iterator[PodBench]:
             up=True,
             addresses=("10.7.0.1/24",),
             alias="of the admin",
-            identity=identity.Identity(place=f"mock {NIC_MAC}"),
+            identity=nic_pods.Identity(place=f"mock {NIC_MAC}"),
         ),
         "of the admin",
     )

@@ -26,7 +26,9 @@ def folder() -> Iterator[pathlib.Path]:
         yield made
 
 
-def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+def test_a_driver_started_as_documented_publishes_and_prepares_and_events_are_shown(
+    folder: pathlib.Path, commands: forked_cli.Commands
+) -> None:
     with demo.running(folder, "cluster", "--events", commands=commands) as cluster:
         kubeconfig = pathlib.Path(cluster.read_until(r"export KUBECONFIG=(\S+)")[1])
         command = shlex.split(cluster.read_until(r"^  drakit (run .*)$")[1])

@@ -229,7 +229,7 @@ def test_with_its_journal_lost_it_is_put_back_all_the_same(host: Host, damage: b
 
 
 @pytest.mark.full
-def test_what_others_changed_after_a_kill_is_told_and_left_alone(host: Host) -> None:
+def test_what_others_changed_after_a_kill_is_reported_and_left_alone(host: Host) -> None:
     with host.running("--keep") as ran:
         ran.read_until("The shares stay up until Ctrl-C")
         ran.end(signal.SIGKILL)

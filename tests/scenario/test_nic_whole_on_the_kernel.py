@@ -242,7 +242,7 @@ def test_the_default_route_goes_only_where_an_admin_says_so_and_comes_back(world
     assert routes(world) == before
 
 
-def test_a_route_that_cannot_come_back_is_told_and_the_rest_does(
+def test_a_route_that_cannot_come_back_is_reported_and_the_rest_does(
     world: nic_attach.World, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.node.make_nic("spare", mac="02:00:00:00:00:78")

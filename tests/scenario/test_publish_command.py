@@ -86,7 +86,7 @@ def test_of_two_publishers_one_writes_and_the_other_takes_over_from_a_killed_one
             assert {json_types.text(one, "spec", "pool", "name") for one in cluster.slices()} == {"tpus"}
 
 
-def test_a_publisher_that_is_told_to_stop_gives_the_lease_up_and_leaves_the_slices(cluster: Cluster) -> None:
+def test_a_publisher_that_is_stopped_gives_the_lease_up_and_leaves_the_slices(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31, "the slices")
         first.send_signal(signal.SIGTERM)

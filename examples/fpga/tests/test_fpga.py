@@ -111,7 +111,7 @@ def test_a_board_that_cannot_be_programmed_is_exchanged_for_another(cluster: tes
     assert cluster.wait_running("p").env == {"FPGA_BOARD_1": "fft"}
 
 
-def test_a_bitstream_that_nobody_has_is_told_to_the_user(cluster: testing.Cluster) -> None:
+def test_a_bitstream_that_nobody_has_is_reported_to_the_user(cluster: testing.Cluster) -> None:
     ask(cluster, "tetris")
     told = cluster.wait_events("FailedScheduling", containing=driver.FAILED)
     assert "board-0" in told[0]

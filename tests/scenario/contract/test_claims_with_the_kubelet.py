@@ -71,7 +71,7 @@ def test_shares_of_one_device_travel_with_their_ids(world: node_on_cluster.NodeO
     assert world.made() == []
 
 
-def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_failed_prepare_reaches_the_pod_word_for_word_and_is_retried(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.driver.failure = errors.RetryError("the chip is warming up", after=1)
     world.claim("p")

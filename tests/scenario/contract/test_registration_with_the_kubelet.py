@@ -25,7 +25,7 @@ from unit.cluster_kubelet import objects
 ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
-def test_the_kubelet_is_told_who_where_and_which_services(world: node_on_cluster.NodeOnCluster) -> None:
+def test_registration_names_the_driver_its_socket_and_its_services(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
         result = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)

@@ -177,7 +177,7 @@ def test_parameters_nested_beyond_any_parser_are_refused_by_their_field() -> Non
     assert found["status"]["message"].startswith("spec.devices.config[0].opaque.parameters")
 
 
-def test_a_family_that_is_not_served_and_a_driver_of_another_name_are_told_apart() -> None:
+def test_a_family_that_is_not_served_and_a_driver_of_another_name_are_distinguished() -> None:
     flags = {"nic.enabled": False, "gpu.driver_name": "gpu.nvidia.com"}
     rules = composition.opaque_rules(settings.load(flags, environ={}))
     body = p.holding(p.CLAIM, BAD, p.config(p.GPU, {"x": 1}), p.config("gpu.nvidia.com", p.nvidia(x=1)))

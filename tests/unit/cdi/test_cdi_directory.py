@@ -255,7 +255,7 @@ def descriptors() -> int:
     return sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir())
 
 
-def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
+def test_a_directory_in_place_of_a_file_is_no_file_and_reported_once(
     cdi: directory.Directory, path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = edits.CdiName(driver=DRIVER, claim_uid=NAME.claim_uid, device="gpu-1")

@@ -176,7 +176,7 @@ def test_a_driver_without_a_kubelet_is_refused_and_makes_no_folder(
     assert not (shell.folder / "system").exists()
 
 
-def test_a_syntax_error_of_a_claim_is_told_with_line_and_column(shell: command_line.CommandLine) -> None:
+def test_a_syntax_error_of_a_claim_is_reported_with_line_and_column(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
     file.write_text("kind: ResourceClaim\n  metadata: {}\n")
     ran = shell.on_node("prepare", str(file))

@@ -19,7 +19,7 @@ def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:
     return stage.Stage(rich.console.Console(file=written, width=200), chapters=2, check_alive=check_alive), written
 
 
-def test_a_promise_that_holds_is_told_and_counted() -> None:
+def test_a_promise_that_holds_is_reported_and_counted() -> None:
     result, written = staged()
     result.chapter("Sums")
     result.check("two and two are four", 2 + 2, 4)

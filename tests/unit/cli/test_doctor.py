@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_with_its_mend(ask: Ask, node: pathlib.Path) ->
     assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "the file at the path is not a socket"
 
 
-def test_a_served_and_a_stale_socket_are_told_apart(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         (node / "plugins" / name).mkdir()
     monkeypatch.chdir(node / "plugins")
@@ -218,7 +218,7 @@ def test_a_right_is_asked_for_by_the_drivers_own_name(ask: Ask, cluster: cluster
     assert of(found, "resourceclaims/driver nic.drakit.dev")["verdict"] == "warning"
 
 
-def test_a_kernel_that_cannot_shape_is_told_with_what_to_load() -> None:
+def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
     able = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
     assert (able.verdict, able.fix) == (Verdict.OK, "")
     unable = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NONE, missing="this kernel cannot enforce shares (no htb)"))
@@ -231,7 +231,7 @@ def test_a_kernel_that_cannot_shape_is_told_with_what_to_load() -> None:
     assert nics.of_kernel(refused).verdict is Verdict.FAILED
 
 
-def test_a_wheel_without_the_hooks_program_is_told_with_how_to_bring_it() -> None:
+def test_a_wheel_without_the_hooks_program_is_reported_with_how_to_bring_it() -> None:
     def missing() -> bytes:
         raise errors.HardwareError("attach client", "it is not part of this installation; use the driver's image or a checkout")
 
@@ -251,12 +251,12 @@ def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib
     assert [found.verdict for found in nics.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
 
 
-def test_a_folder_mounted_noexec_is_told_before_a_pod_fails() -> None:
+def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
     hook, *_ = nics.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it exec, or move node.plugins_dir")
 
 
-def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> None:
+def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))

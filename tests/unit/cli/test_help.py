@@ -43,7 +43,7 @@ def test_a_mistake_in_the_command_is_status_2(shell: command_line.CommandLine, a
     assert "drakit" in result.err
 
 
-def test_a_misspelt_command_is_told_which_was_meant(shell: command_line.CommandLine) -> None:
+def test_a_misspelt_command_gets_the_name_that_was_meant(shell: command_line.CommandLine) -> None:
     result = shell.run("slicez")
     assert result.status == 2
     assert "Did you mean 'slices'?" in result.err

@@ -93,7 +93,7 @@ def cdi_file(shell: command_line.CommandLine) -> pathlib.Path:
     return found
 
 
-def test_a_cdi_file_that_is_missing_altered_or_strange_is_told(prepared: command_line.CommandLine) -> None:
+def test_a_cdi_file_that_is_missing_altered_or_strange_is_reported(prepared: command_line.CommandLine) -> None:
     file = cdi_file(prepared)
     content = file.read_bytes()
     stray = file.with_name(file.name.replace(command_line.UID, "00000000-0000-4000-8000-000000000000"))
@@ -108,7 +108,7 @@ def test_a_cdi_file_that_is_missing_altered_or_strange_is_told(prepared: command
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_an_unreadable_journal_is_told_and_left_as_it_is(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
+def test_an_unreadable_journal_is_reported_and_left_as_it_is(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
     (home(prepared) / "journal.db").write_bytes(b"not a database" * 300)
     before = state(prepared)
     ran = asked(prepared, *command)
@@ -135,7 +135,7 @@ def test_an_unknown_claim_and_a_malformed_uid_are_errors_that_the_user_can_fix(p
     assert "is not a claim UID; journal list shows them" in asked(prepared, "show", "claim").err
 
 
-def test_an_earlier_journal_that_was_set_aside_is_told(prepared: command_line.CommandLine) -> None:
+def test_an_earlier_journal_that_was_set_aside_is_reported(prepared: command_line.CommandLine) -> None:
     (home(prepared) / "journal.db").write_bytes(b"not a database" * 300)
     assert prepared.on_node("unprepare", command_line.UID).status == 0
     ran = asked(prepared, "verify")

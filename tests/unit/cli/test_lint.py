@@ -383,7 +383,7 @@ DRIVER, ATTRIBUTE = "check the driver first", "ask only for what is there"
     ],
     ids=["devices of other drivers fail", "the driver is not checked and an attribute is missing", "the driver is checked"],
 )
-def test_a_class_is_told_to_check_the_driver_only_where_it_does_not(
+def test_a_class_gets_the_advice_to_check_the_driver_only_where_it_does_not(
     shell: command_line.CommandLine, expression: str, others: tuple[object, ...], fixes: tuple[str, ...]
 ) -> None:
     _, found = findings(shell, (device_class(expression), devices(PLAIN, count=1), *others))

@@ -26,7 +26,7 @@ def test_the_table_compares_both_forms_of_both_drivers(shell: command_line.Comma
 
 
 @pytest.mark.parametrize("form", ["flat", "mixins"])
-def test_the_sizes_told_are_those_of_the_objects_printed(shell: command_line.CommandLine, form: str) -> None:
+def test_the_sizes_reported_are_those_of_the_objects_printed(shell: command_line.CommandLine, form: str) -> None:
     ran = shell.on_node("slices", "--form", form, "--family", "gpu", "-o", "json")
     items = json.loads(ran.out)["items"]
     size = sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in items)

@@ -63,7 +63,7 @@ def daemons(shell: command_line.CommandLine) -> list[processes.Process]:
     return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
-def test_it_lists_and_changes_nothing_until_it_is_told_to(used: command_line.CommandLine) -> None:
+def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     ran = used.on_node("uninstall-node", "--no-api", "-o", "json")
     assert ran.status == 0

@@ -56,7 +56,7 @@ def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(shell: comm
     assert interfaces(shell, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
 
 
-def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_them() -> None:
+def test_interfaces_with_one_reason_are_listed_in_one_line_with_cautions_beside_them() -> None:
     virtual = eligibility.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
     alone = eligibility.Refusal(reason="is the loopback", expected=True)
     kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]

@@ -52,7 +52,7 @@ def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: cl
     assert (names(driver), server.faults.hits) == (["a"], 1)
 
 
-def test_half_an_answer_is_told_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:
+def test_half_an_answer_counts_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:
     fault = ApiFault(kind=FaultKind.CUT, methods=frozenset({"POST"}))
     server.faults.add(fault)
     with pytest.raises(errors.ApiError, match="no answer") as caught:

@@ -109,7 +109,7 @@ def test_it_reads_no_secrets_pods_or_other_kinds(driver: kube_client.Client) -> 
         assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
 
 
-def test_without_its_role_the_driver_is_told_what_it_lacks(driver: kube_client.Client, memory: registry.Registry) -> None:
+def test_without_its_role_the_driver_reports_what_it_lacks(driver: kube_client.Client, memory: registry.Registry) -> None:
     memory.delete(CLUSTER_ROLE, "drakit")
     store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
     with pytest.raises(errors.ApiError, match='cannot list resource "resourceslices"'):

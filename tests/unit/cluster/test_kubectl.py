@@ -339,7 +339,7 @@ def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, col
 
 
 @pytest.mark.parametrize("wanted", SUBRESOURCES)
-def test_what_pretended_containers_do_not_have_is_told_in_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
+def test_what_pretended_containers_do_not_have_is_reported_in_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
     memory.create(POD, samples.pod(node="n1"))
     memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
     result = kubectl(*SUBRESOURCES[wanted], code=1)

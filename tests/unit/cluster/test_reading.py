@@ -59,14 +59,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text, message", BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_told_with_its_place(text: str, message: str) -> None:
+def test_what_is_broken_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(reading.ReadingError) as raised:
         reading.parts(text)
     assert str(raised.value).startswith(message)
     assert "unicode string" not in str(raised.value)
 
 
-def test_json_by_its_name_is_told_as_json() -> None:
+def test_json_by_its_name_is_read_as_json() -> None:
     with pytest.raises(manifests.ManifestError) as raised:
         manifests.read("f.json", '{"kind": "X",\n "a": }')
     assert str(raised.value) == "f.json: is not JSON: line 2, column 7: Expecting value"
@@ -91,7 +91,7 @@ def test_keys_are_text_and_dates_stay_text() -> None:
     "text, missing",
     [("a: 1", "apiVersion nor kind"), ("kind: Pod", "apiVersion"), ("apiVersion: v1", "kind"), ("7", "apiVersion nor kind")],
 )
-def test_a_document_that_is_no_object_is_told_with_its_line(text: str, missing: str) -> None:
+def test_a_document_that_is_no_object_is_reported_with_its_line(text: str, missing: str) -> None:
     with pytest.raises(manifests.ManifestError) as raised:
         manifests.read("f.yaml", f"apiVersion: v1\nkind: Node\n---\n{text}\n")
     assert str(raised.value) == f"f.yaml: document 2 (line 4): an object needs apiVersion and kind, and this has no {missing}"

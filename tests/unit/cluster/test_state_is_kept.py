@@ -56,7 +56,7 @@ def test_a_new_cluster_has_the_objects_and_the_version_of_the_one_before(file: p
     assert oct(file.stat().st_mode & 0o777) == "0o600"
 
 
-def test_a_watch_from_before_the_restart_is_told_that_the_history_is_lost(file: pathlib.Path) -> None:
+def test_a_watch_from_before_the_restart_gets_the_error_that_the_history_is_lost(file: pathlib.Path) -> None:
     first = opened(file)
     since = first.list(CLAIM).resource_version
     first.create(CLAIM, samples.claim("a"))

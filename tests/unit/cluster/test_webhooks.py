@@ -212,7 +212,7 @@ def test_the_context_for_webhooks_checks_names_and_chains() -> None:
     assert tls.client_context(None).verify_mode is ssl.CERT_REQUIRED
 
 
-def test_a_webhook_is_told_of_a_dry_run(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_webhook_sees_a_dry_run(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, hook)
     hook.decide = lambda _: {"allowed": True, "warnings": ["seen"]}
     answer = https._http.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}}, params={"dryRun": "All"})

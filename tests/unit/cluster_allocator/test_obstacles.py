@@ -99,7 +99,7 @@ def test_a_pool_that_offers_nothing_is_named_first() -> None:
     assert first.text == "pool drv/pool is incomplete: 1 of 2 slices of generation 1"
 
 
-def test_amounts_are_told_in_the_units_in_which_they_are_published() -> None:
+def test_amounts_are_reported_in_the_units_in_which_they_are_published() -> None:
     devices = [device("half", draws={"set.memory": "20Gi"}), device("whole", draws={"set.memory": "40Gi"})]
     used = AllocatedState()
     used.hold(DeviceId("drv", "pool", "half"))
@@ -132,7 +132,7 @@ def test_only_taints_that_are_not_tolerated_are_named() -> None:
     assert by_reason(obstacle) == {"tainted and not tolerated: b:NoExecute": ["d"]}
 
 
-def test_capacity_that_requests_before_took_is_told_with_what_they_left() -> None:
+def test_capacity_that_requests_before_took_is_reported_with_what_they_left() -> None:
     wanted = claim(request("a", capacity=bandwidth("7G")), request("b", capacity=bandwidth("4G")))
     (obstacle,) = found([resource_slice([shared("nic", "10G")])], wanted)
     assert (obstacle.request, by_reason(obstacle)) == ("b", {"capacity bandwidth: 4G needed, 3G left by the requests before": ["nic"]})

@@ -18,7 +18,7 @@ from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 
-def test_a_plugin_is_told_that_it_is_registered(cluster: QuickCluster) -> None:
+def test_a_plugin_receives_that_it_is_registered(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     assert [(status.plugin_registered, status.error) for status in plugin.statuses] == [(True, "")]
     assert list(cluster.cluster.node(objects.NODE).kubelet.plugins.names()) == [DRIVER]
@@ -34,7 +34,7 @@ def test_a_plugin_is_told_that_it_is_registered(cluster: QuickCluster) -> None:
         ({"versions": ["1.0.0"]}, "supported_versions: none of 1.0.0 is known; known are v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_told_why(cluster: QuickCluster, change: dict[str, object], error: str) -> None:
+def test_a_plugin_that_cannot_be_used_receives_the_reason(cluster: QuickCluster, change: dict[str, object], error: str) -> None:
     plugin = cluster.new_plugin()
     for name, value in change.items():
         setattr(plugin, name, value)

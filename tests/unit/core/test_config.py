@@ -121,7 +121,7 @@ def test_an_error_says_whose_configuration_it_is(source: claims.ConfigSource, wh
     assert whose in str(caught.value)
 
 
-def test_a_mistake_is_told_even_where_a_stronger_configuration_hides_it() -> None:
+def test_a_mistake_is_reported_even_where_a_stronger_configuration_hides_it() -> None:
     with pytest.raises(errors.ConfigError, match=r"parameters\.level"):
         choose(entry(CLASS, "high"), entry(CLAIM, 1))
 

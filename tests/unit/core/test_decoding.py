@@ -144,7 +144,7 @@ def test_what_is_left_out_takes_its_default() -> None:
         ({"name": "a", "apiVersion": "v1"}, "parameters.apiVersion", "is not a known field"),
     ],
 )
-def test_a_mistake_is_told_by_its_path(parameters: dict[str, Any], field: str, message: str) -> None:
+def test_a_mistake_is_reported_by_its_path(parameters: dict[str, Any], field: str, message: str) -> None:
     error = refused(parameters)
     assert error.field == field
     assert message in error.reason
@@ -157,7 +157,7 @@ def test_a_driver_without_parameters_takes_none() -> None:
     assert (error.field, error.reason) == ("parameters.speed", "is not a known field; none is taken here")
 
 
-def test_several_kinds_are_told_apart() -> None:
+def test_several_kinds_are_distinguished() -> None:
     assert config.decode({"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig"}, KINDS) == MigConfig()
     assert opaque_parameters.kind_of(MigConfig) == "MigConfig"
     assert opaque_parameters.kind_of(Sharing) == "Sharing"
@@ -175,7 +175,7 @@ def test_several_kinds_are_told_apart() -> None:
     ],
 )
 @pytest.mark.parametrize("kinds", [KINDS, (GpuConfig,)])
-def test_an_unknown_kind_is_told_with_the_known_ones(parameters: dict[str, Any], field: str, kinds: tuple[type[object], ...]) -> None:
+def test_an_unknown_kind_is_reported_with_the_known_ones(parameters: dict[str, Any], field: str, kinds: tuple[type[object], ...]) -> None:
     error = refused(parameters, *kinds)
     assert error.field == field
     assert "gpu.drakit.dev/v1 GpuConfig" in error.reason or "known are sharing" in error.reason

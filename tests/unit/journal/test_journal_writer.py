@@ -92,7 +92,7 @@ def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commi
     assert notes(memory) == {"n1", "n2"}
 
 
-def test_when_sqlite_fails_every_caller_is_told_and_nothing_counts(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_when_sqlite_fails_every_caller_gets_the_error_and_nothing_counts(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def break_down(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
@@ -188,7 +188,7 @@ def on_a_small_disk(tmp_path: pathlib.Path) -> Callable[[str], str]:
     return run
 
 
-def test_a_full_disk_is_told_and_the_old_state_stays(on_a_small_disk: Callable[[str], str]) -> None:
+def test_a_full_disk_is_reported_and_the_old_state_stays(on_a_small_disk: Callable[[str], str]) -> None:
     printed = on_a_small_disk("""
 with opened() as memory:
     memory.begin(samples.entry(1))
@@ -218,7 +218,7 @@ with opened() as memory:
     assert (held, again) == ("True None", "True None")
 
 
-def test_a_read_only_disk_is_told_and_changes_nothing(on_a_small_disk: Callable[[str], str]) -> None:
+def test_a_read_only_disk_is_reported_and_changes_nothing(on_a_small_disk: Callable[[str], str]) -> None:
     printed = on_a_small_disk("""
 with opened() as memory:
     memory.begin(samples.entry(1))

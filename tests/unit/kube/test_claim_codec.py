@@ -69,7 +69,7 @@ def test_a_malformed_claim_is_refused_with_the_field_named(path: str, value: obj
 
 
 @pytest.mark.parametrize("path", ["status", "status.allocation"])
-def test_a_claim_without_allocation_is_told_from_a_malformed_one(path: str) -> None:
+def test_a_claim_without_allocation_is_distinguished_from_a_malformed_one(path: str) -> None:
     for value in (ABSENT, None):
         with pytest.raises(errors.ClaimError) as raised:
             claim_codec.decode(changed(path, value), samples.REF)

@@ -64,7 +64,7 @@ def test_a_key_that_is_no_text_in_yaml_is_the_text_it_is_in_json(tmp_path: pathl
         ),
     ],
 )
-def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Path, wrong: str, message: str) -> None:
+def test_a_number_where_a_name_belongs_is_reported_by_its_field(tmp_path: pathlib.Path, wrong: str, message: str) -> None:
     source = file_claims.FileClaims(write(tmp_path, YAML_WITH_A_DATE.replace("device: gpu-0", wrong)))
     with pytest.raises(errors.ClaimError) as raised:
         source.fetch(source.refs[0])

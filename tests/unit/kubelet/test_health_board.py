@@ -63,7 +63,7 @@ def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBo
     assert board.snapshot() == [health.DeviceHealth(device="a", health=HEALTHY, message="", found=2000)]
 
 
-def test_a_device_that_was_spoken_of_and_is_gone_is_still_told(board: health.HealthBoard) -> None:
+def test_a_device_that_was_reported_and_is_gone_is_still_reported(board: health.HealthBoard) -> None:
     board.discovered(["a"])
     board.report("a", UNHEALTHY, "fell off the bus")
     board.discovered([])

@@ -76,7 +76,7 @@ def leave_stale(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_the_kubelet_is_told_type_name_endpoint_and_services(registrar: registration.Registrar) -> None:
+def test_registration_has_type_name_endpoint_and_services(registrar: registration.Registrar) -> None:
     result = get_info(registrar.socket)
     assert (result.type, result.name, result.endpoint) == ("DRAPlugin", DRIVER, str(ENDPOINT))
     assert list(result.supported_versions) == ["v1.DRAPlugin"]
@@ -207,7 +207,7 @@ def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(regis
     busy.stop(grace=0)
 
 
-def test_how_long_the_kubelet_has_not_known_the_driver_is_told(folder: pathlib.Path) -> None:
+def test_how_long_the_kubelet_has_not_known_the_driver_is_reported(folder: pathlib.Path) -> None:
     moments = Moments()
     made = make(folder, moments)
     made.start()

@@ -134,7 +134,7 @@ def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(ru
     assert running.driver.calls == ["start", "prepare", "stop"]
 
 
-def test_what_the_author_says_in_stop_is_still_told(running: RunningNode) -> None:
+def test_what_the_author_reports_in_stop_is_still_sent(running: RunningNode) -> None:
     running.node.start()
     running.node.stop()
     assert [notice.reason for _, notice, _ in running.events.written] == ["Bye"]
@@ -181,14 +181,14 @@ def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(running: R
     assert running.driver.looks <= 3
 
 
-def test_health_reaches_the_board_that_the_kubelet_is_told_from(running: RunningNode) -> None:
+def test_health_reaches_the_board_that_the_kubelet_reads(running: RunningNode) -> None:
     running.node.start()
     context_of(running).report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="too hot"))
     found = {one.device: (one.health, one.message) for one in running.node.health.snapshot()}
     assert found["chip-0"] == (contexts.Health.UNHEALTHY, "too hot")
 
 
-def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(running: RunningNode) -> None:
+def test_a_failed_prepare_is_reported_in_the_claim_and_taken_back_when_it_works(running: RunningNode) -> None:
     running.node.start()
     running.driver.failure = errors.DeviceGoneError("chip-0 fell off")
     assert "fell off" in running.prepare().error

@@ -90,7 +90,7 @@ def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
     assert 'drakit_links{driver="a.example.com"} 2.0' in text
 
 
-def test_what_never_happened_is_told_as_zero() -> None:
+def test_what_never_happened_is_reported_as_zero() -> None:
     counted = metrics.Metrics()
     counted.of("a.example.com")
     text = counted.text().decode()
@@ -100,7 +100,7 @@ def test_what_never_happened_is_told_as_zero() -> None:
         assert f'drakit_claim_seconds_count{{driver="a.example.com",outcome="{outcome}",verb="{verb}"}} 0.0' in text
 
 
-def test_nothing_is_told_of_when_a_count_began() -> None:
+def test_no_metric_says_when_a_count_began() -> None:
     counted = metrics.Metrics()
     driver = counted.of("a.example.com")
     driver.published(1)
@@ -108,7 +108,7 @@ def test_nothing_is_told_of_when_a_count_began() -> None:
     assert "_created" not in counted.text().decode()
 
 
-def test_the_build_is_told() -> None:
+def test_the_build_is_reported() -> None:
     version = importlib.metadata.version("drakit")
     assert re.search(
         rf'^drakit_build_info{{python="3[^"]*",version="{re.escape(version)}"}} 1.0$', metrics.Metrics().text().decode(), re.MULTILINE

@@ -72,7 +72,7 @@ def test_a_refusal_waits_long_and_holds_up_nobody() -> None:
     assert post.sent[2:] == [(device_status.REFUSED_PAUSE, "a", "1")]
 
 
-def test_what_a_server_calls_wrong_for_a_moment_is_told_in_the_end() -> None:
+def test_what_a_server_calls_wrong_for_a_moment_is_reported_in_the_end() -> None:
     post = Post(api(422), api(400), None)
     post.box.put("a", "1")
     assert post.run() == [(0.0, "a", "1"), (1.0, "a", "1"), (3.0, "a", "1")]
@@ -94,7 +94,7 @@ def test_what_a_server_goes_on_calling_wrong_is_dropped_and_holds_up_nobody() ->
     assert len(post.box) == 0
 
 
-def test_news_that_come_while_the_last_try_fails_are_told() -> None:
+def test_news_that_come_while_the_last_try_fails_are_sent() -> None:
     post = Post(*[api(422)] * device_status.TRIES_MAX, None)
     original = post.take
 
@@ -108,7 +108,7 @@ def test_news_that_come_while_the_last_try_fails_are_told() -> None:
     assert [load for _, _, load in post.run()] == ["1"] * device_status.TRIES_MAX + ["2"]
 
 
-def test_what_nobody_can_be_told_any_more_is_dropped() -> None:
+def test_what_nobody_can_receive_any_more_is_dropped() -> None:
     for answer in (errors.ClaimError(errors.ClaimFault.NOT_FOUND, "gone"), ValueError("bug")):
         post = Post(answer, None)
         post.box.put("a", "1")
@@ -123,7 +123,7 @@ def test_no_more_than_so_many_keys_wait_and_the_oldest_goes() -> None:
     assert [key for _, key, _ in post.run()] == ["c", "d", "e"]
 
 
-def test_what_is_called_wrong_at_the_end_keeps_nothing_else_from_being_told() -> None:
+def test_what_is_called_wrong_at_the_end_keeps_nothing_else_from_being_sent() -> None:
     post = Post(api(422), None)
     post.stop.set()
     post.box.put("a", "1")

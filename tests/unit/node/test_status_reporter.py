@@ -40,7 +40,7 @@ def setup() -> ReporterSetup:
     return ReporterSetup()
 
 
-def test_a_failure_is_told_and_taken_back_when_the_claim_is_prepared_after_all(setup: ReporterSetup) -> None:
+def test_a_failure_is_reported_and_taken_back_when_the_claim_is_prepared_after_all(setup: ReporterSetup) -> None:
     setup.reports.failed(REF, GONE)
     assert setup.send() == {"Ready": (False, "DeviceGone")}
     setup.reports.prepared(REF)
@@ -57,7 +57,7 @@ def test_a_claim_that_just_works_costs_no_request(setup: ReporterSetup) -> None:
 
 
 @pytest.mark.parametrize("error", [errors.CallerGoneError("late"), errors.ApiError("away", status=503)])
-def test_what_is_no_fact_about_the_claim_is_not_told(setup: ReporterSetup, error: Exception) -> None:
+def test_what_is_no_fact_about_the_claim_is_not_written(setup: ReporterSetup, error: Exception) -> None:
     setup.reports.failed(REF, error)
     assert setup.send() == {}
 
@@ -101,7 +101,7 @@ def test_reasons_are_words_for_machines(error: Exception, reason: str) -> None:
     assert device_status.reason_of(error) == reason
 
 
-def test_equal_notices_within_ten_minutes_are_told_once_and_counted(setup: ReporterSetup) -> None:
+def test_equal_events_within_ten_minutes_are_recorded_once_and_counted(setup: ReporterSetup) -> None:
     for _ in range(3):
         setup.reports.notice(REF, LOOK)
     setup.reports.notice(REF, context.Event(reason="Throttled", message="another"))

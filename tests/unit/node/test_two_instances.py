@@ -157,7 +157,7 @@ def test_slices_that_are_gone_are_made_again_by_an_elder_one_too() -> None:
     assert made.reconcile() == 1, "what changes for the elder one itself is written"
 
 
-def test_a_call_that_is_running_is_finished_before_the_kubelet_is_told_of_the_end(machine: Machine) -> None:
+def test_a_running_call_is_finished_before_the_kubelet_is_notified_of_the_end(machine: Machine) -> None:
     version = Version()
     elder = machine.instance(version, ELDER)
     elder.start()

@@ -280,7 +280,7 @@ def test_the_image_can_be_given_by_digest_and_pulled_with_a_secret() -> None:
     assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "pull"}]]
 
 
-def test_another_folder_of_the_kubelet_is_mounted_and_told_to_the_driver() -> None:
+def test_another_folder_of_the_kubelet_is_mounted_and_passed_to_the_driver() -> None:
     daemonset = by_name(template("--set", "kubeletDir=/var/snap/kubelet,cdiDir=/etc/cdi"), "DaemonSet")["drakit-gpu"]
     pod = daemonset["spec"]["template"]["spec"]
     mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}

@@ -175,7 +175,7 @@ class Leaking(author.FakeDriver):
         return super().prepare(grant)
 
 
-def test_a_leak_is_told_by_what_is_other_and_not_by_all_there_is() -> None:
+def test_a_leak_is_reported_by_what_is_other_and_not_by_all_there_is() -> None:
     hardware = author.Hardware()
     hardware.made = {f"slot-{number}": number for number in range(1000)}
     with pytest.raises(testing.CheckError) as raised:

@@ -208,7 +208,7 @@ def test_what_is_right_comes_through(nics: driver.NicDriver, parameters: dict[st
     after=strategies.lists(strategies.sampled_from(GOOD), max_size=2),
     device=strategies.sampled_from(["pci-0000-0c-00-0", "pci-0000-0c-00-0-whole"]),
 )
-def test_a_mistake_is_told_wherever_it_stands_and_the_port_is_never_touched(
+def test_a_mistake_is_reported_wherever_it_stands_and_the_port_is_never_touched(
     nics: driver.NicDriver,
     bad: tuple[claims.ConfigSource, str, dict[str, object]],
     before: list[dict[str, object]],

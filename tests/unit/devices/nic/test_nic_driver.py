@@ -62,7 +62,7 @@ def test_two_nics_are_offered_and_the_uplink_is_withheld(nics: nic_driver.NicDri
     assert [(item.name, item.reason) for item in nics.survey().withheld] == [("eth0", "carries the host's default route")]
 
 
-def test_a_share_is_installed_told_to_the_container_and_remembered(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
+def test_a_share_is_installed_shown_to_the_container_and_remembered(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     prepared = nics.prepare(asked)
     (installed,) = machine.shares()
@@ -199,7 +199,7 @@ def test_unprepare_of_what_could_not_be_prepared_succeeds(nics: nic_driver.NicDr
     nics.unprepare(grant(nics, share_id=None, consumed_capacity={}))
 
 
-def test_the_name_asked_for_is_told(nics: nic_driver.NicDriver) -> None:
+def test_the_name_asked_for_is_reported(nics: nic_driver.NicDriver) -> None:
     result = nics.prepare(planned(nics, config=config.NicConfig(interface_name="net1"))).edits.env
     assert result[f"{PREFIX}_INTERFACE"] == "net1"
 

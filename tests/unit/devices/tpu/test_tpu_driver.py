@@ -46,7 +46,7 @@ def test_a_node_has_a_part_only_in_the_slices_around_it_and_offers_none_itself(t
     assert not made.discover().devices
 
 
-def test_each_node_is_told_its_own_worker_and_the_same_slice(tmp_path: pathlib.Path) -> None:
+def test_each_node_gets_its_own_worker_and_the_same_slice(tmp_path: pathlib.Path) -> None:
     workers = {}
     for node in ("node-1", "node-2", "node-5", "node-6"):
         made, _ = on(node, tmp_path)
@@ -85,7 +85,7 @@ def test_chips_are_free_again_after_a_reboot(tmp_path: pathlib.Path) -> None:
     assert chips.user() == ""
 
 
-def test_admin_access_is_told_and_given_no_chips(tmp_path: pathlib.Path) -> None:
+def test_admin_access_is_reported_and_gets_no_chips(tmp_path: pathlib.Path) -> None:
     made, chips = on("node-1", tmp_path)
     made.prepare(grant(made, "tpu-2x2-1"))
     result = made.prepare(grant(made, "tpu-8x8-1", 2, admin=True)).edits

@@ -59,7 +59,7 @@ def test_two_pods_of_one_share_have_two_addresses(context: fake_context.FakeCont
     assert not set(leases(context).acquire(share, POOLED, sandbox_id(7))) & set(leases(context).acquire(share, POOLED, sandbox_id(8)))
 
 
-def test_a_pool_that_is_used_up_is_told_and_what_is_given_back_is_given_again(context: fake_context.FakeContext) -> None:
+def test_a_pool_that_is_used_up_is_reported_and_what_is_given_back_is_given_again(context: fake_context.FakeContext) -> None:
     one = config.NicConfig(address_pools=(POOL,))
     share = context.put(grant(chosen=one))
     given = [leases(context).acquire(share, one, sandbox_id(cookie)) for cookie in (1, 2, 3)]
@@ -211,7 +211,7 @@ def test_addresses_of_unprepared_claims_are_free_even_if_their_end_was_not_repor
         context.remove(share)
 
 
-def test_nothing_is_given_out_where_other_processes_could_not_be_told(tmp_path: pathlib.Path) -> None:
+def test_nothing_is_given_out_where_other_processes_could_not_be_notified(tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "no such folder")
     share = context.put(grant())
     with pytest.raises(errors.HardwareError, match=r"addresses.by cannot be written"):

@@ -148,7 +148,7 @@ def test_another_user_gets_no_answer(path: pathlib.Path) -> None:
         (ZeroDivisionError("secret"), b"no the NIC driver failed by a bug of its own; its log says more"),
     ],
 )
-def test_why_not_is_told_and_bugs_are_not_explained_to_users(path: pathlib.Path, error: Exception, answer: bytes) -> None:
+def test_why_not_is_reported_and_bugs_are_not_explained_to_users(path: pathlib.Path, error: Exception, answer: bytes) -> None:
     attaching = Attaching()
 
     def fail(_: object) -> None:

@@ -113,7 +113,7 @@ def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> N
         (settings.CarrierLoss.EVICT, device.TaintEffect.NO_EXECUTE),
     ],
 )
-def test_a_link_that_is_lost_is_told_until_it_is_back(
+def test_a_link_that_is_lost_is_reported_until_it_is_back(
     tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
 ) -> None:
     setup = MonitorSetup(tmp_path, setting)
@@ -150,7 +150,7 @@ def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Pa
     ]
 
 
-def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there(tmp_path: pathlib.Path) -> None:
+def test_a_claim_has_no_status_before_a_sandbox_uses_it_and_then_what_is_there(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     grant = setup.prepared()
     setup.monitor.check()
@@ -174,7 +174,7 @@ def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there
     assert records.thaw(status.values) == {"interface": "eth1", "egress": rates, "ingress": rates}
 
 
-def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
+def test_two_pods_of_a_claim_are_reported_together(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     grant = setup.prepared()
     for cookie in (7, 8):
@@ -185,7 +185,7 @@ def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
 
 
-def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
+def test_the_status_of_a_claim_says_what_went_wrong(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     grant = setup.prepared()
     setup.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
@@ -204,7 +204,7 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
 
 
-def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
+def test_a_pod_s_failure_is_reported_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     grant = setup.prepared()
     setup.attach(grant)

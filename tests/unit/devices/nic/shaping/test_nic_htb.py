@@ -130,7 +130,7 @@ def test_two_shares_of_one_namespace_split_by_address_and_the_first_gets_the_res
     assert found[7, htb.ANY] == 0x8000
 
 
-def test_where_namespaces_are_not_told_apart_addresses_lead_to_shares() -> None:
+def test_where_namespaces_are_not_distinguished_addresses_lead_to_shares() -> None:
     found = htb.owners(port.Classifier.MAC, host=0, mac=NIC, members=[member(0x8000)])
     assert found == {(htb.ANY_NAMESPACE, NIC): htb.HOST, (htb.ANY_NAMESPACE, member(0x8000).mac): 0x8000}
 
