@@ -142,7 +142,7 @@ class LinkMonitor:
         """Check all interfaces once. Raises DrakitError."""
         surveyed = self._survey()
         self._warn(surveyed)
-        offered = {item.name: item for item in surveyed.to_inventory().devices}
+        offered = {device.name: device for device in surveyed.to_inventory().devices}
         if self._offered is not None and offered != self._offered:
             self._context.rediscover()
         self._offered = offered

@@ -199,7 +199,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _own(self) -> Sequence[port.Interface]:
         """Return the interfaces that no other driver shares out; the ifbs of a NIC are the NIC's."""
-        return [one for one in self._machine.interfaces() if not one.sharer and one.kind != "ifb"]
+        return [interface for interface in self._machine.interfaces() if not interface.sharer and interface.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """Return a NIC as it is to be shaped, for a speed in bits per second."""

@@ -140,8 +140,8 @@ def _read_use(route: "pyroute2.IPRoute") -> _Use:
     addresses = _dump("RTM_GETADDR", route.get_addr)
     routes = _dump("RTM_GETROUTE", route.get_routes)
     return _Use(
-        addressed=frozenset(item["index"] for item in addresses if item["scope"] < read_interface.SCOPE_LINK),
-        uplinks=frozenset(index for item in routes for index in _default_by(item)),
+        addressed=frozenset(address["index"] for address in addresses if address["scope"] < read_interface.SCOPE_LINK),
+        uplinks=frozenset(index for route in routes for index in _default_by(route)),
     )
 
 

@@ -47,7 +47,7 @@ class NodeContext:
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
         self.settings = settings
         self.shaping = machine
-        self.by_index: Mapping[int, port.Interface] = {item.ifindex: item for item in interfaces}
+        self.by_index: Mapping[int, port.Interface] = {interface.ifindex: interface for interface in interfaces}
         self.uplinks = _uplinks(interfaces)
         self._interfaces = interfaces
 
@@ -100,13 +100,13 @@ def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
 def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
     """Indices of the interfaces that have a default route, and of all that carry those: slaves of a bond, ports of a bridge, a vlan's NIC."""
     carriers: dict[int, set[int]] = {}
-    for item in interfaces:
-        if item.master is not None:
-            carriers.setdefault(item.master, set()).add(item.ifindex)
-        if item.lower is not None and item.kind in _STACKED_KINDS:
-            carriers.setdefault(item.ifindex, set()).add(item.lower)
+    for interface in interfaces:
+        if interface.master is not None:
+            carriers.setdefault(interface.master, set()).add(interface.ifindex)
+        if interface.lower is not None and interface.kind in _STACKED_KINDS:
+            carriers.setdefault(interface.ifindex, set()).add(interface.lower)
     found: set[int] = set()
-    pending = [item.ifindex for item in interfaces if item.default_route]
+    pending = [interface.ifindex for interface in interfaces if interface.default_route]
     while pending:
         index = pending.pop()
         if index not in found:

@@ -223,7 +223,7 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
     name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
     """
     named: dict[str, port.Interface] = {}
-    for interface in sorted(interfaces, key=lambda item: item.ifindex):
+    for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
         name = _name_by_pci(interface)
         named[_name_by_interface(interface.name) if not name or name in named else name] = interface
     return named
@@ -249,7 +249,9 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
     """
     return port.Interest(
         ifindexes=frozenset(
-            item.ifindex for item in interfaces if item.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(item).speed is not None
+            interface.ifindex
+            for interface in interfaces
+            if interface.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(interface).speed is not None
         ),
         globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
     )

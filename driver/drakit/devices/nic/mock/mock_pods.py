@@ -51,7 +51,7 @@ class MockPods:
 
     def is_away(self, name: str) -> bool:
         """Return whether an interface of the host is in a pod."""
-        return any(one.host_state is not None and one.host_state.name == name for one in self._inside.values())
+        return any(inhabitant.host_state is not None and inhabitant.host_state.name == name for inhabitant in self._inside.values())
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         if child.namespace == pod_interfaces.HOST:
@@ -107,7 +107,9 @@ class MockPods:
                 pod_interfaces.Location.HERE if sandbox is not None and sandbox.namespace in places else pod_interfaces.Location.ELSEWHERE
             )
         return (
-            pod_interfaces.Location.HOST if any(one.alias == whole.mark for one in self._hosts.values()) else pod_interfaces.Location.GONE
+            pod_interfaces.Location.HOST
+            if any(host_state.alias == whole.mark for host_state in self._hosts.values())
+            else pod_interfaces.Location.GONE
         )
 
     def planned_placement(

@@ -183,7 +183,9 @@ class MockPort(mock_pods.MockPods, MockFunctions):
         def as_wanted(held: _Held) -> _Held:
             fixed.extend(_differences(held, uplink, shares))
             for share in held.shares.values():
-                held = held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {item.id for item in shares} else held
+                held = (
+                    held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {wanted.id for wanted in shares} else held
+                )
             for share in shares:
                 held = held.with_share(share)
             return held

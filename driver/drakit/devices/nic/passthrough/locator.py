@@ -73,7 +73,7 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
     if own == rtnetlink.NO_NSID:
         return ()
-    uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
+    uppers = (place for place in places if (place.link.other, place.link.other_nsid) == (ifindex, own))
     return tuple(one for one in uppers if one.nsid != own and one.link.kind not in pod_interfaces.PAIRS)
 
 

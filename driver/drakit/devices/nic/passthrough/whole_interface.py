@@ -84,7 +84,7 @@ def intent_of(record: records.Record) -> Intent | None:
 
 def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
     """Yield the interfaces that claims have whole and that are not present, as they were."""
-    there = {(item.name, item.mac) for item in present} | {item.pci.bus_id for item in present if item.pci}
+    there = {(interface.name, interface.mac) for interface in present} | {interface.pci.bus_id for interface in present if interface.pci}
     for record in intents:
         found = intent_of(record)
         if found is None:
@@ -212,7 +212,9 @@ class Whole:
         pci = interface.pci
         if pci is None or not pci.physical_function or pci.function_number is None:
             return None
-        parents = (item.name for item in self._machine.interfaces() if item.pci and item.pci.bus_id == pci.physical_function)
+        parents = (
+            interface.name for interface in self._machine.interfaces() if interface.pci and interface.pci.bus_id == pci.physical_function
+        )
         parent = next(parents, "")
         return sriov.Function(parent=parent, number=pci.function_number) if parent else None
 

@@ -152,7 +152,7 @@ class KernelShares:
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         with self._sock("traffic") as sock:
-            found = [traffic for item in self._nics(sock) if not item.other_owner for traffic in item.traffic()]
+            found = [traffic for nic in self._nics(sock) if not nic.other_owner for traffic in nic.traffic()]
         return tuple(sorted(found, key=lambda traffic: traffic.share_id))
 
     def watch(self) -> port.Watch:

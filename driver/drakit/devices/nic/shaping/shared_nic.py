@@ -85,7 +85,7 @@ class Nic:
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
             member = None
-        others = [item for item in self.memory.members_of(share.minor) if item.mac != mac]
+        others = [member for member in self.memory.members_of(share.minor) if member.mac != mac]
         is_new = member is None
         if member is None:
             member = htb.ShareMember(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
