@@ -5,6 +5,7 @@ import pathlib
 import re
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -115,10 +116,13 @@ def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path, co
     assert not any(map(demo.is_running, driver_pids(ran.out)))
 
 
-def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
-    with demo.running(folder, "demo", "--keep", commands=commands) as ran:
+def test_kept_up_it_and_its_page_can_be_used_until_ctrl_c(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    with demo.running(folder, "demo", "--web", commands=commands) as ran:
+        page = ran.read_until(r"in a browser: (http://127\.0\.0\.1:\d+/)#")[1]
         kubeconfig = pathlib.Path(ran.read_until(r"export KUBECONFIG=(\S+)")[1])
         shown = ran.read_until(r"drakit (show .*)$")[1].split()
+        with urllib.request.urlopen(page, timeout=20) as answer:  # noqa: S310 - an address of 127.0.0.1
+            assert "<title>" in answer.read().decode()
         assert kubeconfig.stat().st_mode & 0o777 == 0o600
         assert "gpu-0-counter-set: 26 of 26 devices still fit" in demo.finished(folder, *shown, commands=commands).stdout
         assert ran.end(signal.SIGINT) == 0

@@ -41,7 +41,9 @@ def demo(
     yes_take_over: Annotated[
         bool, typer.Option("--yes-take-over", help="With --nic: take an interface that has an address or the default route of this host.")
     ] = False,
-    web: Annotated[bool, typer.Option("--web", help="Show the cluster on a local web page meanwhile, as drakit dashboard does.")] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="Show the cluster on a local web page, as drakit dashboard does; implies --keep.")
+    ] = False,
     restore: Annotated[
         bool, typer.Option("--restore", help="With --nic: only restore the interface after a demo that was killed.")
     ] = False,
@@ -74,7 +76,9 @@ def demo(
         _check_not_given({"--speed": speed, "--traffic": traffic, "--yes-take-over": yes_take_over, "--restore": restore})
         from drakit.cli.demo import story
 
-        raise typer.Exit(story.play(mock or DEFAULT_MACHINE, folder, keep=keep, web=web, as_kubernetes=as_kubernetes, out=output.console()))
+        raise typer.Exit(
+            story.play(mock or DEFAULT_MACHINE, folder, keep=keep or web, web=web, as_kubernetes=as_kubernetes, out=output.console())
+        )
     if as_kubernetes:
         raise errors.SettingsError("no cluster is started for a real interface: leave out --nic", key="--as-kubernetes")
     if web:

@@ -153,7 +153,7 @@ def _end(out_stage: stage.Stage) -> None:
         ["COMMAND", "SHOWS"],
         [
             ("drakit demo --keep", "this again, with a cluster that stays up for your own kubectl"),
-            ("drakit demo --web", "this again, in a browser too"),
+            ("drakit demo --web", "this again, in a browser too, until Ctrl-C"),
             ("drakit slices --mock dgx-h100", "the slices of another machine"),
             ("drakit show --mock dgx-a100-40gb-2gpu", "devices, memory-slice maps and bandwidth"),
             ("drakit prepare --help", "how to prepare a claim from a file, without a cluster"),
@@ -165,7 +165,8 @@ def _end(out_stage: stage.Stage) -> None:
 def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     """Leave everything up until Ctrl-C."""
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
-    scene.stage.chapterless("The cluster stays up until Ctrl-C.")
+    what = "cluster and the page" if plan.web else "cluster"
+    scene.stage.chapterless(f"The {what} stay{'' if plan.web else 's'} up until Ctrl-C.")
     scene.stage.commands(
         f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
         "kubectl get resourceslices",
