@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
+from drakit.cli import process
 from drakit.core import advanced, config, driver, errors, inventory, names, ports, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
@@ -192,8 +193,8 @@ def _options(settings: values.Settings, family: str) -> object:
 
 
 def identity(settings: values.Settings) -> engine.NodeIdentity:
-    """Where the engine works: this node's pool, in this boot."""
-    return engine.NodeIdentity(pool=node_name(settings), boot_id=_boot_id(machine(settings)))
+    """Where the engine works: this node's pool, in this boot, and the program that it works in."""
+    return engine.NodeIdentity(pool=node_name(settings), boot_id=_boot_id(machine(settings)), program=process.PROGRAM.get())
 
 
 def _boot_id(chosen: machines.Choice | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import rich.console
 
-from drakit.cli import options, terminal
+from drakit.cli import options, process, terminal
 from drakit.inputs import documents as yaml_documents
 from drakit.telemetry import escaping
 
@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
 def note(text: str) -> None:
     """Tell a person something beside the result, on standard error; nothing to tell is fine."""
     if text:
-        terminal.complain("drakit", text)
+        terminal.complain(process.PROGRAM.get(), text)
 
 
 def width(out: rich.console.Console) -> int | None:

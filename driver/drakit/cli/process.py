@@ -4,6 +4,7 @@ An error that a person can fix is one line on standard error and exit status 1, 
 """
 
 import contextlib
+import contextvars
 import errno
 import faulthandler
 import os
@@ -24,6 +25,8 @@ INTERRUPTED = 128 + signal.SIGINT
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PROGRAM: contextvars.ContextVar[str] = contextvars.ContextVar("PROGRAM", default="drakit")
+"""The command that a person typed, for messages that say what to call: drakit, or the program of an author's driver."""
 AGAIN_SECONDS = 1.0
 """Signals that come within this time of the first belong to it: ``timeout`` and shells send one stop twice."""
 STOP_SECONDS = 25.0
@@ -33,8 +36,12 @@ _log = logs.get_logger(__name__)
 
 def guarded(command: Callable[[], object], program: str) -> None:
     """Run a command line, with what it writes made safe for a terminal; ends the process where it failed."""
-    with terminal.escaped_output():
-        _guarded(command, program)
+    token = PROGRAM.set(program)
+    try:
+        with terminal.escaped_output():
+            _guarded(command, program)
+    finally:
+        PROGRAM.reset(token)
 
 
 def _guarded(command: Callable[[], object], program: str) -> None:

@@ -35,10 +35,11 @@ Grant = drivers.Grant[object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeIdentity:
-    """Where the engine works: one pool of one boot of one node."""
+    """Where the engine works: one pool of one boot of one node. ``program`` is the driver's command, for messages that say what to call."""
 
     pool: str
     boot_id: str
+    program: str = "drakit"
 
 
 class Recovered(enum.Enum):
@@ -86,7 +87,7 @@ class Engine:
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter | None = None
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
-        self.resolver = resolution.Resolver(author, journal, offered, identity.pool)
+        self.resolver = resolution.Resolver(author, journal, offered, pool=identity.pool, program=identity.program)
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly

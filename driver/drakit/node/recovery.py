@@ -13,7 +13,7 @@ here, or was named by the unreadable file, and the journal does not have it. Wha
   or ``orphans`` does.
 - A device of it is gone: the restoration retries for ``DEVICE_GRACE`` seconds. Then the claim is journaled with the devices that are left; where
   none is left its CDI files are removed.
-- Anything else fails: it is retried, and the driver does not serve until it succeeds or an admin calls ``drakit unprepare UID``.
+- Anything else fails: it is retried, and the driver does not serve until it succeeds or an admin calls the program's ``unprepare UID``.
 
 Invariants:
 1. One process restores at a time (``alone``), and reads the journal after it holds the lock. Unprepare by hand holds the lock too.
@@ -142,6 +142,7 @@ class Restorer:
 
     def __init__(self, parts: RestorerParts) -> None:
         self._parts = parts
+        self.program = parts.resolver.program
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
         self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
 
@@ -367,7 +368,7 @@ class RestoreLoop:
                     failed = self._restorer.restore(self._listing, without_devices=is_late)
                 if not failed:
                     return True
-                self.status = describe(failed)
+                self.status = describe(failed, self._restorer.program)
             except errors.DrakitError as error:
                 self.status = f"journal lost: its claims cannot be restored: {error}"
             _log.error("restoring the lost journal failed", error=self.status, retry_in_s=pauses.pause)
@@ -376,9 +377,9 @@ class RestoreLoop:
         return False
 
 
-def describe(failed: Mapping[names.ClaimUid, str]) -> str:
-    """Say which claims are not restored, why, and what to do about it."""
+def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
+    """Say which claims are not restored, why, and how ``program`` gives one up."""
     count = f"{len(failed)} claim{'s' if len(failed) > 1 else ''}"
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-    return f"journal lost: {count} to restore: {named}{more}. To give a claim up, delete its pods and call: drakit unprepare UID"
+    return f"journal lost: {count} to restore: {named}{more}. To give a claim up, delete its pods and call: {program} unprepare UID"

@@ -41,9 +41,12 @@ class _Local(threading.local):
 
 
 class Resolver:
-    """Resolves, checks and plans for one author; ``pool`` is the node's own. Safe between threads."""
+    """Resolves, checks and plans for one author; ``pool`` is the node's own, ``program`` the driver's command. Safe between threads."""
 
-    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, offered: inventory_cache.InventoryCache, pool: str) -> None:
+    def __init__(
+        self, author: inventory_cache.Author, journal: ports.Journal, offered: inventory_cache.InventoryCache, *, pool: str, program: str
+    ) -> None:
+        self.program = program
         self._author = author
         self._journal = journal
         self._offered = offered
@@ -83,8 +86,8 @@ class Resolver:
             others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in wanted)]
             for grant in own:
                 for item in others:
-                    _check_device(grant, item)
-            _check_counters(own, others, offered)
+                    _check_device(grant, item, self.program)
+            _check_counters(own, others, offered, self.program)
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
         """Return the grants with their intents; raises what the author raises."""
@@ -163,13 +166,13 @@ def neighbours(grants: Sequence[Grant], drawn: Mapping[str, frozenset[str]]) -> 
     return own.union(*(drawn.get(name, ()) for name in touched))
 
 
-def _check_device(grant: Grant, item: lifecycle.Holding) -> None:
+def _check_device(grant: Grant, item: lifecycle.Holding, program: str) -> None:
     same = item.device.name == grant.device.name
     if same and (item.share_id is None or grant.share_id is None or item.share_id == grant.share_id):
-        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item)}")
+        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item, program)}")
 
 
-def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
     if not any(grant.device.consumes for grant in own):
         return
     sets = {item.name: item.counters for item in offered.counter_sets}
@@ -178,7 +181,9 @@ def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], o
     for (name, counter), amount in after.items():
         limit = sets.get(name, {}).get(counter)
         if limit is not None and amount > limit.nanos and amount > before[name, counter]:
-            holders = ", ".join(sorted({_whose(item) for item in others if _draws(item.device, name, counter)})) or "the claim itself"
+            holders = (
+                ", ".join(sorted({_whose(item, program) for item in others if _draws(item.device, name, counter)})) or "the claim itself"
+            )
             raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {holders}")
 
 
@@ -196,8 +201,8 @@ def _draws(item: devices.Device, name: str, counter: str) -> bool:
     return any(part.counter_set == name and part.counters.get(counter) for part in item.consumes)
 
 
-def _whose(item: lifecycle.Holding) -> str:
-    return f"claim {item.claim}, UID {item.claim.uid}, which is {item.state.value} (if it is gone: drakit unprepare {item.claim.uid})"
+def _whose(item: lifecycle.Holding, program: str) -> str:
+    return f"claim {item.claim}, UID {item.claim.uid}, which is {item.state.value} (if it is gone: {program} unprepare {item.claim.uid})"
 
 
 def to_entry(grant: Grant) -> lifecycle.GrantEntry:

@@ -199,7 +199,7 @@ class Node:
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
         """Prepare the claim and return the kubelet's answer, error or not. A driver with a lost journal restores it first, or answers why not."""
         if self._station.is_lost and (failed := self._station.restore(self.claims)):
-            return claims.Outcome(error=recovery.describe(failed))
+            return claims.Outcome(error=recovery.describe(failed, self._station.identity.program))
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
     def prepare(self, ref: claims.ClaimRef) -> ContainerView:

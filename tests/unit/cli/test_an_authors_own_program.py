@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import drakit
 from drakit import testing
 from drakit.cli import driver_program as authors
-from drakit.core import errors
+from drakit.core import errors, names
+from drakit.node import recovery
 from fakes import author, command_line
 
 COMMANDS = ("run", "slices", "show", "prepare", "unprepare")
@@ -97,6 +99,25 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
     assert f"{file} is missing or altered" in verified.out
 
 
+def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, tmp_path: pathlib.Path) -> None:
+    result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
+    shell = command_line.CommandLine(run=on_node, folder=tmp_path)
+    assert on_node("prepare", shell.claim_file(result)).status == 0
+    other = shell.claim_file(result, name="other", uid="00000000-0000-4000-8000-000000000001")
+    assert f"(if it is gone: boards unprepare {command_line.UID})" in on_node("prepare", other).err
+    shutil.rmtree(tmp_path / "node" / "plugins" / "fake.example.com")
+    lost = on_node("prepare", other).err
+    assert "give boards prepare the files of all claims that are in use" in lost
+    assert lost.endswith(f"call boards unprepare for the others: boards unprepare {command_line.UID}\n")
+    released = on_node("unprepare", command_line.UID)
+    assert released.err.endswith("boards: all claims of the lost journal of fake.example.com are restored\n")
+    assert on_node("prepare", other).status == 0
+
+
+def test_a_lost_journal_names_the_program_that_gives_a_claim_up() -> None:
+    assert recovery.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("call: python -m boards unprepare UID")
+
+
 class Misplaced(author.FakeDriver):
     """Gives containers a device node that is not on the host."""
 
@@ -113,7 +134,7 @@ def test_a_device_node_that_is_not_on_the_host_is_one_line_of_prepare(
         authors.serve(lambda: Misplaced(author.Hardware()), ["prepare", claim, "--node", "node-1", "--folder", str(tmp_path / "node")])
     assert not ended.value.code
     assert capsys.readouterr().err.splitlines() == [
-        "drakit: warning: default/claim: device node /dev/no-such-board: No such file or directory, so no container can start with it on this host"
+        "boards: warning: default/claim: device node /dev/no-such-board: No such file or directory, so no container can start with it on this host"
     ]
 
 

@@ -233,13 +233,13 @@ def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> s
 
 def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimUid]) -> str:
     """Name the claims that are not restored, and what to do where no driver runs that restores them from the API server."""
-    lost = opened.journal.quarantine
+    lost, program = opened.journal.quarantine, opened.identity.program
     if lost is None or not missing:
         return ""
     return (
         f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not restored: {', '.join(missing)}. "
-        "A driver that runs here restores them from the API server. Without one, give drakit prepare the files of all claims that are in use, "
-        f"and call drakit unprepare for the others: drakit unprepare {' '.join(missing)}"
+        f"A driver that runs here restores them from the API server. Without one, give {program} prepare the files of all claims that are in "
+        f"use, and call {program} unprepare for the others: {program} unprepare {' '.join(missing)}"
     )
 
 

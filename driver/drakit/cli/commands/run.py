@@ -109,7 +109,7 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
         _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
         stop.wait()
         if any(started.failed.is_set() for started in nodes):
-            raise errors.HardwareError("drakit run", "a part of the driver died; see the log")
+            raise errors.HardwareError(f"{process.PROGRAM.get()} run", "a part of the driver died; see the log")
     finally:
         stop.set()
         for started in reversed(nodes):

@@ -25,7 +25,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 
 def _family(family: composition.Family) -> Iterator[Finding]:
-    name = family.spec.driver_name
+    name, program = family.spec.driver_name, family.spec.identity.program
     try:
         seen = prepare.look(family)
     except errors.DrakitError as error:
@@ -38,7 +38,7 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if not devices:
         yield finding.warning("devices", name, "no device was found", "see what is not offered, and what enabled says")
     elif tainted:
-        fix = "see the taints in: drakit slices -o yaml"
+        fix = f"see the taints in: {program} slices -o yaml"
         summary = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
         yield finding.warning("devices", name, summary, fix)
     else:
@@ -56,7 +56,7 @@ def _family(family: composition.Family) -> Iterator[Finding]:
             "journal",
             name,
             f"{output.counted(len(half), 'claim')} half prepared or half undone: {uids}",
-            "drakit unprepare UID, once its pod is gone",
+            f"{program} unprepare UID, once its pod is gone",
         )
     else:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
