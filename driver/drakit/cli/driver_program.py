@@ -26,7 +26,7 @@ Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
 FAMILY = "driver"
 
-_HIDDEN = ("mock", "families", "family")
+_HIDDEN = ("mock", "families", "family", "every")
 # What is said of these elsewhere is said of drakit's own drivers.
 _RETOLD: Mapping[str, object] = {
     "folder": Annotated[
