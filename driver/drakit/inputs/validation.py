@@ -20,7 +20,7 @@ def reason(error: pydantic_core.ErrorDetails) -> str:
     """Return value and expectation in one line: "'abc' is not a whole number"."""
     kind, context = error["type"], error.get("ctx", {})
     given = repr(error["input"])[:80]
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         return f"{given} is not one of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
     if kind.startswith(("greater_than", "less_than")):
         bound = next(iter(context.values()))

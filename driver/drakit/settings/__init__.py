@@ -66,7 +66,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise errors.SettingsError(_explain(key, first), key=key) from error
+        raise errors.SettingsError(f"{_explain(key, first)} ({_source(key, flags, file, environ)})", key=key) from error
 
 
 def known_keys() -> Iterator[tuple[str, str, object]]:
@@ -121,6 +121,15 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
             _overlay(base[key], value)
         else:
             base[key] = value
+
+
+def _source(key: str, flags: Mapping[str, object], file: pathlib.Path | None, environ: Mapping[str, str]) -> str:
+    """Say where the value of a key was set: the last source that has it or a part of it."""
+    if any(value is not None and (key == name or key.startswith(f"{name}.")) for name, value in flags.items()):
+        return "set by a flag"
+    variables = {schema.CURRENT.get().variable(name): name for name, _, _ in known_keys()}
+    named = next((name for name, of in variables.items() if name in environ and (key == of or key.startswith(f"{of}."))), None)
+    return f"set by {named} in the environment" if named else f"set in {file}" if file else "set by a flag"
 
 
 def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:

@@ -1,6 +1,7 @@
 """An author's own settings, sub-commands and checks: they come from file, environment and flags, and are read as strictly as drakit's own."""
 
 import dataclasses
+import enum
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
@@ -13,6 +14,13 @@ import drakit
 from drakit.cli import driver_program
 from drakit.settings import schema
 from fakes import command_line
+
+
+class Wear(enum.Enum):
+    """How worn a disk may be."""
+
+    LOW = "low"
+    HIGH = "high"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,8 @@ class SsdSettings:
     """Names of namespaces."""
 
     mode: Literal["strict", "loose"] = "strict"
+
+    wear: Wear = Wear.LOW
 
 
 class SsdDriver(drakit.Driver[drakit.NoConfig], drakit.Diagnosable):
@@ -100,8 +110,9 @@ def test_settings_come_from_file_environment_and_flags_and_later_ones_win(
     "arguments, message",
     [
         (("--set", "ssd.devise=nvme1"), "ssd.devise: is not a setting; did you mean ssd.device?"),
-        (("--set", "ssd.mode=lax"), "ssd.mode"),
-        (("--set", "ssd.iops=many"), "ssd.iops"),
+        (("--set", "ssd.mode=lax"), "ssd.mode: 'lax' is not one of strict, loose (set by a flag)"),
+        (("--set", "ssd.iops=many"), "ssd.iops: 'many' is not a whole number (set by a flag)"),
+        (("--set", "ssd.wear=dead"), "ssd.wear: 'dead' is not one of low, high (set by a flag)"),
         (("--set", "gpu.enabled=false"), "gpu: is not a setting"),
         (("--set", "nic.reserve=1G"), "nic: is not a setting"),
     ],
@@ -111,6 +122,16 @@ def test_a_wrong_setting_is_refused_by_its_name(program: Program, arguments: tup
     assert answer.status == 1
     assert message in answer.err
     assert "webhook." not in answer.err
+
+
+def test_an_error_of_a_value_says_where_it_was_set(program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ssd.yaml"
+    file.write_text("ssd: {wear: dead}\n")
+    assert f"ssd.wear: 'dead' is not one of low, high (set in {file})" in program("slices", "--config", str(file)).err
+    monkeypatch.setenv("SSD_WEAR", "gone")
+    wrong = program("slices", "--config", str(file)).err
+    assert "ssd.wear: 'gone' is not one of low, high (set by SSD_WEAR in the environment)" in wrong
+    assert "'lost' is not one of low, high (set by a flag)" in program("slices", "--config", str(file), "--set", "ssd.wear=lost").err
 
 
 def test_an_unknown_variable_of_the_drivers_own_prefix_is_refused(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
