@@ -85,7 +85,8 @@ def test_the_same_input_gives_the_same_document_and_page() -> None:
 
 def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
     fleet = fleets.fleet_of({MACHINE: 1})
-    work = tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), task("late", "mig=9g.9gb", 60)])
+    waiting = [task("first", "gpu=2", 0, 30), task("second", "gpu=2", 1, 5)]
+    work = tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), *waiting, task("late", "mig=9g.9gb", 60)])
     text = page.html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
     assert not re.search(r"<script|<link|<img|src=|@import", text)
     assert set(re.findall(r'https?://[^"]+', text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
@@ -93,3 +94,11 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
     assert "stroke: var(--rule)" in text
     assert text.count("<svg") >= 3
     assert "Tasks that never started" in text
+
+
+def test_the_page_says_that_nobody_waited_instead_of_drawing_nothing() -> None:
+    fleet = fleets.fleet_of({MACHINE: 1})
+    text = page.html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
+    assert "Every task that started did so at once." in text
+    assert "No pod waits until the last arrival." in text
+    assert "waited at most" not in text

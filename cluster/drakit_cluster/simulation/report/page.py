@@ -20,7 +20,7 @@ h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: left; padding: .32rem .8rem .32rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
-svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
+svg { width: 100%; min-width: 38rem; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
 """
 
 
@@ -32,13 +32,13 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
         "<h1>Simulation</h1>",
         f'<p class="soft">{fleet.size} nodes ({_text(groups)}); {len(workload.tasks)} tasks, the last after {results.duration(last)}.</p>',
         _section("Tasks", "A task waits until all its pods have devices.", _tasks(runs, len(workload.tasks))),
-        _section("How long tasks waited", "Tasks that never started are left out.", plots.distribution([_waits(run) for run in runs])),
-        _section("Pods that wait", "", plots.over_time([_waiting(runs)], label="pods", share=False)),
+        _waiting_times(runs),
+        _waiting_pods(runs),
         _section(
             "Use",
             "Shares of all devices of a model. Of a GPU the larger of memory and multiprocessors counts. Means are until the last arrival.",
             _models(runs),
-            plots.over_time(_panels(runs, fragmented=False), label="in use", share=True),
+            _plot(plots.over_time(_panels(runs, fragmented=False), label="in use", share=True)),
         ),
         _fragmentation(runs),
         _refusals(runs),
@@ -78,6 +78,25 @@ def _models(runs: Sequence[Result]) -> str:
     return _table(head, rows, texts=2)
 
 
+def _waiting_times(runs: Sequence[Result]) -> str:
+    title = "How long tasks waited"
+    if not any(run.delayed for run in runs):
+        return _section(title, "Every task that started did so at once.")
+    return _section(title, "Tasks that never started are left out.", _plot(plots.distribution([_waits(run) for run in runs])))
+
+
+def _waiting_pods(runs: Sequence[Result]) -> str:
+    title = "Pods that wait"
+    if not any(any(run.series.waiting) for run in runs):
+        return _section(title, "No pod waits until the last arrival.")
+    return _section(title, "", _plot(plots.over_time([_waiting(runs)], label="pods", share=False)))
+
+
+def _plot(svg: str) -> str:
+    """Return a plot that scrolls where the page is too narrow for its text."""
+    return f'<div class="wide">{svg}</div>'
+
+
 def _waits(result: Result) -> plots.Line:
     waits = sorted(run.started - run.task.arrival for run in result.outcomes if run.started is not None)
     step = max(1, len(waits) // _POINTS)
@@ -114,7 +133,7 @@ def _fragmentation(runs: Sequence[Result]) -> str:
     words = "What is free and cannot serve the next pod, weighted by how often pods of each kind occur in the workload."
     if not panels:
         return _section("Fragmentation", f"{words} There is none.")
-    return _section("Fragmentation", words, plots.over_time(panels, label="fragmented", share=True))
+    return _section("Fragmentation", words, _plot(plots.over_time(panels, label="fragmented", share=True)))
 
 
 def _refusals(runs: Sequence[Result]) -> str:

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 _INK, _RULE = "#101010", "#d0d0d0"
 """Stand for the page's colours, which only the page knows."""
 _LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DASHES = ("-", "--", "-.", ":")
+_DASHES = ("-", (0, (5, 3)), (0, (1.5, 2)))
+"""One after the other: a line that lies on another one leaves it visible."""
 _HOUR, _DAY = 3600.0, 86400.0
 _TICKS = (0, 1, 10, 60, 600, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY)
 """Where waiting times are marked, in seconds."""
@@ -102,8 +103,8 @@ def _drawn(panels: Sequence[Panel], *, xlabel: str, ylabel: str, finish: Any) ->
             axes.set_title(_plain(panel.title))
             axes.set_ylabel(ylabel)
             for number, line in enumerate(panel.lines):
-                style = _DASHES[number // len(_LINES) % len(_DASHES)]
-                axes.plot(line.x, line.y, style, color=_LINES[number % len(_LINES)], label=_plain(line.name))
+                style = _DASHES[number % len(_DASHES)]
+                axes.plot(line.x, line.y, linestyle=style, color=_LINES[number % len(_LINES)], label=_plain(line.name))
             finish(axes)
         grid[-1, 0].set_xlabel(xlabel)
         if len(panels[0].lines) > 1:
