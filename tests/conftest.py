@@ -7,13 +7,14 @@ tests live to the end, so the garbage collector starts after them and leaves the
 import gc
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, examples, forked_cli
+from fakes import demo, examples, forked_cli, memory_folder
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
@@ -30,6 +31,19 @@ def default_logging() -> Iterator[None]:
     """Logging is global by nature; a command under test sets it up for itself alone."""
     yield
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+
+
+@pytest.fixture
+def memory_path() -> Iterator[pathlib.Path]:
+    """A folder in memory, in place of ``tmp_path``."""
+    with memory_folder.memory_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def nodes_in_memory(memory_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that drakit.testing makes lie in memory."""
+    monkeypatch.setattr(tempfile, "tempdir", str(memory_path))
 
 
 @pytest.fixture(scope="session")

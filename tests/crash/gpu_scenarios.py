@@ -8,13 +8,11 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -46,14 +44,6 @@ gpus:
   cudaDriverVersion: "13.0"
   boards: [{{model: {model}, pciBusID: "0000:07:00.0", migMode: {mode}}}]
 """
-
-
-@contextlib.contextmanager
-def quick_folder() -> Iterator[pathlib.Path]:
-    """A folder in memory where there is such a place: a kill or an error needs no disk, only a power cut does."""
-    memory = pathlib.Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="dk", dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield pathlib.Path(folder)
 
 
 class Server(Protocol):

@@ -14,6 +14,7 @@ import pytest
 from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
+from fakes import memory_folder
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 3
@@ -63,7 +64,7 @@ def check(result: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.P
 def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: bool) -> None:  # noqa: FBT001 - a parameter of the test
     kinds = KINDS[wipes]
     kind = kinds[gpu_scenarios.TABLES.index(model) % len(kinds)]
-    with gpu_scenarios.quick_folder() as folder:
+    with memory_folder.memory_folder() as folder:
         result = gpu_scenarios.story(HERE, folder / kind, model, kind)
         for act, step in random.Random(f"{model}{wipes}").sample(result.points, SAMPLE):
             check(result, act, step, folder / f"{act}-{step}", wipes=wipes)
@@ -75,7 +76,7 @@ def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: 
 def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(model: str, record_property: gpu_scenarios.Record) -> None:
     total = 0
     for kind in gpu_scenarios.KINDS:
-        with gpu_scenarios.quick_folder() as folder:
+        with memory_folder.memory_folder() as folder:
             result = gpu_scenarios.story(HERE, folder / kind, model, kind)
             for wipes in (wipes for wipes, kinds in KINDS.items() if kind in kinds):
                 for act, step in result.points:
