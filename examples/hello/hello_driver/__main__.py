@@ -1,22 +1,17 @@
 """``python -m hello_driver``: run the driver, or look at what it offers; ``--help`` lists the commands."""
 
-import os
-import pathlib
-
 import drakit
-from hello_driver import driver, hardware
-
-FOLDER = "HELLO_FOLDER"
+from hello_driver import driver, hardware, settings
 
 
-def make() -> driver.HelloDriver:
+def make(own: settings.Settings) -> driver.HelloDriver:
     """Return the driver for this node's hardware."""
-    return driver.HelloDriver(hardware.Hardware(pathlib.Path(os.environ.get(FOLDER, "/var/lib/hello-driver"))))
+    return driver.HelloDriver(hardware.Hardware(own.folder))
 
 
 def main() -> None:
     """The command."""
-    drakit.run(make)
+    drakit.run(make, settings=settings.Settings)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,11 @@
 
 import os
 import pathlib
-import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -159,25 +156,3 @@ def test_a_kubeconfig_is_read_with_care(commands: forked_cli.Commands, tmp_path:
     kubeconfig.unlink()
     kubeconfig.write_text("[" * 5_000)
     assert "nested more than 100 levels" in refused()
-
-
-def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
-    caught = re.search(r"SigCgt:\t([0-9a-f]+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())
-    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
-
-
-@pytest.mark.parametrize("moment", ["while commands are imported", "after that"])
-def test_control_c_during_a_start_makes_no_traceback(short: pathlib.Path, moment: str) -> None:
-    command = [*DRAKIT, "cluster", "--folder", str(short)]
-    # A shell starts background jobs with the signal ignored; whoever runs the tests may be one.
-    as_a_person = ["env", "--default-signal=INT", *command]
-    with subprocess.Popen(as_a_person, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        # The interpreter catches the signal from its first moments on, the command line only once its imports are done.
-        for wanted in (True, False) if moment == "while commands are imported" else (True, False, True):
-            deadline = time.monotonic() + 60
-            while catches(process, signal.SIGINT) is not wanted and time.monotonic() < deadline:
-                time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert "Traceback" not in said
-    assert process.returncode == (-signal.SIGINT if moment == "while commands are imported" else 128 + signal.SIGINT)

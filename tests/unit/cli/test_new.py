@@ -82,7 +82,7 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
     (tmp_path / "boards" / "board-7").mkdir(parents=True)
     (tmp_path / "boards" / "board-7" / "model").write_text("m\n")
     (tmp_path / "boards" / "board-7" / "memory").write_text("1Gi\n")
-    variables = {"TWO_WORDS_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
+    variables = {"FPGA_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
     ran = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "-o", "yaml", **variables)
     assert ran.returncode == 0, ran.stderr
     assert yaml.safe_load(ran.stdout)["spec"]["devices"][0]["name"] == "board-7"

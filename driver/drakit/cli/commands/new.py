@@ -14,6 +14,7 @@ import typer
 from drakit.cli import output
 from drakit.cli.commands import new_wheels
 from drakit.core import errors, names
+from drakit.settings import schema
 
 TEMPLATE = "template"
 SUFFIX = ".tmpl"
@@ -48,6 +49,7 @@ class Project:
             "package": self.package,
             "class": "".join(part.capitalize() for part in self.word.split("-")),
             "upper": self.word.upper().replace("-", "_"),
+            "prefix": schema.group_of(self.driver).upper(),
             "drakit_wheel": wheels.drakit.name,
             "cluster_wheel": wheels.cluster.name,
         }
