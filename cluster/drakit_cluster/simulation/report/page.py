@@ -98,7 +98,7 @@ def _plot(svg: str) -> str:
 
 
 def _waits(result: Result) -> plots.Line:
-    waits = sorted(run.started - run.task.arrival for run in result.outcomes if run.started is not None)
+    waits = sorted(outcome.started - outcome.task.arrival for outcome in result.outcomes if outcome.started is not None)
     step = max(1, len(waits) // _POINTS)
     points = [(waits[place], (place + 1) / len(waits)) for place in range(0, len(waits), step)]
     if waits:

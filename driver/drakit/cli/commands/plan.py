@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_PLAN = 1
 BAD_INPUT = 2
+_INDENT = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,8 @@ class _Bought:
         """Write the answer for people."""
         pods = output.counted(len(self.question.pods), "pod")
         if not self.possible:
-            _say(f"{pods}: no number of nodes is enough", *(f"  {reason}" for reason in self.purchase.impossible))
+            _say(f"{pods}: no number of nodes is enough")
+            _say(*self.purchase.impossible, indent=_INDENT)
             return
         bought = self.purchase
         machines = " and ".join(f"{count} {name}" for name, count in bought.nodes)
@@ -212,7 +214,8 @@ class _Moved:
         pods = output.counted(len(self.question.pods), "pod")
         if not self.possible:
             reason = "no moves make room" if self.moves.exact else "no plan was found, and not every one was tried"
-            _say(f"{pods}: {reason}", *(f"  {text}" for text in self.reasons if why))
+            _say(f"{pods}: {reason}")
+            _say(*(self.reasons if why else ()), indent=_INDENT)
             return
         moved = self.moves.moves
         certainty = "the fewest" if self.moves.exact else "an estimate"
@@ -264,7 +267,7 @@ def _place(node: str, devices: Sequence[str]) -> str:
     return f"{node}: {', '.join(devices)}"
 
 
-def _say(*lines: str) -> None:
+def _say(*lines: str, indent: int = 0) -> None:
     out = output.console()
     for line in lines:
-        output.say(out, line.lstrip(), indent=len(line) - len(line.lstrip()), hang=2)
+        output.say(out, line, indent=indent, hang=_INDENT)

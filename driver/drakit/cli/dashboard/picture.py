@@ -5,10 +5,9 @@ Colours are those of the page, light or dark as the viewer is set. The picture l
 
 import importlib.resources
 import itertools
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from drakit.cli import output
+from drakit.cli import output, terminal
 from drakit.cli.dashboard import model
 from drakit.core import quantity
 
@@ -59,7 +58,7 @@ class _Drawing:
 
     def text(self, text: str, kind: str = "") -> None:
         """Write text on lines of its own, broken between words."""
-        for line in _lines(text, int((_WIDTH - 2 * _MARGIN) / _LETTER)):
+        for line in terminal.wrapped(_clean(text), int((_WIDTH - 2 * _MARGIN) / _LETTER)):
             self.y += _LINE
             self._put("text", line, kind, x=_MARGIN, y=self.y - 6)
 
@@ -159,16 +158,6 @@ def _fitted(label: str, width: float) -> str:
     short = ", ".join(claim.rpartition("/")[2] for claim in label.split(", "))
     room = int((width - 2 * _GAP) / _LETTER)
     return short if len(short) <= room else f"{short[: room - 1]}…" if room > 1 else ""
-
-
-def _lines(text: str, room: int) -> Iterator[str]:
-    line = ""
-    for word in text.split(" "):
-        if line and len(line) + len(word) >= room:
-            yield line
-            line = ""
-        line = f"{line} {word}" if line else word
-    yield line
 
 
 def _clean(text: str) -> str:

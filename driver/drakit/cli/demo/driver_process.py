@@ -7,7 +7,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+import rich.console
+
 from drakit import settings
+from drakit.cli import output
 from drakit.cli.demo import stage
 
 _GRACE_SECONDS = 5.0
@@ -93,9 +96,13 @@ def _ended(running: "subprocess.Popen[bytes]") -> int:
     return running.wait()
 
 
-def tail(log: pathlib.Path) -> list[str]:
-    """The last lines of a log; none where there is no log."""
-    return log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if log.exists() else []
+def print_tail(out: rich.console.Console, log: pathlib.Path) -> None:
+    """Print the last lines of a log; nothing where there is no log."""
+    lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if log.exists() else []
+    if lines:
+        out.print(f"\nThe end of {log.name}:", markup=False)
+    for line in lines:
+        output.say(out, line, indent=2, hang=2)
 
 
 def _environment() -> dict[str, str]:

@@ -188,11 +188,7 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
     for note in getattr(error, "__notes__", ()):
         output.say(out, note, indent=2, hang=2)
     for log in plan.logs:
-        lines = driver_process.tail(log)
-        if lines:
-            out.print(f"\nThe end of {log.name}:", markup=False)
-            for line in lines:
-                output.say(out, line, indent=2, hang=2)
+        driver_process.print_tail(out, log)
     out.print("\nRun it with --folder DIR to keep every file.", markup=False)
 
 

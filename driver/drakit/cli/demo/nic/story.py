@@ -201,11 +201,7 @@ def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
 def _tell_failure(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> None:
     out.print()
     output.say(out, f"FAILED: {ending.failure}", style="bold red")
-    lines = driver_process.tail(act.place.log)
-    if lines:
-        out.print(f"\nThe end of {act.place.log.name}:", markup=False)
-        for line in lines:
-            output.say(out, line, indent=2, hang=2)
+    driver_process.print_tail(out, act.place.log)
     out.print()
     _tell_left(act.stage, act.name, ending.left)
 

@@ -13,7 +13,7 @@ HTB's default class). Where the kernel cannot tell a namespace, only the last lo
 ``ingress`` runs on the ifb and goes by destination address, all group addresses to the host's class. ``everything`` matches every frame, for the
 redirection to the ifb. ``guard`` clears a class that a sender has written into the socket's priority, which HTB would obey before any filter.
 
-``REVISION`` is part of the filters' names, so that a newer driver replaces an older one's programs: raise it with every change here.
+``REVISION`` is part of the filters' names, so that a newer driver replaces an older one's programs: raise it with every change of a program.
 
 Instructions: struct bpf_insn; context: struct __sk_buff (linux/bpf.h). Both classifiers hold the ledger, so that it lives as long as they.
 """
@@ -126,8 +126,8 @@ def load(name: str, program: bytes) -> int:
     try:
         return _bpf(_LOAD, body)
     except OSError as error:
-        attrs = [line for line in log.value.decode(errors="replace").splitlines() if line and not line.startswith("processed")]
-        raise OSError(error.errno, f"{error.strerror}{': ' if attrs else ''}{attrs[-1] if attrs else ''}") from error
+        lines = [line for line in log.value.decode(errors="replace").splitlines() if line and not line.startswith("processed")]
+        raise OSError(error.errno, f"{error.strerror}{': ' if lines else ''}{lines[-1] if lines else ''}") from error
 
 
 def maps_of(program_id: int) -> dict[str, int]:
