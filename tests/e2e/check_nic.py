@@ -18,7 +18,19 @@ INTERFACE, ADDRESS, PORT = "e2enic0", "10.99.0.1", 5201
 _SECONDS = 4
 _PEER = f"""
 import ctypes, os, signal, socket, sys, threading, time
-from pyroute2 import IPRoute
+from drakit.devices.nic.netlink import link_requests, rtnetlink
+
+NEWLINK, HEADER = 16, bytes(16)
+
+def pair(inside):
+    peer = HEADER + rtnetlink.text(3, "e2enic1") + rtnetlink.number(19, inside)  # IFLA_IFNAME, IFLA_NET_NS_PID
+    kind = rtnetlink.text(1, "veth") + rtnetlink.pack(2, rtnetlink.pack(1, peer))  # IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER
+    return HEADER + rtnetlink.text(3, "{INTERFACE}") + rtnetlink.pack(18, kind)  # IFLA_LINKINFO
+
+def delete(net):
+    link = link_requests.find(net, "{INTERFACE}")
+    if link:
+        link_requests.delete(net, link.ifindex)
 
 ready, go = os.pipe(), os.pipe()
 child = os.fork()
@@ -26,12 +38,12 @@ if child == 0:
     assert ctypes.CDLL(None, use_errno=True).unshare(0x40000000) == 0
     os.write(ready[1], b"1")
     os.read(go[0], 1)
-    with IPRoute() as net:
-        for name, address in (("lo", None), ("e2enic1", "{ADDRESS}")):
-            [index] = net.link_lookup(ifname=name)
-            if address:
-                net.addr("add", index=index, address=address, prefixlen=16)
-            net.link("set", index=index, state="up")
+    with rtnetlink.Socket.open() as net:
+        for name, addresses in (("lo", []), ("e2enic1", ["{ADDRESS}/16"])):
+            index = link_requests.find(net, name).ifindex
+            for address in addresses:
+                link_requests.add_address(net, index, address)
+            link_requests.alter(net, index, up=True)
 
     def serve(peer):
         with peer:
@@ -56,20 +68,17 @@ if child == 0:
             threading.Thread(target=serve, args=listening.accept()[:1], daemon=True).start()
 
 def end(*_):
-    with IPRoute() as net:
-        for index in net.link_lookup(ifname="{INTERFACE}"):
-            net.link("del", index=index)
+    with rtnetlink.Socket.open() as net:
+        delete(net)
     os.kill(child, signal.SIGKILL)
     sys.exit(0)
 
 signal.signal(signal.SIGTERM, end)
 os.read(ready[0], 1)
-with IPRoute() as net:
-    for index in net.link_lookup(ifname="{INTERFACE}"):
-        net.link("del", index=index)
-    net.link("add", ifname="{INTERFACE}", kind="veth", peer={{"ifname": "e2enic1", "net_ns_pid": child}})
-    [index] = net.link_lookup(ifname="{INTERFACE}")
-    net.link("set", index=index, state="up")
+with rtnetlink.Socket.open() as net:
+    delete(net)
+    net.ask(NEWLINK, pair(child), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+    link_requests.alter(net, link_requests.find(net, "{INTERFACE}").ifindex, up=True)
 os.write(go[1], b"1")
 print("ready", flush=True)
 while True:

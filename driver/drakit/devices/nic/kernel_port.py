@@ -1,207 +1,138 @@
-"""The kernel's network interfaces, by netlink and ethtool, in the network namespace given.
+"""The kernel's network interfaces in one network namespace, and all that the driver does to them: the port's adapter for Linux.
 
-Everything is read through sockets that a thread of its own opens after it has entered the namespace; the thread ends with the call, so no other
-thread of the process is ever moved. The only importer of pyroute2, which is loaded at the first call, because that takes some 200 ms.
+One interface is read by its name for every prepare and plan, at a cost that does not grow with the number of interfaces: addresses and routes are
+requested by its index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped). All are read by the same requests
+without an index. Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h.
 """
 
-import concurrent.futures
-import contextlib
-import dataclasses
 import functools
 import socket
-import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
-from drakit.core import errors
 from drakit.devices.nic import pod_interfaces, port
-from drakit.devices.nic.discovery import read_interface
-from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.discovery import hardware
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, sriov
-from drakit.devices.nic.shaping import ifb_links as ifbs
-from drakit.devices.nic.shaping import kernel_shares, parts, tc_messages
-
-if TYPE_CHECKING:
-    import pyroute2
-    from pyroute2.netlink import nlmsg
+from drakit.devices.nic.shaping import ifb_links, kernel_shares, parts, tc_messages
 
 Answer = TypeVar("Answer")
 
 _NAME_BYTES_MAX = 15
-_DUMP_TRIES = 10
-_DUMP_INTERRUPTED = 0x10
-
-
-class _Sockets(NamedTuple):
-    """One of each kind, in the namespace."""
-
-    route: "pyroute2.IPRoute"
-    plain: socket.socket
-    traffic: rtnetlink.Socket
-
-
-class _Use(NamedTuple):
-    """Indices of the interfaces the host uses: by an address of global scope, by a default route."""
-
-    addressed: frozenset[int]
-    uplinks: frozenset[int]
+_LOOPBACK = 0x8
+_UNICAST = 1
+_SCOPE_LINK = 253
+_ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
+_GETADDR, _GETROUTE = 22, 26
+_IFADDR, _RTMSG = struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI")
+_MASTER, _STATE, _CARRIER, _PROPERTIES, _ALTERNATIVE_NAME = 10, 16, 33, 52, 53
+_RTA_OIF, _RTA_MULTIPATH = 4, 9
+_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
 class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.KernelFunctions):
-    """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
-
-    Shares are enforced by traffic control; see ``tc``.
-    """
+    """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return self._inside(functools.partial(_read, owner=self._owner))
+        return self._inside(functools.partial(_read_all, owner=self._owner))
 
     def interface(self, name: str) -> port.Interface | None:
         if len(name.encode()) > _NAME_BYTES_MAX:
             return None
-        with rtnetlink.failing_as("RTM_GETLINK"), _opened(self._namespace) as descriptor:
-            if descriptor is None:
-                return _glance(name, self._owner)
-            with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-                return thread.submit(_glance_inside, descriptor, name, self._owner).result()
+        return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
-    def _inside(self, work: Callable[[_Sockets], Answer]) -> Answer:
-        """Return the result of ``work`` on sockets of the namespace, in a thread that ends here."""
-        library = _library()
-        with _opened(self._namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(_run, library, descriptor, work).result()
+    def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
+        """Return the result of ``read`` on sockets of the namespace: one for rtnetlink and a plain one, for ethtool."""
 
+        def work() -> Answer:
+            with (
+                rtnetlink.failing_as("RTM_GETLINK"),
+                rtnetlink.Socket.open() as route,
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain,
+            ):
+                return read(route, plain)
 
-def _run(library: types.ModuleType, descriptor: int | None, work: Callable[[_Sockets], Answer]) -> Answer:
-    """Enter the namespace and work there; must be called in a thread that nothing else uses, which stays inside."""
-    if descriptor is not None:
-        with _failing_as("setns"):
-            library.netns.setns(descriptor)
-    with _failing_as("socket"):
-        traffic = rtnetlink.Socket.open()
-        route, plain = library.IPRoute(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with route, plain, traffic:
-        return work(_Sockets(route, plain, traffic))
+        if self._namespace is None:
+            return work()
+        with rtnetlink.failing_as("open"), rtnetlink.opened(self._namespace) as descriptor, rtnetlink.failing_as("setns"):
+            return rtnetlink.run_in(descriptor, work)
 
 
-def _library() -> types.ModuleType:
-    try:
-        import pyroute2  # noqa: PLC0415 - slow to load, and not needed on mock machines
-        import pyroute2.netns  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]") from error
-    return pyroute2
+class _Facts(NamedTuple):
+    """What the kernel reports beside the links themselves, by index of the interface."""
+
+    addressed: Collection[int]
+    uplinks: Collection[int]
+    roots: Mapping[int, tc_messages.Qdisc | None]
+    ifbs: Mapping[int, ifb_links.Link | None]
 
 
-@contextlib.contextmanager
-def _opened(namespace: str | int | None) -> Iterator[int | None]:
-    """The descriptor of a namespace; one that is opened here is closed here."""
-    if namespace is None:
-        yield None
-        return
-    with contextlib.ExitStack() as stack:
-        with rtnetlink.failing_as("open"):
-            descriptor = stack.enter_context(rtnetlink.opened(namespace))
-        yield descriptor
-
-
-@contextlib.contextmanager
-def _failing_as(call: str) -> Iterator[None]:
-    """Turn what the kernel and pyroute2 raise into a HardwareError of that call."""
-    library = _library()
-    try:
-        yield
-    except (OSError, library.NetlinkError, library.NetlinkDecodeError) as error:
-        raise errors.HardwareError(call, str(error)) from error
-
-
-def _read(sockets: _Sockets, *, owner: str) -> tuple[port.Interface, ...]:
-    links = _dump("RTM_GETLINK", sockets.route.get_links)
-    use = _read_use(sockets.route)
-    with _failing_as("RTM_GETQDISC"):
-        roots, ours = tc_messages.roots(sockets.traffic), ifbs.ours(sockets.traffic) if owner else {}
-    found = (_interface(link, sockets.plain, use, parts.chosen_by_others(roots.get(link["index"]))) for link in links)
-    shared = (dataclasses.replace(item, sharer=parts.other_owner(ours.get(item.ifindex), owner)) for item in found)
-    return tuple(sorted(shared, key=lambda item: item.ifindex))
-
-
-def _glance_inside(descriptor: int, name: str, owner: str) -> port.Interface | None:
-    """Must be called in a thread that ends afterwards: it stays in the namespace."""
-    rtnetlink.enter(descriptor)
-    return _glance(name, owner)
-
-
-def _glance(name: str, owner: str) -> port.Interface | None:
-    with rtnetlink.Socket.open() as route, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
-        return read_interface.read(route, plain, name, owner=owner)
-
-
-def _read_use(route: "pyroute2.IPRoute") -> _Use:
-    addresses = _dump("RTM_GETADDR", route.get_addr)
-    routes = _dump("RTM_GETROUTE", route.get_routes)
-    return _Use(
-        addressed=frozenset(address["index"] for address in addresses if address["scope"] < read_interface.SCOPE_LINK),
-        uplinks=frozenset(index for route in routes for index in _default_by(route)),
-    )
-
-
-def _dump(call: str, read: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:
-    """Return a whole table, read again where the kernel reports a change meanwhile (NLM_F_DUMP_INTR), which pyroute2 leaves to its caller."""
-    for _ in range(_DUMP_TRIES):
-        with _failing_as(call):
-            answer = tuple(read())
-        if not any(item["header"]["flags"] & _DUMP_INTERRUPTED for item in answer):
-            return answer
-    raise errors.HardwareError(call, f"the table changed during each of {_DUMP_TRIES} reads")
-
-
-def _default_by(route: "nlmsg") -> list[int]:
-    """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
-    if route["dst_len"] or route["type"] != read_interface.UNICAST:
-        return []
-    hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
-    return [hop for hop in hops if hop]
-
-
-def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) -> port.Interface:
-    index, name = link["index"], link.get_attr("IFLA_IFNAME")
-    kind = _kind(link)
-    with _failing_as("ETHTOOL"):
-        report = read_interface.ethtool(plain, name)
-    return port.Interface(
-        ifindex=index,
-        name=name,
-        altnames=_altnames(link),
-        mac=(link.get_attr("IFLA_ADDRESS") or "").lower(),
-        mtu=link.get_attr("IFLA_MTU"),
-        kind=kind,
-        encapsulation=read_interface.ENCAPSULATIONS.get(link["ifi_type"], f"type-{link['ifi_type']}"),
-        speed=report.speed,
-        carrier=bool(link.get_attr("IFLA_CARRIER")),
-        state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
-        driver=report.driver,
-        pci=read_interface.pci_function(report.bus_id) if report.bus_id else None,
-        master=link.get_attr("IFLA_MASTER") or None,
-        lower=_lower(link, kind),
-        default_route=index in use.uplinks,
-        addressed=index in use.addressed,
-        queueing=queueing,
-    )
-
-
-def _kind(link: "nlmsg") -> str:
-    if link["flags"] & read_interface.LOOPBACK_FLAG:
-        return port.LOOPBACK
-    return link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or port.PHYSICAL
-
-
-def _altnames(link: "nlmsg") -> tuple[str, ...]:
-    listed = link.get_attr("IFLA_PROP_LIST")
-    return tuple(listed.altnames()) if listed else ()
-
-
-def _lower(link: "nlmsg", kind: str) -> int | None:
-    """Return the interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
-    if kind in pod_interfaces.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
+def _read(route: rtnetlink.Socket, plain: socket.socket, *, name: str, owner: str) -> port.Interface | None:
+    """Return the interface of exactly this name; None also where the kernel knows it by this name only as an alternative one."""
+    link = link_requests.find(route, name)
+    if link is None:
         return None
-    return link.get_attr("IFLA_LINK") or None
+    index = link.ifindex
+    roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
+    ifbs = {index: ifb_links.find(route, index)} if owner else {}
+    return _interface(link, plain, _Facts(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
+
+
+def _read_all(route: rtnetlink.Socket, plain: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
+    links = link_requests.links(route)
+    facts = _Facts(_addressed(route), _uplinks(route), tc_messages.roots(route), ifb_links.ours(route) if owner else {})
+    return tuple(_interface(link, plain, facts, owner) for link in sorted(links, key=lambda link: link.ifindex))
+
+
+def _interface(link: link_requests.Link, plain: socket.socket, facts: _Facts, owner: str) -> port.Interface:
+    report = hardware.ethtool(plain, link.name)
+    properties = link.attributes.get(_PROPERTIES, b"")
+    return port.Interface(
+        ifindex=link.ifindex,
+        name=link.name,
+        altnames=tuple(rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME),
+        mac=link.mac,
+        mtu=link.mtu,
+        kind=port.LOOPBACK if link.flags & _LOOPBACK else link.kind or port.PHYSICAL,
+        encapsulation=_ENCAPSULATIONS.get(link.layer, f"type-{link.layer}"),
+        speed=report.speed,
+        carrier=bool(link.attributes.get(_CARRIER, b"\0")[0]),
+        state=_state(link.attributes.get(_STATE, b"\0")[0]),
+        driver=report.driver,
+        pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
+        master=rtnetlink.as_number(link.attributes[_MASTER]) or None if _MASTER in link.attributes else None,
+        lower=None if link.kind in pod_interfaces.PAIRS or link.other_nsid is not None else link.other or None,
+        default_route=link.ifindex in facts.uplinks,
+        addressed=link.ifindex in facts.addressed,
+        queueing=parts.chosen_by_others(facts.roots.get(link.ifindex)),
+        sharer=parts.other_owner(facts.ifbs.get(link.ifindex), owner),
+    )
+
+
+def _state(number: int) -> str:
+    return _STATES[number] if number < len(_STATES) else "unknown"
+
+
+def _addressed(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
+    """Return the interfaces that have an address of global scope. With ``ifindex``, others need not be in the result."""
+    addresses = (_IFADDR.unpack_from(answer) for answer in route.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex)))
+    return {index for _, _, _, scope, index in addresses if scope < _SCOPE_LINK}
+
+
+def _uplinks(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
+    """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
+    by = rtnetlink.number(_RTA_OIF, ifindex) if ifindex else b""
+    requests = (_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + by for family in (socket.AF_INET, socket.AF_INET6))
+    return {index for request in requests for answer in route.dump(_GETROUTE, request) for index in _default_by(answer)}
+
+
+def _default_by(answer: bytes) -> Iterator[int]:
+    """Yield the interfaces by which a route leaves, where it is a default one."""
+    fields = _RTMSG.unpack_from(answer)
+    if fields[1] or fields[7] != _UNICAST:
+        return
+    attrs = rtnetlink.attributes(answer[_RTMSG.size :])
+    if _RTA_OIF in attrs:
+        yield rtnetlink.as_number(attrs[_RTA_OIF])
+    yield from (ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b"")))

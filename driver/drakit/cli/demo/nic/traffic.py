@@ -109,8 +109,7 @@ def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
         if link is None:
             raise OSError(f"pod {pod.name} has no interface {claims.INTERFACE}")
         link_requests.add_neighbour(route, link.ifindex, config.Neighbour(address=NOBODY, mac=link.mac))
-    with pathlib.Path(pod.namespace).open("rb") as space, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        sock = thread.submit(_socket_in, space.fileno()).result()
+    sock = rtnetlink.run_in(pod.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
     size = link.mtu - _HEADERS
     sock.settimeout(_STALL_SECONDS)
     sock.connect((NOBODY, _PORT))
@@ -119,12 +118,6 @@ def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
             sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
             size *= _SEGMENTS
     return sock, size
-
-
-def _socket_in(descriptor: int) -> socket.socket:
-    """Must be called in a thread that ends afterwards: it stays in the namespace."""
-    rtnetlink.enter(descriptor)
-    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
 
 def _send(sock: socket.socket, size: int, stop: threading.Event) -> None:

@@ -8,9 +8,9 @@ Container runtimes mount /proc/sys read-only for all but privileged containers; 
 writable, which takes CAP_SYS_ADMIN and changes nothing for others. Raises OSError.
 """
 
-import concurrent.futures
 import ctypes
 import errno
+import functools
 import ipaddress
 import os
 import pathlib
@@ -31,13 +31,11 @@ _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
     """Write values by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
     if wanted:
-        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            thread.submit(_write_inside, descriptor, interface, wanted).result()
+        rtnetlink.run_in(descriptor, functools.partial(_write_inside, interface, wanted))
 
 
-def _write_inside(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
-    """Must be called in a thread that ends afterwards: it stays in the namespace."""
-    rtnetlink.enter(descriptor)
+def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
+    """Must be called in a thread that ends afterwards: it may leave the mount namespace."""
     try:
         _write_all(interface, wanted)
     except OSError as error:
@@ -104,14 +102,16 @@ class Link:
 
     ``place`` is what no pod can change of hardware: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
     end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace for the socket's namespace; None where it is in
-    the link's own.
+    the link's own. ``layer`` is the kernel's number of the link layer (ARPHRD_*), ``attributes`` all that the kernel says.
     """
 
     def __init__(self, body: bytes) -> None:
         self.ifindex: int
-        _, _, self.ifindex, flags, _ = _IFINFO.unpack_from(body)
-        attrs = rtnetlink.attributes(body[_IFINFO.size :])
-        self.up = bool(flags & _UP)
+        self.layer: int
+        self.flags: int
+        _, self.layer, self.ifindex, self.flags, _ = _IFINFO.unpack_from(body)
+        self.attributes = attrs = rtnetlink.attributes(body[_IFINFO.size :])
+        self.up = bool(self.flags & _UP)
         self.name = rtnetlink.as_text(attrs[_IFLA_IFNAME])
         self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])

@@ -18,7 +18,7 @@ from drakit.core import edits, errors, records
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.discovery import offers, read_interface
+from drakit.devices.nic.discovery import hardware, offers
 from drakit.devices.nic.passthrough import host_routes, sriov
 
 _KEY = "whole"
@@ -144,7 +144,7 @@ class Whole:
         return drivers.Prepared(
             edits=edits.Edits(
                 env=_variables(grant, planned, name),
-                device_nodes=read_interface.rdma_nodes_of(pci.rdma_device) if pci else (),
+                device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
                 net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),

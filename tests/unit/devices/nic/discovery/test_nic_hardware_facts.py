@@ -9,7 +9,7 @@ from hypothesis import strategies
 
 from drakit.core import edits, errors
 from drakit.devices.nic import port, settings
-from drakit.devices.nic.discovery import read_interface
+from drakit.devices.nic.discovery import hardware
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.passthrough import sriov
 
@@ -35,21 +35,21 @@ def sysfs(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_virtual_function_knows_its_parent_and_number(sysfs: pathlib.Path) -> None:
-    found = read_interface.pci_function("0000:0c:00.3", sysfs / "devices", sysfs / "class")
+    found = hardware.pci_function("0000:0c:00.3", sysfs / "devices", sysfs / "class")
     assert (found.physical_function, found.function_number, found.vendor, found.rdma_device) == ("0000:0c:00.0", 1, "15b3", "mlx5_1")
-    parent = read_interface.pci_function("0000:0c:00.0", sysfs / "devices", sysfs / "class")
+    parent = hardware.pci_function("0000:0c:00.0", sysfs / "devices", sysfs / "class")
     assert (parent.physical_function, parent.function_number, parent.virtual_functions, parent.rdma_device) == ("", None, 8, "")
 
 
 def test_an_rdma_device_comes_with_its_nodes(sysfs: pathlib.Path) -> None:
-    nodes = read_interface.rdma_nodes_of("mlx5_1", sysfs / "class")
+    nodes = hardware.rdma_nodes_of("mlx5_1", sysfs / "class")
     assert nodes == tuple(edits.DeviceNode(path=f"/dev/infiniband/{name}", permissions="rw") for name in ("uverbs1", "rdma_cm"))
-    assert read_interface.rdma_nodes_of("mlx5_7", sysfs / "class") == read_interface.rdma_nodes_of("", sysfs / "class") == ()
+    assert hardware.rdma_nodes_of("mlx5_7", sysfs / "class") == hardware.rdma_nodes_of("", sysfs / "class") == ()
 
 
 def test_a_machine_without_rdma_has_none(tmp_path: pathlib.Path) -> None:
-    assert read_interface.rdma_device_of("0000:0c:00.0", tmp_path) == ""
-    assert read_interface.rdma_nodes_of("mlx5_0", tmp_path) == ()
+    assert hardware.rdma_device_of("0000:0c:00.0", tmp_path) == ""
+    assert hardware.rdma_nodes_of("mlx5_0", tmp_path) == ()
 
 
 RATES = strategies.integers(0, 4 * 10**5).map(lambda mega: mega * 10**6)

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from drakit.devices.nic import port
-from drakit.devices.nic.discovery import read_interface
+from drakit.devices.nic.discovery import hardware
 
 
 @pytest.fixture
@@ -25,16 +25,16 @@ def devices(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_physical_function_is_described(devices: pathlib.Path) -> None:
-    assert read_interface.pci_function("0000:8a:00.0", devices) == port.PciFunction(
+    assert hardware.pci_function("0000:8a:00.0", devices) == port.PciFunction(
         bus_id="0000:8a:00.0", root="pci0000:80", numa_node=1, virtual_functions=8
     )
 
 
 def test_a_virtual_function_names_its_parent_and_no_node_is_unknown(devices: pathlib.Path) -> None:
-    assert read_interface.pci_function("0000:8a:00.4", devices) == port.PciFunction(
+    assert hardware.pci_function("0000:8a:00.4", devices) == port.PciFunction(
         bus_id="0000:8a:00.4", root="pci0000:80", physical_function="0000:8a:00.0"
     )
 
 
 def test_a_function_that_is_not_there_has_no_facts(devices: pathlib.Path) -> None:
-    assert read_interface.pci_function("0000:ff:00.0", devices) == port.PciFunction(bus_id="0000:ff:00.0")
+    assert hardware.pci_function("0000:ff:00.0", devices) == port.PciFunction(bus_id="0000:ff:00.0")

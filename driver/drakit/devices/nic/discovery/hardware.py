@@ -1,0 +1,151 @@
+"""The hardware behind an interface: its PCI function, its RDMA device, and what its kernel driver reports by ethtool.
+
+PCI facts come from /sys/bus/pci. Unlike /sys/class/net, which shows the interfaces of the namespace in which sysfs was mounted, this tree is the
+machine's and the same from every network namespace. RDMA devices come from /sys/class/infiniband/<device>/device and
+/sys/class/infiniband_verbs/uverbs<N>/ibdev. RDMA traffic bypasses the kernel's queueing, so an RDMA device is only given with a whole interface.
+
+The driver's name and bus address come from the ethtool ioctl, because ethtool netlink does not have them. Reading needs no privilege. Structures:
+``ethtool_drvinfo`` and ``ethtool_link_settings`` of linux/ethtool.h.
+"""
+
+import ctypes
+import dataclasses
+import errno
+import fcntl
+import pathlib
+import re
+import socket
+import struct
+from collections.abc import Iterator
+
+from drakit.core import edits
+from drakit.devices.nic import port
+
+DEVICES = pathlib.Path("/sys/bus/pci/devices")
+CLASSES = pathlib.Path("/sys/class")
+NODES = "/dev/infiniband"
+_SIOCETHTOOL = 0x8946
+_GDRVINFO = 0x00000003
+_GLINKSETTINGS = 0x0000004C
+_DRVINFO = struct.Struct("=I32s32s32s32s32s12s5I")
+_SETTINGS_BYTES = 48
+_SPEED_AT = 4
+_WORDS_AT = 15
+_NO_SPEED = frozenset({0, 0xFFFF, 0xFFFFFFFF})
+_MEGA = 10**6
+_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NOT_REPORTED = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EBUSY, errno.ENETDOWN, errno.EIO, errno.EPERM})
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+def pci_function(bus_id: str, devices: pathlib.Path = DEVICES, classes: pathlib.Path = CLASSES) -> port.PciFunction:
+    """Return the function at ``dddd:bb:dd.f``; facts that sysfs does not have stay unknown."""
+    folder = devices / bus_id
+    node = _number(folder / "numa_node")
+    parent = folder / "physfn"
+    return port.PciFunction(
+        bus_id=bus_id,
+        root=next((part for part in folder.resolve().parts if _ROOT.fullmatch(part)), ""),
+        numa_node=None if node is None or node < 0 else node,
+        physical_function=parent.resolve().name if parent.exists() else "",
+        virtual_functions=_number(folder / "sriov_totalvfs") or 0,
+        function_number=_function_number(parent, bus_id),
+        vendor=_text(folder / "vendor").removeprefix("0x"),
+        rdma_device=rdma_device_of(bus_id, classes),
+    )
+
+
+def _function_number(parent: pathlib.Path, bus_id: str) -> int | None:
+    """Return the number of a virtual function: the N of its parent's link ``virtfnN`` to it."""
+    links = parent.glob("virtfn*") if parent.exists() else ()
+    numbers = (link.name.removeprefix("virtfn") for link in links if link.resolve().name == bus_id)
+    return next((int(number) for number in numbers if number.isdecimal()), None)
+
+
+def _text(file: pathlib.Path) -> str:
+    try:
+        return file.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(file: pathlib.Path) -> int | None:
+    try:
+        return int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
+    """Return the name of the RDMA device of a PCI function (``mlx5_0``); empty where it has none."""
+    found = (entry.name for entry in _entries(classes / "infiniband") if (entry / "device").resolve().name == bus_id)
+    return next(found, "")
+
+
+def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[edits.DeviceNode, ...]:
+    """Return the nodes of an RDMA device: its uverbs, and the connection manager that all share."""
+    if not device:
+        return ()
+    verbs = sorted(entry.name for entry in _entries(classes / "infiniband_verbs") if _text(entry / "ibdev") == device)
+    return tuple(edits.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
+
+
+def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    if folder.is_dir():
+        yield from sorted(folder.iterdir())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EthtoolReport:
+    """``driver`` is the kernel driver's name, ``bus_id`` a PCI address, ``speed`` the link's in bits per second; empty or None where not reported."""
+
+    driver: str = ""
+    bus_id: str = ""
+    speed: int | None = None
+
+
+def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
+    """Return what the interface's driver reports, empty where it reports nothing or the interface is gone. Raises OSError for other failures."""
+    drvinfo = _call(sock, name, struct.pack("=I", _GDRVINFO).ljust(_DRVINFO.size, b"\0"))
+    driver, bus_id = "", ""
+    if drvinfo is not None:
+        fields = _DRVINFO.unpack(drvinfo)
+        driver, bus_id = _c_text(fields[1]), _c_text(fields[4]).lower()
+    return EthtoolReport(driver=driver, bus_id=bus_id if _BDF.fullmatch(bus_id) else "", speed=_speed(sock, name))
+
+
+def _speed(sock: socket.socket, name: str) -> int | None:
+    """Return the link speed. The first call has no room for mode masks; its answer is minus the number of 32-bit words of each of the three masks."""
+    first = _call(sock, name, _settings(0))
+    if first is None:
+        return None
+    words = -struct.unpack_from("=b", first, _WORDS_AT)[0]
+    answer = _call(sock, name, _settings(words)) if words > 0 else None
+    if answer is None:
+        return None
+    speed: int = struct.unpack_from("=I", answer, _SPEED_AT)[0]
+    return None if speed in _NO_SPEED else speed * _MEGA
+
+
+def _settings(words: int) -> bytes:
+    head = bytearray(_SETTINGS_BYTES + 3 * 4 * words)
+    struct.pack_into("=I", head, 0, _GLINKSETTINGS)
+    struct.pack_into("=b", head, _WORDS_AT, words)
+    return bytes(head)
+
+
+def _call(sock: socket.socket, name: str, request: bytes) -> bytes | None:
+    """Make one ioctl; None where the driver does not report."""
+    buffer = ctypes.create_string_buffer(request, len(request))
+    ifreq = struct.pack("16sP16x", name.encode(errors="surrogateescape"), ctypes.addressof(buffer))
+    try:
+        fcntl.ioctl(sock.fileno(), _SIOCETHTOOL, ifreq)
+    except OSError as error:
+        if error.errno in _NOT_REPORTED:
+            return None
+        raise
+    return buffer.raw
+
+
+def _c_text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode(errors="replace")

@@ -1,3 +1,0 @@
-# Types of the part of pyroute2.netns that drakit calls.
-
-def setns(netns: int) -> None: ...
