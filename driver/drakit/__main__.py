@@ -1,6 +1,6 @@
 """``python -m drakit``."""
 
-from drakit import cli
+import drakit_command
 
 if __name__ == "__main__":
-    cli.main()
+    drakit_command.main()

@@ -1,6 +1,6 @@
 """``drakit`` commands as processes that start in milliseconds: each is forked from one process that has imported the command line.
 
-A command has descriptors, a folder and an environment of its own, and runs ``drakit.cli.main`` as ``python -m drakit`` does; the half second of
+A command has descriptors, a folder and an environment of its own, and runs ``drakit_command.main`` as ``python -m drakit`` does; the half second of
 imports is paid once in a process of tests. It may run in a network namespace, as ``ip netns exec`` would run it. A test about starts
 wants the real start.
 
@@ -212,9 +212,9 @@ def _command(order: Order, descriptors: list[int]) -> None:
     sys.stdin, sys.stdout = open(0), open(1, "w", buffering=buffering)  # noqa: SIM115 - the command's own, until it ends
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
 
-    from drakit import cli
+    import drakit_command
 
-    cli.main()
+    drakit_command.main()
 
 
 def _answer(connection: socket.socket) -> Callable[[], None] | None:

@@ -2,11 +2,11 @@
 
 import importlib.metadata
 import inspect
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+import drakit_command
 from drakit.cli import process, terminal
 from drakit.cli.commands import (
     allocate,
@@ -82,12 +82,6 @@ def drakit(
     del version
 
 
-def main(catch_interrupt: Callable[[], object]) -> None:
-    """Run the command line, after ``catch_interrupt`` made Ctrl-C an exception."""
-
-    def command() -> None:
-        # Here and not before: where nothing handles the exception yet, it would end in a traceback.
-        catch_interrupt()
-        app()
-
-    process.guarded(command, "drakit")
+def main(interrupts: drakit_command.Interrupts) -> None:
+    """Run the command line; ``interrupts`` says what Ctrl-C does."""
+    process.guarded(app, "drakit", interrupts)

@@ -16,12 +16,13 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 
+import drakit_command
 from drakit.cli import terminal
 from drakit.core import errors
 from drakit.telemetry import logs
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTED = drakit_command.STATUS
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -34,28 +35,37 @@ STOP_SECONDS = 25.0
 _log = logs.get_logger(__name__)
 
 
-def guarded(command: Callable[[], object], program: str) -> None:
+def guarded(command: Callable[[], object], program: str, interrupts: drakit_command.Interrupts | None = None) -> None:
     """Run a command line, with what it writes made safe for a terminal; ends the process where it failed."""
+    interrupts = interrupts or drakit_command.Interrupts(program)
     token = PROGRAM.set(program)
     try:
         with terminal.escaped_output():
-            _guarded(command, program)
+            _guarded(lambda: _interruptible(command, interrupts), program, interrupts)
     finally:
         PROGRAM.reset(token)
 
 
-def _guarded(command: Callable[[], object], program: str) -> None:
+def _interruptible(command: Callable[[], object], interrupts: drakit_command.Interrupts) -> None:
+    """Run a command line; raises KeyboardInterrupt where it was interrupted, also if a library made another exception of that."""
+    try:
+        with interrupts.raised():
+            command()
+    except BaseException as error:
+        # Typer ends an interrupted command with SystemExit, and says nothing.
+        if interrupts.is_raised or isinstance(getattr(error.__context__, "__cause__", None), KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _guarded(command: Callable[[], object], program: str, interrupts: drakit_command.Interrupts) -> None:
     try:
         command()
+    except KeyboardInterrupt:
+        interrupts.is_told = True
+        _fail(program, "interrupted", INTERRUPTED)
     except errors.DrakitError as error:
         _fail(program, str(error))
-    except KeyboardInterrupt:
-        _fail(program, "interrupted", INTERRUPTED)
-    except SystemExit as ended:
-        # Typer ends an interrupted command with this status, and says nothing.
-        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
-            _fail(program, "interrupted", INTERRUPTED)
-        raise
     except BrokenPipeError:
         sys.exit(0)
     except RecursionError:

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from drakit import cli
+import drakit_command
+from drakit.cli import app
 from drakit_cluster import manifests
 from drakit_cluster.api.storage import store
 from drakit_cluster.objects import errors, json_types, mixins
@@ -106,7 +107,7 @@ def test_mixins_halve_the_bytes_of_a_large_node_and_no_slice_comes_near_the_limi
         arguments = ["slices", "--mock", "dgx-a100-40gb", "--node", "node-1", "--folder", str(tmp_path), "--family", "gpu"]
         monkeypatch.setattr(sys, "argv", ["drakit", *arguments, "--form", form, "-o", "yaml"])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            app.main(drakit_command.Interrupts("drakit"))
         assert not ended.value.code
         found = [one.body for one in manifests.read("slices", capsys.readouterr().out)]
         cluster = SingleThreadedCluster()

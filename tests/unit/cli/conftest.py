@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit import cli
+import drakit_command
+from drakit.cli import app
 from fakes import command_line, forked_cli
 
 
@@ -34,7 +35,7 @@ def shell(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatc
         monkeypatch.setattr(sys, "argv", ["drakit", *arguments])
         capsys.readouterr()
         try:
-            cli.main()
+            app.main(drakit_command.Interrupts("drakit"))
             status = 0
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))

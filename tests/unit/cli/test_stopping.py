@@ -1,6 +1,7 @@
 """Commands that run until they are told to stop are told by a thread, never by a signal's own code."""
 
 import ast
+import importlib.metadata
 import pathlib
 import queue
 import signal
@@ -16,8 +17,8 @@ import yaml
 from drakit.cli import process
 
 CLI = pathlib.Path(process.__file__).parent
-# The demo's signals raise KeyboardInterrupt; it sets nothing. Ctrl-C ends the process at once while the commands are imported.
-ALLOWED = {"process.py", "__init__.py"}
+# The demo's signals raise KeyboardInterrupt; it sets nothing.
+ALLOWED = {"process.py"}
 
 
 class NotedEvent(threading.Event):
@@ -91,21 +92,105 @@ def test_no_other_command_has_code_for_signals_of_its_own() -> None:
     assert found == ALLOWED
 
 
-INTERRUPTED_IMPORT = """
+INTERRUPTED = """
 import os, signal, sys
-from drakit import cli
+sys.argv[0] = "drakit"
 class Interrupts:
+    "Sends SIGINT when the module with this name, or of this number, is looked for."
+    seen = 0
     def find_spec(self, name, *_):
-        if name == "drakit.cli.app":
+        self.seen += 1
+        if {moment!r} in (name, self.seen):
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupts())
-cli.main()
+import drakit_command
+{before}
+drakit_command.main()
+"""
+ONE_LINE = (130, "", "drakit: interrupted\n")
+
+
+def interrupted(moment: str | int, *arguments: str, before: str = "") -> tuple[int, str, str]:
+    program = INTERRUPTED.format(moment=moment, before=before)
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return (ended.returncode, ended.stdout, ended.stderr)
+
+
+# The first three are what decides about interrupts; numbers are moments in half a second of imports.
+@pytest.mark.parametrize(
+    "moment", ["atexit", "contextlib", "threading", "drakit", "drakit.core.claim", "drakit.cli.app", "typer", "rich.console", 40, 160, 280]
+)
+def test_an_interrupt_while_the_command_is_imported_ends_in_one_line(moment: str | int) -> None:
+    assert interrupted(moment, "--help") == ONE_LINE
+
+
+def test_an_interrupt_while_a_command_imports_what_it_needs_ends_in_one_line() -> None:
+    assert interrupted("drakit.cli.demo.story", "demo") == ONE_LINE
+
+
+def at_exit(action: str) -> str:
+    """Code that does something while the interpreter ends, after the command is done."""
+    return f"import threading; threading._register_atexit(lambda: {action})"
+
+
+def test_an_interrupt_while_the_interpreter_ends_is_one_line() -> None:
+    status, out, err = interrupted("", "--version", before=at_exit("os.kill(os.getpid(), signal.SIGINT)"))
+    assert (status, err) == (130, "drakit: interrupted\n")
+    assert out in {"", f"{importlib.metadata.version('drakit')}\n"}
+
+
+def test_an_interrupt_after_the_last_exit_handler_changes_nothing() -> None:
+    late = "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)"
+    assert interrupted("", "--version", before=late) == (0, f"{importlib.metadata.version('drakit')}\n", "")
+
+
+LOSES = """
+from drakit.cli.commands import new
+from drakit.cli import app
+class Loses:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+@app.app.command()
+def loses():
+    Loses()
+    print("went on")
 """
 
 
-def test_an_interrupt_while_commands_are_imported_ends_in_one_line() -> None:
-    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "drakit: interrupted\n")
+def test_an_interrupt_that_a_finalizer_loses_ends_the_command() -> None:
+    assert interrupted("", "loses", before=LOSES) == ONE_LINE
+
+
+CONVERTS = """
+from drakit.cli import app
+@app.app.command()
+def converts():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise RuntimeError("broken") from error
+"""
+
+
+def test_an_interrupt_that_a_library_makes_an_error_of_is_one_line() -> None:
+    assert interrupted("", "converts", before=CONVERTS) == ONE_LINE
+
+
+UNWINDS = """
+from drakit.cli import app
+@app.app.command()
+def unwinds():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+"""
+
+
+def test_a_second_interrupt_ends_a_command_that_does_not_stop() -> None:
+    assert interrupted("", "unwinds", before=UNWINDS) == ONE_LINE
 
 
 def test_an_interrupted_command_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_the_wheels_have_every_module_and_the_template(dist: pathlib.Path) -> No
         assert expected <= names
         assert f"{wheel}/py.typed" in names
         others = {name for name in names - expected if ".dist-info/" not in name}
-        assert others == ({"drakit-0.1.0.data/scripts/drakit-probe"} if wheel == "drakit" else set())
+        assert others == ({"drakit-0.1.0.data/scripts/drakit-probe", "drakit_command.py"} if wheel == "drakit" else set())
 
 
 def test_the_source_distributions_build_the_same_wheels(dist: pathlib.Path, tmp_path: pathlib.Path) -> None:

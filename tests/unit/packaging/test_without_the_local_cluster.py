@@ -17,7 +17,7 @@ def python(program: str) -> "subprocess.CompletedProcess[str]":
 
 
 def drakit(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return python(f"sys.argv = ['drakit', *{arguments!r}]; from drakit import cli; cli.main()")
+    return python(f"sys.argv = ['drakit', *{arguments!r}]; import drakit_command; drakit_command.main()")
 
 
 @pytest.mark.parametrize("arguments, status", [(("cluster",), 1), (("demo",), 1), (("allocate", "x.yaml"), 2), (("lint", "x.yaml"), 2)])
