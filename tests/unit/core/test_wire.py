@@ -75,6 +75,12 @@ def test_what_was_written_is_read_back_equal() -> None:
     assert KUBERNETES.encode(whole) == RICH
 
 
+@pytest.mark.parametrize("written", [None, 7, [], {}, {"name": 1}, {"name": "a", "more": 1}])
+def test_what_is_no_such_value_is_none_where_that_is_an_answer(written: object) -> None:
+    assert STRICT.decode_or_none(Part, written) is None
+    assert STRICT.decode_or_none(Part, {"name": "a"}) == Part(name="a")
+
+
 def test_empty_optional_fields_are_not_written_and_read_as_the_format_says() -> None:
     whole = STRICT.decode(Whole, {"UID": ""})
     assert whole == Whole(uid="", options=())

@@ -82,6 +82,13 @@ class Format:
         """Return a value of a dataclass; raises ConfigError, whose field begins with ``path``."""
         return typing.cast("Value", decode(self._object(schema), value, path))
 
+    def decode_or_none(self, schema: type[Value], value: object) -> Value | None:
+        """Return a value of a dataclass; None for what is none."""
+        try:
+            return self.decode(schema, value)
+        except errors.ConfigError:
+            return None
+
     def encode(self, value: object) -> dict[str, Any]:
         """Return the JSON object of a dataclass's value, without optional fields that are None, False or empty."""
         return self._object(type(value)).encode(value)

@@ -13,13 +13,18 @@ that the interface was given in the pod must be the same too.
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from drakit.core import records
+from drakit.core.encoding import wire
 from drakit.devices.nic import config
 from drakit.devices.nic.passthrough import host_routes
 
 PAIRS = frozenset({"veth", "netkit", "vxcan"})
+_FORMAT = wire.Format(ignore_unknown=True)
+COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
+"""The cookie of a network namespace is text in records, because 64 bits do not fit every reader's number."""
+Cookie = Annotated[int, COOKIE]
 HOST_NSID = -1
 """The other end is in the host's network namespace."""
 INSIDE_NSID = -2
@@ -37,7 +42,7 @@ class Identity:
     port: str = ""
     kind: str = ""
     other: int = 0
-    other_nsid: int = HOST_NSID
+    other_nsid: Annotated[int, wire.Field(name="other_nsid")] = HOST_NSID
 
     @property
     def is_provable(self) -> bool:
@@ -55,15 +60,16 @@ class Placement:
     """The record of a move into a sandbox, written before the interface is moved.
 
     ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
-    ``is_attached`` says that a container has the interface: until then a failure returns it to the host. A record of an earlier version has no
-    identity and no index: it proves in which sandbox the interface is, and never that an interface may be taken out of one.
+    ``is_attached`` says that a container has the interface: until then a failure returns it to the host. A record of an earlier version has
+    cookie and pod only: it proves in which sandbox the interface is, and never that an interface may be taken out of one. Where the interface is not
+    on the host, it means that a container has it.
     """
 
-    cookie: int
+    cookie: Cookie
     pod: str
     identity: Identity = dataclasses.field(default_factory=Identity)
     ifindex: int = 0
-    is_attached: bool = False
+    is_attached: Annotated[bool, wire.Field(name="attached", absent=True)] = False
 
     @property
     def is_of_earlier_version(self) -> bool:
@@ -83,53 +89,25 @@ def is_in_pod(wanted: Identity, placement: Placement | None, seen: Identity, ifi
     return is_same(wanted, seen) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
 
 
-def identity_to_record(of: Identity) -> records.Record:
-    """Return an identity as the journal keeps it."""
-    return dataclasses.asdict(of)
-
-
 def identity_from_record(record: object) -> Identity:
     """Return the identity that a record describes; of what an earlier version wrote, nothing but the place."""
-    match record:
-        case {"place": str(place), "port": str(port), "kind": str(kind), "other": int(other), "other_nsid": int(other_nsid)}:
-            return Identity(place=place, port=port, kind=kind, other=other, other_nsid=other_nsid)
-        case {"place": str(place)}:
-            return Identity(place=place)
-        case _:
-            return Identity()
+    return _FORMAT.decode_or_none(Identity, record) or Identity()
 
 
 def placement_to_record(placement: Placement) -> records.Record:
-    """Return a placement as the journal keeps it. The cookie is text, because 64 bits do not fit every reader's number."""
+    """Return a placement as the journal keeps it."""
     return {
-        "cookie": f"{placement.cookie:x}",
+        "cookie": COOKIE.encode(placement.cookie),
         "pod": placement.pod,
-        "identity": identity_to_record(placement.identity),
+        "identity": dataclasses.asdict(placement.identity),
         "ifindex": placement.ifindex,
         "attached": placement.is_attached,
     }
 
 
 def placement_from_record(record: object) -> Placement | None:
-    """Return the placement that a record describes, None for anything else.
-
-    Earlier versions recorded cookie and pod only. Where the interface is not on the host, their record means that a container has it.
-    """
-    match record:
-        case {
-            "cookie": str(cookie),
-            "pod": str(pod),
-            "identity": Mapping() as identity,
-            "ifindex": int(ifindex),
-            "attached": bool(attached),
-        }:
-            return Placement(
-                cookie=int(cookie, 16), pod=pod, identity=identity_from_record(identity), ifindex=ifindex, is_attached=attached
-            )
-        case {"cookie": str(cookie), "pod": str(pod)}:
-            return Placement(cookie=int(cookie, 16), pod=pod, is_attached=True)
-        case _:
-            return None
+    """Return the placement that a record describes, None for anything else."""
+    return _FORMAT.decode_or_none(Placement, record)
 
 
 HOST = ""
@@ -187,7 +165,7 @@ class HostState:
     addresses: tuple[str, ...] = ()
     alias: str = ""
     identity: Identity = dataclasses.field(default_factory=Identity)
-    routes: tuple[host_routes.HostRoute, ...] = ()
+    routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
     routes_left_out: int = 0
 
 
@@ -293,29 +271,17 @@ def returning_mark(mark: str) -> str:
 
 def to_record(host_state: HostState) -> records.Record:
     """Return a host state as the journal keeps it."""
-    return {
-        "name": host_state.name,
-        "mac": host_state.mac,
-        "mtu": host_state.mtu,
-        "up": host_state.up,
-        "addresses": host_state.addresses,
-        "alias": host_state.alias,
-        "identity": identity_to_record(host_state.identity),
-        "routes": [host_routes.to_record(route) for route in host_state.routes],
-    }
+    record = dataclasses.asdict(host_state)
+    del record["routes_left_out"]
+    return record
 
 
-def from_record(record: object) -> HostState | None:
-    """Return the host state that a record describes; None for anything else."""
-    if not isinstance(record, Mapping):
-        return None
-    match record:
-        case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
-            alias, identity = str(record.get("alias") or ""), identity_from_record(record.get("identity") or record)
-            listed = record.get("routes")
-            found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
-            kept = tuple(route for route in found if route is not None)
-            listed_addresses = tuple(map(str, addresses))
-            return HostState(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=identity, routes=kept)
-        case _:
-            return None
+def from_record(record: object) -> HostState:
+    """Return the host state that a record describes; raises ConfigError for anything else."""
+    host_state = _FORMAT.decode(HostState, record)
+    if host_state.identity != Identity():
+        return host_state
+    return dataclasses.replace(host_state, identity=identity_from_record(record))  # An earlier version wrote the place beside the name.
+
+
+HOST_STATE = wire.Converter(from_record, to_record)

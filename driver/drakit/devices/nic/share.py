@@ -26,6 +26,7 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, names, quantity, records
+from drakit.core.encoding import wire
 from drakit.devices.nic import config, port
 from drakit.devices.nic.discovery import offers
 
@@ -76,6 +77,7 @@ _VARIABLE_PREFIX = "DRAKIT_NIC"
 _NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
 _LOCAL = 0b10
 _GROUP = 0b01
+_FORMAT = wire.Format(ignore_unknown=True, fields={(port.Share, "ifindex"): wire.Field(name="ifIndex")})
 
 Grant = drivers.Grant[config.NicConfig]
 
@@ -119,33 +121,12 @@ def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity],
 
 def to_record(share: port.Share) -> records.Record:
     """Return the share as the journal keeps it."""
-    return {
-        "id": share.id,
-        "interface": share.interface,
-        "ifIndex": share.ifindex,
-        "mac": share.mac,
-        "bandwidth": share.bandwidth,
-        "ceil": share.ceil,
-        "minor": share.minor,
-    }
+    return _FORMAT.encode(share)
 
 
 def from_record(record: records.Record) -> port.Share | None:
     """Return the share that a record describes, None for another record, such as the empty one of a grant without a share."""
-    match record:
-        case {"id": str(identity), "interface": str(interface), "ifIndex": int(ifindex), "mac": str(mac), "bandwidth": int(bandwidth)}:
-            ceil, minor = record.get("ceil"), record.get("minor")
-            return port.Share(
-                id=identity,
-                interface=interface,
-                ifindex=ifindex,
-                mac=mac,
-                bandwidth=bandwidth,
-                ceil=ceil if isinstance(ceil, int) else 0,
-                minor=minor if isinstance(minor, int) else 0,
-            )
-        case _:
-            return None
+    return _FORMAT.decode_or_none(port.Share, record)
 
 
 def check_config(grant: Grant, interface: port.Interface, node: str) -> None:

@@ -20,19 +20,21 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 
 from drakit.core import records
+from drakit.core.encoding import wire
 from drakit.devices.nic import config, pod_interfaces, share
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, locator
 
 MARK = "drakit:"
 _NOTE = "attach-"
+_FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attachment:
     """One sandbox's use of a share, as noted before the first step: ``nsid`` is the number by which the NIC's namespace knows the sandbox's."""
 
-    cookie: int
+    cookie: pod_interfaces.Cookie
     nsid: int
     sandbox: str
     pod: str
@@ -83,24 +85,13 @@ def share_of(marked: str) -> str:
 
 
 def to_record(attachment: Attachment) -> records.Record:
-    """Return the attachment as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
-    return {
-        "cookie": f"{attachment.cookie:x}",
-        "nsid": attachment.nsid,
-        "sandbox": attachment.sandbox,
-        "pod": attachment.pod,
-        "name": attachment.name,
-        "mac": attachment.mac,
-    }
+    """Return the attachment as it is noted."""
+    return _FORMAT.encode(attachment)
 
 
 def from_record(record: records.Record) -> Attachment | None:
     """Return the attachment that was noted; None for a record of another kind."""
-    match record:
-        case {"cookie": str(cookie), "nsid": int(nsid), "sandbox": str(sandbox), "pod": str(pod), "name": str(name), "mac": str(mac)}:
-            return Attachment(cookie=int(cookie, 16), nsid=nsid, sandbox=sandbox, pod=pod, name=name, mac=mac)
-        case _:
-            return None
+    return _FORMAT.decode_or_none(Attachment, record)
 
 
 _NEWLINK = 16

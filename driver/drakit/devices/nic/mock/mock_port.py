@@ -10,14 +10,15 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal
 
 from drakit.core import errors
+from drakit.core.encoding import wire
 from drakit.devices import machines, tables
 from drakit.devices.nic import port
 from drakit.devices.nic.mock import mock_pods
 from drakit.devices.nic.passthrough import sriov
 
-_VERSION = "1"
 _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
@@ -48,6 +49,20 @@ class _Held:
 
     def without_member(self, member: port.Member) -> "_Held":
         return dataclasses.replace(self, members={key: item for key, item in self.members.items() if item != member})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _State:
+    """The content of the state file: what is installed, on which machine since which boot."""
+
+    version: Literal["1"] = "1"
+    machine: str
+    boot_id: Annotated[str, wire.Field(name="bootID")]
+    shares: tuple[port.Share, ...]
+    members: tuple[port.Member, ...] = ()
+
+
+_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
 class _Uneventful:
@@ -218,34 +233,31 @@ class MockPort(mock_pods.MockPods, MockFunctions):
         try:
             with machines.locked(self._directory, _LOCK):
                 yield
-        except (OSError, ValueError, errors.SettingsError) as error:
+        except (OSError, ValueError, errors.ConfigError, errors.SettingsError) as error:
             raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
 
     def _read(self) -> _Held:
         file = self._directory / _STATE
         if not file.exists():
             return _Held()
-        top = tables.Table(json.loads(file.read_text("utf-8")), f"{file.name}: ")
-        top.choice("version", [_VERSION])
-        top.choice("machine", [self._machine])
-        boot_id, shares, members = top.text("bootID"), top.rows("shares"), top.optional("members", top.rows) or ()
-        top.close()
-        if boot_id != machines.boot_id(self._directory):
+        state = _FORMAT.decode(_State, json.loads(file.read_text("utf-8")))
+        if state.machine != self._machine:
+            raise ValueError(f"{file.name}: machine: {state.machine!r} is not one of {self._machine}")
+        if state.boot_id != machines.boot_id(self._directory):
             return _Held()
         return _Held(
-            shares={share.id: share for share in map(_share, shares)},
-            members={(member.share_id, member.mac): member for member in map(_member, members)},
+            shares={share.id: share for share in state.shares},
+            members={(member.share_id, member.mac): member for member in state.members},
         )
 
     def _write(self, held: _Held) -> None:
-        document = {
-            "version": _VERSION,
-            "machine": self._machine,
-            "bootID": machines.boot_id(self._directory),
-            "shares": [dataclasses.asdict(held.shares[key]) for key in sorted(held.shares)],
-            "members": [dataclasses.asdict(held.members[key]) for key in sorted(held.members)],
-        }
-        machines.rewrite(self._directory / _STATE, json.dumps(document, indent=1))
+        state = _State(
+            machine=self._machine,
+            boot_id=machines.boot_id(self._directory),
+            shares=tuple(held.shares[key] for key in sorted(held.shares)),
+            members=tuple(held.members[key] for key in sorted(held.members)),
+        )
+        machines.rewrite(self._directory / _STATE, json.dumps(_FORMAT.encode(state), indent=1))
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
@@ -280,26 +292,6 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
         ),
         default_route=row.optional("defaultRoute", row.flag) or False,
     )
-    row.close()
-    return found
-
-
-def _share(row: tables.Table) -> port.Share:
-    found = port.Share(
-        id=row.text("id"),
-        interface=row.text("interface"),
-        ifindex=row.integer("ifindex", least=1),
-        mac=row.text("mac"),
-        bandwidth=row.integer("bandwidth", least=1),
-        ceil=row.optional("ceil", row.integer) or 0,
-        minor=row.optional("minor", row.integer) or 0,
-    )
-    row.close()
-    return found
-
-
-def _member(row: tables.Table) -> port.Member:
-    found = port.Member(share_id=row.text("share_id"), cookie=row.integer("cookie"), mac=row.text("mac"))
     row.close()
     return found
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import records
+from drakit.core.encoding import wire
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.netlink import rtnetlink
 
@@ -36,6 +37,7 @@ _NESTED = 0x8000
 _EXPIRES_AT = 8
 _SHORT_TABLES = 256
 _APPEND = 0x800
+_FORMAT = wire.Format(ignore_unknown=True)
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
 
@@ -92,46 +94,16 @@ def to_record(route: HostRoute) -> records.Record:
 
 def from_record(record: object) -> HostRoute | None:
     """Return the route that a record describes; None for anything else."""
-    match record:
-        case {
-            "destination": str(destination),
-            "hops": (*hops,),
-            "table": int(table),
-            "protocol": int(protocol),
-            "scope": int(scope),
-            "kind": int(kind),
-            "tos": int(tos),
-            "metric": int(metric),
-            "source": str(source),
-            "origin": str(origin),
-            "more": str(more),
-        }:
-            found = tuple(hop for hop in map(_hop_from_record, hops) if hop is not None)
-            return HostRoute(
-                destination=destination,
-                hops=found,
-                table=table,
-                protocol=protocol,
-                scope=scope,
-                kind=kind,
-                tos=tos,
-                metric=metric,
-                source=source,
-                origin=origin,
-                more=more,
-            )
-        case _:
-            return None
+    return _FORMAT.decode_or_none(HostRoute, record)
 
 
-def _hop_from_record(record: object) -> Hop | None:
-    if not isinstance(record, Mapping):
-        return None
-    match record:
-        case {"interface": str(interface), "gateway": str(gateway), "weight": int(weight), "onlink": bool(onlink), "more": str(more)}:
-            return Hop(interface=interface, gateway=gateway, weight=weight, onlink=onlink, more=more)
-        case _:
-            return None
+def _listed_from_json(listed: object) -> tuple[HostRoute, ...]:
+    """Return the routes of a list; what is no route is skipped."""
+    routes = map(from_record, listed if isinstance(listed, list | tuple) else ())
+    return tuple(route for route in routes if route is not None)
+
+
+LISTED = wire.Converter(_listed_from_json, lambda routes: [to_record(route) for route in routes])
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], int]:

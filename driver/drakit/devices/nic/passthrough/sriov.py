@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from drakit.core import records
+from drakit.core.encoding import wire
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 
 _GETLINK, _SETLINK = 18, 19
@@ -23,6 +24,7 @@ _MAC = struct.Struct("=I32s")
 _TRIPLE = struct.Struct("=III")
 _MAC_BYTES = 6
 _MEGA = 10**6
+_FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,23 +68,13 @@ def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_r
 
 
 def to_record(settings: Settings) -> records.Record:
-    """As the journal keeps it."""
-    return {
-        "mac": settings.mac,
-        "vlan": settings.vlan,
-        "quality": settings.quality,
-        "minRate": settings.min_rate,
-        "maxRate": settings.max_rate,
-    }
+    """Return settings as the journal keeps them."""
+    return _FORMAT.encode(settings)
 
 
 def from_record(record: object) -> Settings | None:
     """Return what a record describes; None for anything else."""
-    match record:
-        case {"mac": str(mac), "vlan": int(vlan), "quality": int(quality), "minRate": int(least), "maxRate": int(most)}:
-            return Settings(mac=mac, vlan=vlan, quality=quality, min_rate=least, max_rate=most)
-        case _:
-            return None
+    return _FORMAT.decode_or_none(Settings, record)
 
 
 class KernelFunctions:

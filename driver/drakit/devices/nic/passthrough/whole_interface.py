@@ -11,10 +11,12 @@ An interface that is away is still offered, from what the intents say of it: a d
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
+from drakit.core.encoding import wire
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -22,6 +24,10 @@ from drakit.devices.nic.discovery import hardware, offers
 from drakit.devices.nic.passthrough import host_routes, sriov
 
 _KEY = "whole"
+_NAMES: Mapping[tuple[type[object], str], wire.Field] = {
+    (kind, field.name): wire.Field(name=field.name) for kind in (port.Interface, port.PciFunction) for field in dataclasses.fields(kind)
+}
+_FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
 _log = logging.getLogger(__name__)
 
 Grant = drivers.Grant[config.NicConfig]
@@ -33,10 +39,10 @@ class Intent:
 
     mark: str
     interface: port.Interface
-    host_state: pod_interfaces.HostState
+    host_state: Annotated[pod_interfaces.HostState, wire.Field(name="former", converter=pod_interfaces.HOST_STATE)]
     function: sriov.Function | None = None
-    function_was: sriov.Settings | None = None
-    function_is: sriov.Settings | None = None
+    function_was: Annotated[sriov.Settings | None, wire.Field(name="was")] = None
+    function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
 
     def to_record(self) -> records.Record:
         """As the journal keeps it."""
@@ -64,22 +70,7 @@ def base_name(device: devices.Device) -> str:
 
 def intent_of(record: records.Record) -> Intent | None:
     """Return what was planned; None for a record of another kind, such as a share's."""
-    match record.get(_KEY):
-        case {"mark": str(mark), "interface": {**interface}, "former": host_state, "function": function, "was": was, "is": settings}:
-            found = pod_interfaces.from_record(host_state)
-            if found is None:
-                return None
-            place = sriov.Function(**function) if isinstance(function, Mapping) else None
-            return Intent(
-                mark=mark,
-                interface=_interface({str(key): value for key, value in interface.items()}),
-                host_state=found,
-                function=place,
-                function_was=sriov.from_record(was),
-                function_is=sriov.from_record(settings),
-            )
-        case _:
-            return None
+    return _FORMAT.decode_or_none(Intent, record[_KEY]) if _KEY in record else None
 
 
 def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
@@ -269,15 +260,3 @@ def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
     mtu = device.attributes.get("mtu")
     name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))
     return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
-
-
-def _interface(record: Mapping[str, object]) -> port.Interface:
-    """Return an interface as ``dataclasses.asdict`` wrote it; fields of a later version are skipped."""
-    known = {field.name for field in dataclasses.fields(port.Interface)}
-    values = {key: value for key, value in record.items() if key in known}
-    pci = values.get("pci")
-    known_pci = {field.name for field in dataclasses.fields(port.PciFunction)}
-    if isinstance(pci, Mapping):
-        values["pci"] = port.PciFunction(**{key: value for key, value in pci.items() if key in known_pci})
-    values["altnames"] = tuple(str(name) for name in values.get("altnames") or ())  # type: ignore[attr-defined] # A list, as asdict wrote it.
-    return port.Interface(**values)  # type: ignore[arg-type] # As it was written by asdict.
