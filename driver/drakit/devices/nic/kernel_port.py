@@ -8,7 +8,7 @@ without an index. Constants and layouts: linux/if_link.h, linux/if_addr.h, linux
 import functools
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from drakit.devices.nic import pod_interfaces, port
@@ -24,10 +24,9 @@ _LOOPBACK = 0x8
 _UNICAST = 1
 _SCOPE_LINK = 253
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
-_GETADDR, _GETROUTE = 22, 26
+_GETADDR = 22
 _IFADDR, _RTMSG = struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI")
 _MASTER, _STATE, _CARRIER, _PROPERTIES, _ALTERNATIVE_NAME = 10, 16, 33, 52, 53
-_RTA_OIF, _RTA_MULTIPATH = 4, 9
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
@@ -65,7 +64,7 @@ class _Facts(NamedTuple):
     addressed: Collection[int]
     uplinks: Collection[int]
     roots: Mapping[int, tc_messages.Qdisc | None]
-    ifbs: Mapping[int, ifb_links.Link | None]
+    ifbs: Mapping[int, link_requests.Link | None]
 
 
 def _read(route: rtnetlink.Socket, plain: socket.socket, *, name: str, owner: str) -> port.Interface | None:
@@ -122,17 +121,9 @@ def _addressed(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
 
 def _uplinks(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
     """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
-    by = rtnetlink.number(_RTA_OIF, ifindex) if ifindex else b""
-    requests = (_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + by for family in (socket.AF_INET, socket.AF_INET6))
-    return {index for request in requests for answer in route.dump(_GETROUTE, request) for index in _default_by(answer)}
+    return {index for body in link_requests.routes(route, ifindex) if _is_default(body) for index in link_requests.interfaces_of(body)}
 
 
-def _default_by(answer: bytes) -> Iterator[int]:
-    """Yield the interfaces by which a route leaves, where it is a default one."""
-    fields = _RTMSG.unpack_from(answer)
-    if fields[1] or fields[7] != _UNICAST:
-        return
-    attrs = rtnetlink.attributes(answer[_RTMSG.size :])
-    if _RTA_OIF in attrs:
-        yield rtnetlink.as_number(attrs[_RTA_OIF])
-    yield from (ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b"")))
+def _is_default(route: bytes) -> bool:
+    fields = _RTMSG.unpack_from(route)
+    return not fields[1] and fields[7] == _UNICAST

@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.shaping import ifb_links, tc_messages
 
 Lines = tuple[str, ...]
@@ -30,7 +30,7 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
     """The lines of the interface of this index; none where there is none. Raises OSError."""
-    if not ifb_links.name_of(sock, ifindex):
+    if not link_requests.name_of(sock, ifindex):
         return ()
     parts = (_link, _ifb, _addresses, _routes, _qdiscs, _filters)
     return tuple(line for part in parts for line in part(sock, ifindex))

@@ -5,7 +5,7 @@ socket that a short-lived thread opened there; ``passthrough.kernel_pods`` appli
 
 The NIC's namespace gets a number (nsid) for the sandbox's. By it any process can list and delete links there later, without a descriptor that would
 keep a dead namespace alive. The kernel reuses the number of a namespace that is gone, so a link counts as ours only by its parent, the parent's
-namespace and its mark. Constants and layouts: linux/if_link.h, linux/pkt_sched.h.
+namespace and its mark. Constants: linux/if_link.h.
 
 An attachment is one sandbox's use of one share. It is known by its network namespace's cookie, which the kernel never gives twice between two boots;
 inode numbers of namespaces are used again at once. A runtime's sandbox id is kept beside it, for people and for the mark on the interface.
@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import struct
 from collections.abc import Callable, Iterable, Iterator
 
 from drakit.core import records
@@ -24,6 +23,7 @@ from drakit.core.encoding import wire
 from drakit.devices.nic import config, pod_interfaces, share
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, locator
+from drakit.devices.nic.shaping import tc_messages
 
 MARK = "drakit:"
 _NOTE = "attach-"
@@ -94,16 +94,8 @@ def from_record(record: records.Record) -> Attachment | None:
     return _FORMAT.decode_or_none(Attachment, record)
 
 
-_NEWLINK = 16
-_IFINFO = struct.Struct("=BxHiII")
-_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _NAMESPACE = 1, 3, 4, 5, 18, 28
-_INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
+_MACVLAN_MODE = 1
 _MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
-_NEWQDISC, _QDISC_KIND, _QDISC_OPTIONS = 36, 1, 2
-_TCMSG, _RATE, _TBF = struct.Struct("=BxxxiIII"), struct.Struct("=BBHhHI"), struct.Struct("=III")
-_TBF_PARAMETERS, _TBF_RATE, _TBF_BURST = 1, 4, 6
-_HANDLE, _AT_ROOT, _ETHERNET, _UINT32_MAX = 0x00DA0000, 0xFFFFFFFF, 1, 2**32 - 1
-_FRAMES, _HUNDREDTH, _THOUSANDTH = 2 * 65536, 100, 1000
 _KIND = "macvlan"
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
 _NAMESPACES = pathlib.Path("/run/netns")
@@ -126,17 +118,9 @@ class Sandbox:
 
     def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
         """Create the child, down: nothing passes before its frames are classified. In private mode it reaches no sibling."""
-        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode]))
-        self._host.ask(
-            _NEWLINK,
-            _IFINFO.pack(0, 0, 0, 0, 0)
-            + rtnetlink.text(_NAME, wanted.name)
-            + rtnetlink.number(_LINK, nic)
-            + rtnetlink.number(_NAMESPACE, self._descriptor)
-            + rtnetlink.pack(_ADDRESS, bytes.fromhex(wanted.mac.replace(":", "")))
-            + (rtnetlink.number(_MTU, wanted.mtu) if wanted.mtu else b"")
-            + rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND) + mode),
-            rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
+        mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
+        link_requests.create(
+            self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self._descriptor
         )
 
     def limit(self, link: link_requests.Link, rate: int) -> None:
@@ -144,17 +128,7 @@ class Sandbox:
 
         Frames for a sibling never reach the NIC's classes. A pod's root can remove this limit, as it can switch modes.
         """
-        whole = rate // 8
-        spec = _RATE.pack(0, _ETHERNET, 0, 0, 0, min(whole, _UINT32_MAX))
-        room = max(_FRAMES, whole // _HUNDREDTH)
-        options = rtnetlink.pack(_TBF_PARAMETERS, spec + bytes(_RATE.size) + _TBF.pack(room, 0, 0))
-        options += rtnetlink.pack(_TBF_RATE, struct.pack("=Q", whole)) + rtnetlink.number(_TBF_BURST, max(_FRAMES, whole // _THOUSANDTH))
-        body = (
-            _TCMSG.pack(0, link.ifindex, _HANDLE, _AT_ROOT, 0)
-            + rtnetlink.text(_QDISC_KIND, "tbf")
-            + rtnetlink.pack(_QDISC_OPTIONS, options)
-        )
-        self._inside.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
+        tc_messages.put_token_bucket(self._inside, link.ifindex, rate)
 
     def mark(self, link: link_requests.Link, alias: str) -> None:
         """Write the mark that names the link's owner."""

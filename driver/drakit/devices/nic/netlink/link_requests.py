@@ -81,9 +81,9 @@ _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
-_INFO_KIND = 1
+_INFO_KIND, _INFO_DATA = 1, 2
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 6, 7, 15
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
 _UP = 1
@@ -124,15 +124,38 @@ class Link:
         self.place = f"{parent} {attrs.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
 
 
-def find(sock: rtnetlink.Socket, name: str) -> Link | None:
-    """Return the link of exactly this name."""
+def find(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link | None:
+    """Return the link of exactly this name, not one that has it as an alternative name; ``more`` are attributes that ask for more."""
+    link = _asked(sock, 0, rtnetlink.text(_IFLA_IFNAME, name) + more)
+    return link if link is not None and link.name == name else None
+
+
+def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
+    """Return the link of exactly this name; raises OSError where there is none."""
+    link = find(sock, name, more)
+    if link is None:
+        raise OSError(errno.ENODEV, f"there is no interface {name}")
+    return link
+
+
+def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
+    """Return the name of the link of this index; empty where there is none."""
+    link = _asked(sock, ifindex)
+    return "" if link is None else link.name
+
+
+def _asked(sock: rtnetlink.Socket, ifindex: int, more: bytes = b"") -> Link | None:
     try:
-        answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_IFLA_IFNAME, name))
+        answers = sock.ask(_GETLINK, _header(ifindex) + more)
     except OSError as error:
-        if error.errno in _GONE:
+        if error.errno == errno.ENODEV:
             return None
         raise
-    return next((link for link in map(Link, answers) if link.name == name), None)
+    return next(map(Link, answers), None)
+
+
+def _header(ifindex: int = 0, flags: int = 0, changed: int = 0) -> bytes:
+    return _IFINFO.pack(0, 0, ifindex, flags, changed)
 
 
 def links(sock: rtnetlink.Socket, number: int | None = None, *, kind: str = "") -> tuple[Link, ...]:
@@ -140,9 +163,31 @@ def links(sock: rtnetlink.Socket, number: int | None = None, *, kind: str = "") 
 
     A namespace that is gone has no links.
     """
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + (b"" if number is None else rtnetlink.in_namespace(number))
+    body = _header() + (b"" if number is None else rtnetlink.in_namespace(number))
     body += rtnetlink.pack(_IFLA_LINKINFO, rtnetlink.text(_INFO_KIND, kind)) if kind else b""
     return tuple(map(Link, sock.dump(_GETLINK, body)))
+
+
+def create(
+    sock: rtnetlink.Socket,
+    name: str,
+    kind: str,
+    *,
+    data: bytes = b"",
+    lower: int = 0,
+    mac: str = "",
+    mtu: int = 0,
+    namespace: int | None = None,
+) -> None:
+    """Create a link, down; EEXIST where the name is taken.
+
+    ``data`` are attributes of its kind, ``lower`` is the index of the link that it sits on, ``namespace`` the open descriptor of another one.
+    """
+    linkinfo = rtnetlink.text(_INFO_KIND, kind) + (rtnetlink.pack(_INFO_DATA, data) if data else b"")
+    body = _header() + _attributes(name=name, mac=mac, mtu=mtu) + rtnetlink.pack(_IFLA_LINKINFO, linkinfo)
+    body += rtnetlink.number(_IFLA_LINK, lower) if lower else b""
+    body += b"" if namespace is None else rtnetlink.number(_IFLA_NET_NS_FD, namespace)
+    sock.ask(_NEWLINK, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
 
 
 def alter(
@@ -154,29 +199,30 @@ def alter(
     mtu: int = 0,
     mac: str = "",
     alias: str | None = None,
+    more: bytes = b"",
 ) -> None:
-    """Change what is given, in one request."""
-    flags, mask = (0, 0) if up is None else (_UP if up else 0, _UP)
-    body = _IFINFO.pack(0, 0, ifindex, flags, mask)
-    body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
-    body += rtnetlink.number(_IFLA_MTU, mtu) if mtu else b""
-    body += rtnetlink.pack(_IFLA_ADDRESS, bytes.fromhex(mac.replace(":", ""))) if mac else b""
-    body += rtnetlink.pack(_IFLA_IFALIAS, alias.encode(errors="surrogateescape")) if alias is not None else b""
-    sock.ask(_SETLINK, body)
+    """Change what is given, in one request; ``more`` are other attributes."""
+    header = _header(ifindex) if up is None else _header(ifindex, _UP if up else 0, _UP)
+    sock.ask(_SETLINK, header + _attributes(name=name, mtu=mtu, mac=mac, alias=alias) + more)
 
 
 def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
     """Move a link, which must be down, into the namespace of an open descriptor, under a name and with an index where they are given."""
-    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_NET_NS_FD, namespace)
-    body += rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b""
-    body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
-    sock.ask(_SETLINK, body)
+    target = rtnetlink.number(_IFLA_NET_NS_FD, namespace) + (rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b"")
+    alter(sock, ifindex, name=name, more=target)
+
+
+def _attributes(*, name: str = "", mtu: int = 0, mac: str = "", alias: str | None = None) -> bytes:
+    body = rtnetlink.text(_IFLA_IFNAME, name) if name else b""
+    body += rtnetlink.number(_IFLA_MTU, mtu) if mtu else b""
+    body += rtnetlink.pack(_IFLA_ADDRESS, bytes.fromhex(mac.replace(":", ""))) if mac else b""
+    return body + (rtnetlink.pack(_IFLA_IFALIAS, alias.encode(errors="surrogateescape")) if alias is not None else b"")
 
 
 def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> None:
     """Delete a link, in the namespace of this number where one is given; a link that is gone is success."""
     try:
-        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + (b"" if number is None else rtnetlink.in_namespace(number)))
+        sock.ask(_DELLINK, _header(ifindex) + (b"" if number is None else rtnetlink.in_namespace(number)))
     except OSError as error:
         gone = {errno.ENODEV} if number is None else {errno.ENODEV, errno.EINVAL}  # EINVAL: the namespace has gone with its number.
         if error.errno not in gone:
@@ -223,6 +269,20 @@ def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> Non
         if (ifindex, wanted.gateway) not in _hops(sock, wanted):
             reason = f"the pod has a route to {wanted.destination} in table {wanted.table} already; give this one another metric or table"
             raise OSError(errno.EEXIST, reason) from error
+
+
+def routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[bytes]:
+    """Yield the routes of all tables and both families. With an index, the kernel may leave out those by other interfaces (Linux 4.20)."""
+    by = rtnetlink.number(_RTA_OIF, ifindex) if ifindex else b""
+    for family in _FAMILY.values():
+        yield from sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + by)
+
+
+def interfaces_of(route: bytes) -> set[int]:
+    """Return the interfaces by which a route leaves."""
+    attrs = rtnetlink.attributes(route[_RTMSG.size :])
+    single = {rtnetlink.as_number(attrs[_RTA_OIF])} if _RTA_OIF in attrs else set()
+    return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b""))}
 
 
 def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:

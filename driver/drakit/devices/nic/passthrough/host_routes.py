@@ -7,15 +7,16 @@ is read often, so it is bounded (``MOST``). An existing route is never replaced.
 
 import dataclasses
 import errno
+import functools
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import records
 from drakit.core.encoding import wire
 from drakit.devices.nic.addresses import ip_pools
-from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 
 MOST = 256
 """The most routes recorded of one interface; one with more is not given whole. They make some 70 KB of the journal."""
@@ -23,12 +24,10 @@ MOST = 256
 _BY_DAEMONS = frozenset({8, *range(10, 16), 17, 42, 99, 186, 187, 188, 189, 192})
 """GateD, MRT, Zebra, BIRD, DNROUTED, XORP, NTK; mrouted; Babel; Open/R; BGP, IS-IS, OSPF, RIP; EIGRP (RTPROT_*, linux/rtnetlink.h)."""
 
-_GETLINK, _NEWROUTE, _GETROUTE = 18, 24, 26
-_IFINFO = struct.Struct("=BxHiII")
+_NEWROUTE = 24
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _DST, _SRC, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH, _FLOW, _CACHEINFO = 1, 2, 4, 5, 6, 7, 8, 9, 11, 12
 _TABLE, _VIA, _PREF, _ENCAP_TYPE, _ENCAP = 15, 18, 20, 21, 22
-_IFNAME = 3
 _PASSED_ON, _PASSED_ON_BY_HOPS = (_METRICS, _PREF), (_FLOW, _ENCAP_TYPE, _ENCAP)
 _MADE_BY_THE_KERNEL = frozenset({1, 2, 9})  # RTPROT_REDIRECT, RTPROT_KERNEL, RTPROT_RA
 _CLONED = 0x200
@@ -38,8 +37,9 @@ _EXPIRES_AT = 8
 _SHORT_TABLES = 256
 _APPEND = 0x800
 _FORMAT = wire.Format(ignore_unknown=True)
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
+
+Names = Callable[[int], str]
 
 
 def is_by_daemon(protocol: int) -> bool:
@@ -110,7 +110,7 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], i
     """Return the routes by an interface that are recorded, of all tables, in the kernel's order, and how many there are beyond
     ``MOST``, which are left out.
     """
-    names, bodies = _Names(sock), _recorded(sock, ifindex)
+    names, bodies = _names(sock), _recorded(sock, ifindex)
     kept = bodies[:MOST]
     return tuple(_route(body, names) for body in kept), len(bodies) - len(kept)
 
@@ -120,7 +120,7 @@ def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[Ho
 
     Routes of daemons, which earlier versions recorded, are skipped.
     """
-    names = _Names(sock)
+    names = _names(sock)
     present = {_route(body, names) for body in _recorded(sock, ifindex)}
     for route in sorted(wanted, key=lambda route: not route.is_onlink):
         if route not in present and not is_by_daemon(route.protocol):
@@ -130,24 +130,15 @@ def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[Ho
                 yield route, error
 
 
-class _Names:
-    """Names of interfaces by index, each read once."""
-
-    def __init__(self, sock: rtnetlink.Socket) -> None:
-        self._sock = sock
-        self._known: dict[int, str] = {}
-
-    def __getitem__(self, ifindex: int) -> str:
-        if ifindex not in self._known:
-            (answer,) = self._sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0))
-            self._known[ifindex] = rtnetlink.as_text(rtnetlink.attributes(answer[_IFINFO.size :])[_IFNAME])
-        return self._known[ifindex]
+def _names(sock: rtnetlink.Socket) -> Names:
+    """Return the names of interfaces by index, each read once."""
+    return functools.cache(functools.partial(link_requests.name_of, sock))
 
 
 def _recorded(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
-    """Return the routes by an interface that are recorded. The kernel filters by interface; one before 4.20 answers with all."""
-    asked = ((_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + rtnetlink.number(_OIF, ifindex)) for family in _FAMILIES)
-    return tuple(body for wanted in asked for body in sock.dump(_GETROUTE, wanted) if _is_recorded(body) and ifindex in _indices(body))
+    """Return the routes by an interface that are recorded."""
+    routes = link_requests.routes(sock, ifindex)
+    return tuple(body for body in routes if _is_recorded(body) and ifindex in link_requests.interfaces_of(body))
 
 
 def _is_recorded(body: bytes) -> bool:
@@ -161,14 +152,7 @@ def _is_recorded(body: bytes) -> bool:
     return not expires and not link_local
 
 
-def _indices(body: bytes) -> set[int]:
-    """Return the interfaces by which a route leaves."""
-    attrs = rtnetlink.attributes(body[_RTMSG.size :])
-    single = {rtnetlink.as_number(attrs[_OIF])} if _OIF in attrs else set()
-    return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_MULTIPATH, b""))}
-
-
-def _route(body: bytes, names: _Names) -> HostRoute:
+def _route(body: bytes, names: Names) -> HostRoute:
     family, length, origin, tos, short, protocol, scope, kind, flags = _RTMSG.unpack_from(body)
     attrs = rtnetlink.attributes(body[_RTMSG.size :])
     nothing = bytes(4 if family == socket.AF_INET else 16)
@@ -179,7 +163,7 @@ def _route(body: bytes, names: _Names) -> HostRoute:
     ]
     return HostRoute(
         destination=f"{ipaddress.ip_address(attrs.get(_DST, nothing))}/{length}",
-        hops=tuple(_hop(names[ifindex], weight, own, onlink=onlink) for ifindex, weight, onlink, own in (*single, *several)),
+        hops=tuple(_hop(names(ifindex), weight, own, onlink=onlink) for ifindex, weight, onlink, own in (*single, *several)),
         table=rtnetlink.as_number(attrs[_TABLE]) if _TABLE in attrs else short,
         protocol=protocol,
         scope=scope,
@@ -206,7 +190,10 @@ def _raw(attrs: rtnetlink.Attributes, kinds: Sequence[int]) -> str:
 def _put(sock: rtnetlink.Socket, route: HostRoute, ifindex: int, name: str) -> None:
     """One route. Of IPv6's routes with several hops the kernel keeps those by other interfaces, so only the hops by this one are joined to them."""
     version = ipaddress.ip_network(route.destination).version
-    indices = {name: ifindex, **{hop.interface: _index(sock, hop.interface) for hop in route.hops if hop.interface != name}}
+    indices = {
+        name: ifindex,
+        **{hop.interface: link_requests.existing(sock, hop.interface).ifindex for hop in route.hops if hop.interface != name},
+    }
     if version == ip_pools.IPV4 or len(route.hops) == 1:
         _ask(sock, _packed(route, route.hops, indices), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
         return
@@ -221,12 +208,6 @@ def _ask(sock: rtnetlink.Socket, body: bytes, flags: int, *, is_part: bool = Fal
     except OSError as error:
         if error.errno != errno.EEXIST or not is_part:
             raise
-
-
-def _index(sock: rtnetlink.Socket, name: str) -> int:
-    (answer,) = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_IFNAME, name))
-    found: int = _IFINFO.unpack_from(answer)[2]
-    return found
 
 
 def _packed(route: HostRoute, hops: Sequence[Hop], indices: Mapping[str, int]) -> bytes:

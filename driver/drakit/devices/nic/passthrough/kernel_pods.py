@@ -43,7 +43,7 @@ class KernelPods:
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
-            link = _existing(sock, wanted.name)
+            link = link_requests.existing(sock, wanted.name)
             _set_figures(sock, link, wanted)
             with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
                 link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
@@ -85,7 +85,7 @@ class KernelPods:
 
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
         with rtnetlink.failing_as("mark"), self._sock_in(self._namespace) as sock:
-            link = _existing(sock, host_state.name)
+            link = link_requests.existing(sock, host_state.name)
             if link.alias != mark:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
@@ -180,7 +180,7 @@ class KernelPods:
                 return None
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
             link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)
-            came = _existing(host.sock, whole.host_state.name)
+            came = link_requests.existing(host.sock, whole.host_state.name)
             if not pod_interfaces.is_same(whole.identity, locator.on_host(came)):
                 link_requests.move(host.sock, came.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
@@ -258,13 +258,6 @@ def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requ
     link = locator.find_on_host(host, whole)
     if link is None:
         raise OSError(errno.ENODEV, f"the interface {whole.host_state.name} is not in the host's network namespace")
-    return link
-
-
-def _existing(sock: rtnetlink.Socket, name: str) -> link_requests.Link:
-    link = link_requests.find(sock, name)
-    if link is None:
-        raise OSError(errno.ENODEV, f"there is no interface {name}")
     return link
 
 

@@ -5,19 +5,16 @@ messages are written after linux/if_link.h and have not been tried on hardware; 
 """
 
 import dataclasses
-import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from drakit.core import records
 from drakit.core.encoding import wire
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 
-_GETLINK, _SETLINK = 18, 19
-_IFINFO = struct.Struct("=BxHiII")
 _IFLA_EXT_MASK, _IFLA_VFINFO_LIST = 29, 22
-_EXT_VF = 1
+_WITH_FUNCTIONS = rtnetlink.number(_IFLA_EXT_MASK, 1)
 _VF_INFO = 1
 _VF_MAC, _VF_VLAN, _VF_RATE = 1, 2, 6
 _MAC = struct.Struct("=I32s")
@@ -85,45 +82,23 @@ class KernelFunctions:
 
     def function(self, of: Function) -> Settings | None:
         with rtnetlink.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
-            ifindex = _index_of(sock, of.parent)
-            return read(sock, ifindex, of.number) if ifindex else None
+            parent = link_requests.find(sock, of.parent, _WITH_FUNCTIONS)
+            return None if parent is None else _functions_of(parent).get(of.number)
 
     def set_function(self, of: Function, wanted: Settings) -> None:
         with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
-            ifindex = _index_of(sock, of.parent)
-            if not ifindex:
-                raise OSError(errno.ENODEV, f"there is no interface {of.parent}")
-            if read(sock, ifindex, of.number) != wanted:
-                write(sock, ifindex, of.number, wanted)
+            parent = link_requests.existing(sock, of.parent, _WITH_FUNCTIONS)
+            if _functions_of(parent).get(of.number) != wanted:
+                link_requests.alter(sock, parent.ifindex, more=rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
 
 
-def read(sock: rtnetlink.Socket, ifindex: int, number: int) -> Settings | None:
-    """Return one function as the parent of this index reports it. Raises OSError."""
-    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_EXT_MASK, _EXT_VF)
-    for answer in sock.ask(_GETLINK, body):
-        listed = rtnetlink.attributes(answer[_IFINFO.size :]).get(_IFLA_VFINFO_LIST, b"")
-        for attrs in parse(listed):
-            if attrs[0] == number:
-                return attrs[1]
-    return None
+def _functions_of(parent: link_requests.Link) -> Mapping[int, Settings]:
+    return dict(parse(parent.attributes.get(_IFLA_VFINFO_LIST, b"")))
 
 
 def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
     """Return the functions of IFLA_VFINFO_LIST, with their numbers. Several attributes of one kind stand beside each other there."""
-    found = []
-    at = 0
-    while at + 4 <= len(listed):
-        size = struct.unpack_from("=H", listed, at)[0]
-        if size <= 4:
-            break
-        found.append(_parsed(rtnetlink.attributes(listed[at + 4 : at + size])))
-        at += size + -size % 4
-    return tuple(found)
-
-
-def write(sock: rtnetlink.Socket, ifindex: int, number: int, settings: Settings) -> None:
-    """Set address, VLAN and rates, in one request. Raises OSError."""
-    sock.ask(_SETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.pack(_IFLA_VFINFO_LIST, encode(number, settings)))
+    return tuple(_parsed(rtnetlink.attributes(content)) for _, content in rtnetlink.walk(listed) if content)
 
 
 def encode(number: int, settings: Settings) -> bytes:
@@ -140,8 +115,3 @@ def _parsed(attrs: rtnetlink.Attributes) -> tuple[int, Settings]:
     _, vlan, quality = _TRIPLE.unpack_from(attrs.get(_VF_VLAN, bytes(_TRIPLE.size)))
     _, least, most = _TRIPLE.unpack_from(attrs.get(_VF_RATE, bytes(_TRIPLE.size)))
     return number, Settings(mac=mac[:_MAC_BYTES].hex(":"), vlan=vlan, quality=quality, min_rate=least * _MEGA, max_rate=most * _MEGA)
-
-
-def _index_of(sock: rtnetlink.Socket, name: str) -> int:
-    link = link_requests.find(sock, name)
-    return link.ifindex if link else 0

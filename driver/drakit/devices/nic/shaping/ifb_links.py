@@ -12,17 +12,12 @@ a crash in between leaves a link that only its driver uses again or deletes. An 
 import base64
 import errno
 import hashlib
-import struct
 from collections.abc import Mapping
 
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 
-_NEWLINK, _GETLINK, _SETLINK = 16, 18, 19
-_IFINFO = struct.Struct("=BxHiII")
-_NAME, _LINKINFO, _ALIAS = 3, 18, 20
-_INFO_KIND = 1
-_UP = 1
 PREFIX = "drb"
+_KIND = "ifb"
 _PRIVATE_PREFIX, _PRIVATE_LETTERS = "drn", 12
 _MARK = "drakit ingress of "
 _BY = " by "
@@ -30,23 +25,19 @@ _OWN_HOOK, _FOREIGN_HOOK = "own hook", "foreign hook"
 _LOST = frozenset({errno.EEXIST, errno.ENODEV})
 
 
-class Link(link_requests.Link):
-    """A link as found, with the content of its mark."""
+def is_ours(link: link_requests.Link) -> bool:
+    """Return whether a driver of ours created it. One without an alias was left by an older version, or an admin removed its alias."""
+    return link.kind == _KIND and (link.alias.startswith(_MARK) or not link.alias)
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether a driver of ours created it. One without an alias was left by an older version, or an admin removed its alias."""
-        return self.kind == "ifb" and (self.alias.startswith(_MARK) or not self.alias)
 
-    @property
-    def owner(self) -> str:
-        """The driver that shares the NIC; empty where the mark names none."""
-        return self.alias.partition(",")[0].partition(_BY)[2] if self.alias.startswith(_MARK) else ""
+def owner(link: link_requests.Link) -> str:
+    """Return the driver that shares the NIC; empty where the mark names none."""
+    return link.alias.partition(",")[0].partition(_BY)[2] if link.alias.startswith(_MARK) else ""
 
-    @property
-    def owns_hook(self) -> bool:
-        """Whether the NIC's ingress hook is ours to delete."""
-        return self.alias.endswith(_OWN_HOOK)
+
+def owns_hook(link: link_requests.Link) -> bool:
+    """Return whether the NIC's ingress hook is ours to delete."""
+    return link.alias.endswith(_OWN_HOOK)
 
 
 def name_for(nic: int) -> str:
@@ -54,66 +45,43 @@ def name_for(nic: int) -> str:
     return f"{PREFIX}{nic}"
 
 
-def private_name(nic: int, owner: str) -> str:
+def private_name(nic: int, driver: str) -> str:
     """Return the name under which a driver creates the ifb of this NIC: unlike any other driver's, and the same after a restart. 15 letters fit."""
-    digest = hashlib.sha256(f"{nic}\0{owner}".encode()).digest()
+    digest = hashlib.sha256(f"{nic}\0{driver}".encode()).digest()
     return _PRIVATE_PREFIX + base64.b32encode(digest).decode()[:_PRIVATE_LETTERS].lower()
 
 
-def find(sock: rtnetlink.Socket, nic: int) -> Link | None:
+def find(sock: rtnetlink.Socket, nic: int) -> link_requests.Link | None:
     """Return the link with the name of this NIC's ifb."""
-    return _named(sock, name_for(nic))
+    return link_requests.find(sock, name_for(nic))
 
 
-def _named(sock: rtnetlink.Socket, name: str) -> Link | None:
-    try:
-        answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_NAME, name))
-    except OSError as error:
-        if error.errno == errno.ENODEV:
-            return None
-        raise
-    return next(map(Link, answers), None)
-
-
-def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
-    """Return the name of the link of this index; empty where there is none."""
-    try:
-        answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0))
-    except OSError as error:
-        if error.errno == errno.ENODEV:
-            return ""
-        raise
-    return next((Link(answer).name for answer in answers), "")
-
-
-def ours(sock: rtnetlink.Socket) -> Mapping[int, Link]:
+def ours(sock: rtnetlink.Socket) -> Mapping[int, link_requests.Link]:
     """Return every ifb of ours by the index of its NIC, which may be gone."""
-    only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
-    found = map(Link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + only))
-    return {int(link.name[len(PREFIX) :]): link for link in found if link.alias.startswith(_MARK) and link.name[len(PREFIX) :].isdecimal()}
+    links = link_requests.links(sock, kind=_KIND)
+    return {int(link.name[len(PREFIX) :]): link for link in links if link.alias.startswith(_MARK) and link.name[len(PREFIX) :].isdecimal()}
 
 
 def create(sock: rtnetlink.Socket, name: str) -> None:
     """Create an ifb, unmarked and down; EEXIST where the name is taken."""
-    linkinfo = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
-    sock.ask(_NEWLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_NAME, name) + linkinfo, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+    link_requests.create(sock, name, _KIND)
 
 
-def claim(sock: rtnetlink.Socket, nic: int, *, owner: str, owns_hook: bool) -> bool:
+def claim(sock: rtnetlink.Socket, nic: int, *, driver: str, with_hook: bool) -> bool:
     """Create the ifb, marked and up; reuse one that a crash left under the private name. False, with nothing left, where another driver was first."""
-    name = private_name(nic, owner)
+    name = private_name(nic, driver)
     try:
         create(sock, name)
     except OSError as error:
         if error.errno != errno.EEXIST:
             raise
-    made = _named(sock, name)
+    made = link_requests.find(sock, name)
     if made is None:
         return False
     if not _is_unmarked(made):
         raise OSError(errno.EEXIST, f"the name {name} belongs to a link of another program; rename it")
     try:
-        sock.ask(_SETLINK, _marked(made.ifindex, nic, owner=owner, owns_hook=owns_hook) + rtnetlink.text(_NAME, name_for(nic)))
+        mark(sock, made.ifindex, nic, driver=driver, with_hook=with_hook, name=name_for(nic))
     except OSError as error:
         if error.errno not in _LOST:
             raise
@@ -122,22 +90,18 @@ def claim(sock: rtnetlink.Socket, nic: int, *, owner: str, owns_hook: bool) -> b
     return True
 
 
-def clear(sock: rtnetlink.Socket, nic: int, owner: str) -> None:
+def clear(sock: rtnetlink.Socket, nic: int, driver: str) -> None:
     """Delete the ifb that a crash left under the private name, if there is one."""
-    left = _named(sock, private_name(nic, owner))
+    left = link_requests.find(sock, private_name(nic, driver))
     if left is not None and _is_unmarked(left):
         link_requests.delete(sock, left.ifindex)
 
 
-def _is_unmarked(link: Link) -> bool:
-    return link.kind == "ifb" and not link.alias
+def _is_unmarked(link: link_requests.Link) -> bool:
+    return link.kind == _KIND and not link.alias
 
 
-def mark(sock: rtnetlink.Socket, ifindex: int, nic: int, *, owner: str, owns_hook: bool) -> None:
-    """Write the alias and set the link up."""
-    sock.ask(_SETLINK, _marked(ifindex, nic, owner=owner, owns_hook=owns_hook))
-
-
-def _marked(ifindex: int, nic: int, *, owner: str, owns_hook: bool) -> bytes:
-    alias = f"{_MARK}{nic}{_BY if owner else ''}{owner}, {_OWN_HOOK if owns_hook else _FOREIGN_HOOK}"
-    return _IFINFO.pack(0, 0, ifindex, _UP, _UP) + rtnetlink.pack(_ALIAS, alias.encode())
+def mark(sock: rtnetlink.Socket, ifindex: int, nic: int, *, driver: str, with_hook: bool, name: str = "") -> None:
+    """Write the alias, and a name where one is given, and set the link up."""
+    alias = f"{_MARK}{nic}{_BY if driver else ''}{driver}, {_OWN_HOOK if with_hook else _FOREIGN_HOOK}"
+    link_requests.alter(sock, ifindex, up=True, name=name, alias=alias)

@@ -91,7 +91,7 @@ class KernelShares:
     def share(self, ifindex: int, minor: int) -> port.Share | None:
         with self._sock("share") as sock, self._memory(sock, ifindex) as memory:
             found = None if memory is None else memory.share(minor)
-            return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=ifb_links.name_of(sock, ifindex))
+            return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=link_requests.name_of(sock, ifindex))
 
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as found:
@@ -172,7 +172,7 @@ class KernelShares:
         place = parts.NicContext(
             sock=sock,
             nic=ifindex,
-            name=name or ifb_links.name_of(sock, ifindex),
+            name=name or link_requests.name_of(sock, ifindex),
             classifier=able.classifier,
             owner=self._owner,
             fair=able.fair_queues,
@@ -208,13 +208,13 @@ class KernelShares:
         for ifindex in sorted(ours.keys() | self._held.keys()):
             with self._memory(sock, ifindex) as memory:
                 if memory is not None:
-                    yield ifindex, ifb_links.name_of(sock, ifindex), memory
+                    yield ifindex, link_requests.name_of(sock, ifindex), memory
 
     @contextlib.contextmanager
     def _memory(self, sock: rtnetlink.Socket, ifindex: int) -> Iterator[maps.Maps | None]:
         """The maps of a NIC, None where it has none: those held, as long as the very classifiers are there that are known to use them."""
         held, ifb = self._held.get(ifindex), ifb_links.find(sock, ifindex)
-        if held is None and (ifb is None or not ifb.is_ours):
+        if held is None and (ifb is None or not ifb_links.is_ours(ifb)):
             yield None
         elif held is not None and ifb is not None and parts.are_verified(parts.classifiers(sock, ifindex, ifb.ifindex), held):
             yield held
@@ -233,7 +233,7 @@ class KernelShares:
     def _sweep(self, sock: rtnetlink.Socket) -> None:
         """Delete the ifbs of NICs that are gone, and drop their maps."""
         for ifindex, link in ifb_links.ours(sock).items():
-            if not ifb_links.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
+            if not link_requests.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
                 link_requests.delete(sock, link.ifindex)
                 held = self._held.pop(ifindex, None)
                 if held is not None:

@@ -40,7 +40,7 @@ class Found:
 
     root: tc_messages.Qdisc | None
     hook: tc_messages.Qdisc | None
-    link: ifb_links.Link | None
+    link: link_requests.Link | None
     ifb_root: tc_messages.Qdisc | None
     egress: tc_messages.Filter | None
     ingress: tc_messages.Filter | None
@@ -50,13 +50,13 @@ class Found:
     @property
     def any_of_ours(self) -> bool:
         """Whether anything of ours is there."""
-        return is_our_root(self.root) or any((self.link and self.link.is_ours, self.redirect, self.guard))
+        return is_our_root(self.root) or any((self.link and ifb_links.is_ours(self.link), self.redirect, self.guard))
 
     @property
     def owns_hook(self) -> bool:
         """Whether the hook qdisc is ours: the ifb records it and, in case the ifb is lost, so do the names of our filters there."""
         marked = any(item.name.endswith(_OWN) for item in (self.redirect, self.guard) if item)
-        return marked or (self.link is not None and self.link.owns_hook)
+        return marked or (self.link is not None and ifb_links.owns_hook(self.link))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,12 +117,13 @@ def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
     return str(root) if root and root.handle and not is_our_root(root) else ""
 
 
-def other_owner(link: ifb_links.Link | None, owner: str) -> str:
+def other_owner(link: link_requests.Link | None, owner: str) -> str:
     """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
-    return link.owner if link is not None and owner and link.is_ours and link.owner != owner else ""
+    sharer = ifb_links.owner(link) if link is not None and owner and ifb_links.is_ours(link) else ""
+    return sharer if sharer != owner else ""
 
 
-def refuse_other_owner(link: ifb_links.Link | None, owner: str, name: str) -> None:
+def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -> None:
     """Raise HardwareError where another driver shares the NIC of this name out."""
     other = other_owner(link, owner)
     if other:
@@ -140,7 +141,7 @@ def refuse_foreign(found: Found, name: str) -> None:
     if chosen_by_others(found.root):
         fix = "remove it, or take the interface out of nic.include"
         raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({found.root}); {fix}")
-    if found.link and not found.link.is_ours:
+    if found.link and not ifb_links.is_ours(found.link):
         raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of another program; rename it")
 
 
@@ -204,7 +205,7 @@ def release(place: NicContext) -> None:
             tc_messages.delete_hooks(sock, nic)
     if is_our_root(found.root):
         tc_messages.delete_root(sock, nic)
-    if found.link and found.link.is_ours:
+    if found.link and ifb_links.is_ours(found.link):
         link_requests.delete(sock, found.link.ifindex)
 
 
@@ -222,12 +223,12 @@ def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) 
     return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
 
 
-def _is_marked(place: NicContext, link: ifb_links.Link | None) -> bool:
+def _is_marked(place: NicContext, link: link_requests.Link | None) -> bool:
     """Return whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
-    return link is not None and link.up and bool(link.alias) and (not place.owner or link.owner == place.owner)
+    return link is not None and link.up and bool(link.alias) and (not place.owner or ifb_links.owner(link) == place.owner)
 
 
-def _leads_to(item: tc_messages.Filter | None, link: ifb_links.Link | None) -> bool:
+def _leads_to(item: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
     return item is not None and link is not None and item.redirect == link.ifindex
 
 
@@ -262,10 +263,10 @@ def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
         refuse_foreign(found, place.name)
         is_own_hook = found.owns_hook or (found.hook is None and not (found.link and found.link.alias))
         if found.link is None:
-            if ifb_links.claim(place.sock, place.nic, owner=place.owner, owns_hook=is_own_hook):
+            if ifb_links.claim(place.sock, place.nic, driver=place.owner, with_hook=is_own_hook):
                 return
         elif found.link.alias or is_our_root(found.ifb_root):
-            ifb_links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=is_own_hook)
+            ifb_links.mark(place.sock, found.link.ifindex, place.nic, driver=place.owner, with_hook=is_own_hook)
             return
         else:  # Two drivers could mark it, but only one can put its own in its place.
             link_requests.delete(place.sock, found.link.ifindex)
@@ -285,7 +286,7 @@ def _make_root(place: NicContext, memory: maps.Maps) -> None:
 def _make_hook(place: NicContext, memory: maps.Maps) -> None:
     del memory
     tc_messages.add_hooks(place.sock, place.nic)
-    ifb_links.mark(place.sock, _ifb(place), place.nic, owner=place.owner, owns_hook=True)
+    ifb_links.mark(place.sock, _ifb(place), place.nic, driver=place.owner, with_hook=True)
 
 
 def _make_egress(place: NicContext, memory: maps.Maps) -> None:

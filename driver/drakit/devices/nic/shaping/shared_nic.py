@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.shaping import htb, ifb_links, maps, parts, tc_messages
+from drakit.devices.nic.netlink import link_requests
+from drakit.devices.nic.shaping import htb, maps, parts, tc_messages
 
 Step = tuple[str, Callable[[], object]]
 
@@ -156,7 +157,7 @@ class Nic:
                 yield f"{side}: {change.why}", _change(self.place, ifindex, change)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
-        if not ifb_links.name_of(self.place.sock, self.place.nic):
+        if not link_requests.name_of(self.place.sock, self.place.nic):
             raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
         parts.refuse_foreign(self.found, self.place.name)
         for part in parts.missing(self.place, self.found, self.memory):

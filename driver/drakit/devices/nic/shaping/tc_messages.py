@@ -41,6 +41,8 @@ _FAIR_TARGET, _FAIR_MEMORY = 1, 9
 _FAIR_TARGET_US = 20_000
 MEMORY_FOR_BYTE = 4
 """Bytes of memory that a fair queue may use for each byte of its limit."""
+_TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_BUCKET_BYTES, _BUCKET_QUEUE_PART, _BUCKET_PART = 2 * 65536, 100, 1000
 _BASIC, _QUEUE = 1, 3
 _BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _BPF_ID = 1, 6, 7, 8, 11
 _DIRECT_ACTION = 1
@@ -167,6 +169,18 @@ def try_fair_queue(sock: rtnetlink.Socket, ifindex: int) -> bool:
     """Put a fair queue at the root of an interface that is given up afterwards; raises OSError where the kernel has none."""
     sock.ask(_NEWQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, _FAIR) + _fair_options(1 << 16), rtnetlink.CREATE)
     return True
+
+
+def put_token_bucket(sock: rtnetlink.Socket, ifindex: int, rate: int) -> None:
+    """Put a token bucket at the root of an interface, which limits what it sends to a rate in bits per second."""
+    bytes_per_second = rate // 8
+    spec = struct.pack(f"={_RATESPEC}", 0, _ETHERNET, 0, 0, 0, min(bytes_per_second, _WORD_MAX))
+    queue = max(_BUCKET_BYTES, bytes_per_second // _BUCKET_QUEUE_PART)
+    options = rtnetlink.pack(_TBF_PARMS, spec + bytes(len(spec)) + struct.pack("=III", queue, 0, 0))
+    options += rtnetlink.pack(_TBF_RATE64, struct.pack("=Q", bytes_per_second))
+    options += rtnetlink.number(_TBF_BURST, max(_BUCKET_BYTES, bytes_per_second // _BUCKET_PART))
+    body = _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, "tbf") + rtnetlink.pack(_OPTIONS, options)
+    sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
 
 
 def delete_class(sock: rtnetlink.Socket, ifindex: int, minor: int) -> None:
