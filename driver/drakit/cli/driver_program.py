@@ -172,7 +172,8 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
     _follow_loggers(make)
     kind, name = _kind_of(make, extras)
     _follow_loggers(kind)
-    own = schema.of_driver(extras.group or schema.group_of(name), extras.settings)
+    publishes = issubclass(kind, advanced.ClusterPools)
+    own = schema.of_driver(extras.group or schema.group_of(name), extras.settings, publishes=publishes)
     with _served(name, make, own):
         _app(kind, name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
 

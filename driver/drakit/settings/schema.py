@@ -18,6 +18,8 @@ ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
 FRAMEWORK = ("node", "api", "publish", "report", "serve", "log")
 """The groups that every driver's program has."""
+PUBLISHING = ("election",)
+"""The groups of programs with ``publish`` beside these."""
 _GROUP = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -50,13 +52,14 @@ CURRENT: contextvars.ContextVar[Schema] = contextvars.ContextVar("CURRENT", defa
 """The settings of this program."""
 
 
-def of_driver(group: str = "", own: type | None = None) -> Schema:
+def of_driver(group: str = "", own: type | None = None, *, publishes: bool = False) -> Schema:
     """Return the settings of an author's program, whose own are the fields of a frozen dataclass. Raises TypeError that names what is wrong."""
+    groups = (*FRAMEWORK, *PUBLISHING) if publishes else FRAMEWORK
     if own is None:
-        return Schema(groups=FRAMEWORK)
+        return Schema(groups=groups)
     if not dataclasses.is_dataclass(own) or not own.__dataclass_params__.frozen:  # type: ignore[attr-defined] # the standard library sets it
         raise TypeError(f"settings={own.__name__} is no frozen dataclass; write @dataclasses.dataclass(frozen=True, kw_only=True)")
-    if not _GROUP.fullmatch(group) or group in FRAMEWORK:
+    if not _GROUP.fullmatch(group) or group in FRAMEWORK + PUBLISHING:
         raise TypeError(f"settings cannot have the group {group!r}; give drakit.run(group=...) another name of a-z, 0-9 and _")
     try:
         own()
@@ -65,7 +68,7 @@ def of_driver(group: str = "", own: type | None = None) -> Schema:
     config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
     checked = pydantic.dataclasses.dataclass(own, frozen=True, config=config)
     model = pydantic.create_model("Settings", __base__=Settings, **{group: (checked, pydantic.Field(default_factory=checked))})  # type: ignore[call-overload] # the fields are named at run time
-    return Schema(model=model, groups=(*FRAMEWORK, group), own=group)
+    return Schema(model=model, groups=(*groups, group), own=group)
 
 
 def group_of(driver_name: str) -> str:

@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -116,6 +116,24 @@ def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, 
 
 def test_a_lost_journal_names_the_program_that_gives_a_claim_up() -> None:
     assert recovery.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("call: python -m boards unprepare UID")
+
+
+class Pooled(author.FakeDriver, drakit.ClusterPools):
+    """Has pools that belong to no node."""
+
+    def cluster_pools(self) -> Sequence[drakit.ClusterPool]:
+        return ()
+
+
+def test_only_a_program_that_publishes_pools_has_the_settings_of_the_election(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = ["--set", "election.namespace=default", "--folder", str(tmp_path)]
+    for kind, status in ((Pooled, 0), (author.FakeDriver, 1)):
+        with pytest.raises(SystemExit) as ended:
+            authors.serve(lambda kind=kind: kind(author.Hardware()), ["slices", *setting])
+        assert int(ended.value.code or 0) == status
+        assert ("election: is not a setting" in capsys.readouterr().err) is bool(status)
 
 
 class Misplaced(author.FakeDriver):
