@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from drakit import extras
 from drakit.core import advanced
 from drakit.core import driver as drivers
+from drakit.inputs import documents
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
@@ -71,12 +72,20 @@ class Cluster:
         return self._cluster
 
     def apply(self, *objects: Object) -> None:
-        """Create objects as a user does."""
+        """Create objects as a user does. Raises ValueError for a kind or a version that the cluster does not have."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
+        served = {(kind.api_version, kind.kind): resources.stored(kind) for kind in resources.SERVED}
         for item in objects:
-            kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
-            self.local.api.create(kind, item, namespace=item["metadata"].get("namespace", "default") if kind.namespaced else "")
+            kind = served.get((item["apiVersion"], item["kind"]))
+            if kind is None:
+                raise ValueError(f"the local cluster has no {item['kind']} of {item['apiVersion']}")
+            namespace = item["metadata"].get("namespace", "default") if kind.namespaced else ""
+            self.local.api.create(kind, {**item, "apiVersion": kind.api_version}, namespace=namespace)
+
+    def apply_file(self, path: pathlib.Path) -> None:
+        """Create the objects of a YAML file, in their order. Raises ValueError for text that is not YAML."""
+        self.apply(*(item for item in documents.load_all(path.read_text("utf-8")) if item is not None))
 
     def pod(self, name: str, *, namespace: str = "default") -> Object:
         """A pod as it is now."""
@@ -163,9 +172,14 @@ class Cluster:
 
     def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
         """Delete a pod and wait until it is gone, its devices given back."""
-        from drakit_cluster.objects import errors, resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         self.local.api.delete(resources.POD, name, namespace=namespace)
+        self.wait_gone(name, namespace=namespace, seconds=seconds)
+
+    def wait_gone(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
+        """Wait until a pod is gone, its devices given back; for pods that a taint evicts."""
+        from drakit_cluster.objects import errors  # noqa: PLC0415
 
         def gone() -> bool:
             try:

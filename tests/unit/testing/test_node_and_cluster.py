@@ -1,5 +1,6 @@
 """The kit's two worlds: a node without wires, and a cluster with all of them."""
 
+import pathlib
 from typing import Any
 
 import pytest
@@ -122,6 +123,31 @@ def test_a_cluster_runs_a_pod_on_the_drivers_device(hardware: author.Hardware) -
         )
         cluster.apply(bad, testing.pod("q", claims=["bad"]))
         assert len(cluster.wait_events("FailedPrepareDynamicResources", containing="speed: must be at least 1")) == 1
+
+
+_RULE = """
+apiVersion: resource.k8s.io/{version}
+kind: DeviceTaintRule
+metadata: {{name: unhealthy}}
+spec: {{deviceSelector: {{driver: fake.example.com}}, taint: {{key: example.com/hot, effect: NoExecute}}}}
+---
+"""
+
+
+def test_a_cluster_takes_files_with_objects_of_every_served_version(hardware: author.Hardware, tmp_path: pathlib.Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    with testing.Cluster(lambda: author.FakeDriver(hardware)) as cluster:
+        cluster.wait_published(7)
+        cluster.apply(testing.device_class("half", driver="fake.example.com"))
+        cluster.apply(testing.claim("mine", device_class="half"), testing.pod("p", claims=["mine"]))
+        cluster.wait_running("p")
+        rule.write_text(_RULE.format(version="v9"))
+        with pytest.raises(ValueError, match=r"the local cluster has no DeviceTaintRule of resource\.k8s\.io/v9"):
+            cluster.apply_file(rule)
+        rule.write_text(_RULE.format(version="v1beta2"))
+        cluster.apply_file(rule)
+        cluster.wait_gone("p")
+    assert hardware.made == {}
 
 
 class Watchful(author.FakeDriver):
