@@ -23,11 +23,12 @@ LOCAL_NODE = "local"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """One device family of this node, ready to be opened as a station."""
+    """One device family of this node, ready to be opened as a station. ``config_types`` are those of an author's driver."""
 
     name: str
     spec: local_node.DriverSpec
     folders: local_node.Folders
+    config_types: tuple[type[object], ...] = ()
 
 
 AUTHORED: contextvars.ContextVar[Callable[[values.Settings], tuple[Family, ...]] | None] = contextvars.ContextVar("AUTHORED", default=None)
@@ -146,7 +147,10 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
 
 
 def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
-    """What each of our drivers takes as opaque parameters, by the driver's name; raises SettingsError."""
+    """What each driver of this program takes as opaque parameters, by the driver's name; raises SettingsError."""
+    authored = AUTHORED.get()
+    if authored is not None:
+        return {family.spec.driver_name: config.Rules(types=family.config_types) for family in authored(settings)}
     return {
         names.check_driver(str(getattr(settings, name).driver_name), f"{name}.driver_name"): registry.opaque_rules(name)
         for name in registry.FAMILIES

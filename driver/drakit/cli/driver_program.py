@@ -14,7 +14,7 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, process, terminal
-from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall
+from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
 from drakit.core import advanced
 from drakit.core import driver as drivers
@@ -104,6 +104,15 @@ _COMMANDS: Mapping[str, _Offered] = {
         claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.""",
         example="uninstall-node --node $(hostname) --yes",
     ),
+    "webhook": _Offered(
+        command=webhook.webhook,
+        meaning="""Serve the admission webhook for the driver's opaque parameters, until SIGTERM or Ctrl-C.
+
+        The API server asks it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. Parameters that prepare
+        would refuse are refused at once, with the field of the object. It answers POST /validate and needs no rights in the cluster. A new
+        certificate is used as soon as its files change.""",
+        example="webhook --address 127.0.0.1:8443 --certificate tls.crt --key tls.key",
+    ),
 }
 _PUBLISH = _Offered(
     command=functools.partial(publish.publish, family=FAMILY),
@@ -174,7 +183,7 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
     _follow_loggers(kind)
     publishes = issubclass(kind, advanced.ClusterPools)
     own = schema.of_driver(extras.group or schema.group_of(name), extras.settings, publishes=publishes)
-    with _served(name, make, own):
+    with _served(name, kind, make, own):
         _app(kind, name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
 
 
@@ -248,7 +257,7 @@ def _for_any_driver(command: Command) -> Command:
 
 
 @contextmanager
-def _served(name: str, make: Make, own: schema.Schema) -> Iterator[None]:
+def _served(name: str, kind: type[drivers.Driver[Any]], make: Make, own: schema.Schema) -> Iterator[None]:
     """Meanwhile every command is about this driver and no other."""
 
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
@@ -257,7 +266,7 @@ def _served(name: str, make: Make, own: schema.Schema) -> Iterator[None]:
         spec = local_node.DriverSpec(
             driver_name=name, build=lambda _: make(schema.own_of(settings)) if own.own else make(), identity=identity
         )
-        return (composition.Family(name=FAMILY, spec=spec, folders=folders),)
+        return (composition.Family(name=FAMILY, spec=spec, folders=folders, config_types=kind.config_types),)
 
     tokens: tuple[contextvars.Token[Any], ...] = (composition.AUTHORED.set(families), schema.CURRENT.set(own))
     try:

@@ -16,7 +16,7 @@ from drakit.settings.groups import Settings
 
 ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
-FRAMEWORK = ("node", "api", "publish", "report", "serve", "log")
+FRAMEWORK = ("node", "api", "publish", "report", "serve", "webhook", "log")
 """The groups that every driver's program has."""
 PUBLISHING = ("election",)
 """The groups of programs with ``publish`` beside these."""

@@ -17,7 +17,7 @@ from drakit.core import errors, names
 from drakit.node import recovery
 from fakes import author, command_line
 
-COMMANDS = ("run", "slices", "show", "prepare", "unprepare")
+COMMANDS = ("run", "slices", "show", "prepare", "unprepare", "webhook")
 JOURNAL = ("list", "show", "export", "verify")
 CALLS = [*((command,) for command in COMMANDS), *(("journal", command) for command in JOURNAL)]
 

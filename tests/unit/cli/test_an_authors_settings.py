@@ -121,7 +121,7 @@ def test_a_wrong_setting_is_refused_by_its_name(program: Program, arguments: tup
     answer = program("slices", *arguments)
     assert answer.status == 1
     assert message in answer.err
-    assert "webhook." not in answer.err
+    assert "election." not in answer.err
 
 
 def test_an_error_of_a_value_says_where_it_was_set(program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

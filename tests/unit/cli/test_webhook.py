@@ -6,16 +6,12 @@ import pathlib
 import re
 import signal
 import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from drakit.cli.commands import webhook
-from fakes import command_line, tls_files
+from fakes import command_line, tls_files, webhook_process
 from fakes import parameters as p
 
 GOOD, BAD = p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic()))), p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(mtu=20))))
@@ -26,44 +22,13 @@ def files(tmp_path: pathlib.Path) -> tls_files.TlsFiles:
     return tls_files.TlsFiles(tmp_path)
 
 
-class Process:
-    """A running webhook, and the addresses that its log tells."""
-
-    def __init__(self, files: tls_files.TlsFiles) -> None:
-        arguments = ["--address", "127.0.0.1:0", "--certificate", str(files.chain), "--key", str(files.key)]
-        command = [sys.executable, "-m", "drakit", "webhook", *arguments, "--set", "serve.address=127.0.0.1:0", "--log-format", "json"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        ports: dict[bool, int] = {}
-        for line in self.process.stderr:
-            result = json.loads(line)
-            if result["event"] == "HTTP server started":
-                ports[result["tls"]] = int(result["address"].rpartition(":")[2])
-            if result["event"] == "webhook ready":
-                break
-        self.port, self.pages = ports[True], ports[False]
-
-    def page(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-
 @pytest.fixture
-def running(files: tls_files.TlsFiles) -> Iterator[Process]:
-    made = Process(files)
-    try:
+def running(files: tls_files.TlsFiles) -> Iterator[webhook_process.WebhookProcess]:
+    with webhook_process.WebhookProcess(files) as made:
         yield made
-    finally:
-        made.process.kill()
-        made.process.wait()
-        assert made.process.stderr is not None
-        made.process.stderr.close()
 
 
-def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: Process, files: tls_files.TlsFiles) -> None:
+def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: webhook_process.WebhookProcess, files: tls_files.TlsFiles) -> None:
     status, body = files.post(running.port, json.dumps(GOOD).encode())
     assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
     status, body = files.post(running.port, json.dumps(BAD).encode())
