@@ -20,8 +20,8 @@ OVERLAYS = {
 }
 """Every overlay with its DaemonSets."""
 
-EXAMPLES = ("cpu", "everything", "fpga", "hello")
-"""Every example with a driver; hello is what `drakit new` writes."""
+EXAMPLES = {"cpu": "cpu.example.com", "everything": "gpu.example.com", "fpga": "fpga.example.com", "hello": "hello.example.com"}
+"""Every example, and the driver that its manifests are for; hello is what `drakit new` writes."""
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
 

@@ -1,21 +1,25 @@
-"""``python -m everything_driver``: run the driver, or look at what it offers; ``--help`` lists the commands."""
+"""``python -m everything_driver``: run the driver, or look at what it offers; ``--help`` lists the commands. DEVICE_PROFILE chooses the devices."""
 
 import os
-import pathlib
+import sys
 
 import drakit
-from everything_driver import driver
+from everything_driver import cpu, gpu, net, settings
 
-
-def make() -> driver.EverythingDriver:
-    """Return the driver for this node's made-up hardware."""
-    folder = pathlib.Path(os.environ.get("EVERYTHING_FOLDER", "/var/lib/everything-driver"))
-    return driver.EverythingDriver(folder, gpus=int(os.environ.get("EVERYTHING_GPUS", "2")))
+PROFILE = "DEVICE_PROFILE"
 
 
 def main() -> None:
-    """The command."""
-    drakit.run(make)
+    """The command. The profile is no setting of drakit's, because the driver's name and its settings depend on it."""
+    match os.environ.get(PROFILE, "gpu"):
+        case "gpu":
+            drakit.run(gpu.GpuDriver, settings=gpu.Settings)
+        case "net":
+            drakit.run(net.NetDriver, settings=settings.Settings)
+        case "cpu":
+            drakit.run(cpu.CpuDriver, settings=cpu.Settings)
+        case unknown:
+            sys.exit(f"{PROFILE}: {unknown!r} is no profile; choose gpu, net or cpu")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_the_manifests_of_an_example_match_the_schema_and_are_all_a_driver_needs
     for item in example(name):
         kubernetes_validate.validate(item, API, strict=True)
     assert {(item["kind"], item["metadata"]["name"]) for item in example(name) if not item["metadata"]["name"].endswith("-restore")} == {
-        ("DeviceClass", f"{name}.example.com"),
+        ("DeviceClass", EXAMPLES[name]),
         *(
             (kind, f"{name}-driver")
             for kind in (
@@ -119,7 +119,8 @@ def test_every_environment_variable_is_a_setting(name: str) -> None:
 @needs_kubectl
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_environment_variable_of_an_example_is_a_setting_or_its_own(name: str) -> None:
-    own = {one for one in variables(example(name)) - {"POD_IP"} if one.startswith(f"{name.upper()}_")}
+    prefixes = (f"{name.upper()}_", f"{EXAMPLES[name].partition('.')[0].upper()}_")
+    own = {one for one in variables(example(name)) - {"POD_IP"} if one.startswith(prefixes)}
     assert variables(example(name)) - {"POD_IP"} - own <= known_variables()
 
 

@@ -33,7 +33,7 @@ class NodeDriver:
 FAMILIES = [
     NodeDriver(namespace=manifests.NAMESPACE, account=f"drakit-{name}", name=f"{name}.drakit.dev") for name in ("gpu", "nic", "tpu")
 ]
-OF_EXAMPLES = [NodeDriver(namespace=f"{name}-driver", account=f"{name}-driver", name=f"{name}.example.com") for name in manifests.EXAMPLES]
+OF_EXAMPLES = [NodeDriver(namespace=f"{name}-driver", account=f"{name}-driver", name=driver) for name, driver in manifests.EXAMPLES.items()]
 NODE_DRIVERS = [*FAMILIES, *OF_EXAMPLES]
 of_every_driver = pytest.mark.parametrize("driver", NODE_DRIVERS, ids=lambda driver: driver.name)
 PUBLISHER = NodeDriver(namespace=manifests.NAMESPACE, account="drakit-publisher", name="tpu.drakit.dev")
