@@ -1,4 +1,4 @@
-"""What the part of the NIC port that reaches into pods keeps, on a mock machine and on the real kernel."""
+"""What the driver does to interfaces in pods on the real kernel, and to the host's own also on a mock machine."""
 
 import contextlib
 import dataclasses
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import config, pod_interfaces
+from drakit.devices.nic import config, pod_interfaces, port
+from drakit.devices.nic.mock import mock_port
 from fakes import netns, nic_attach, nic_pods
 
 OUTFIT = pod_interfaces.InterfaceConfig(
@@ -23,6 +24,7 @@ OUTFIT = pod_interfaces.InterfaceConfig(
     neighbours=(config.Neighbour(address="10.1.2.9", mac="02:bb:00:00:00:09"),),
     sysctls={"ipv4.arp_ignore": 1, "ipv4.forwarding": 1},
 )
+pytestmark = pytest.mark.root
 MARK = pod_interfaces.mark_of(f"share-{netns.WORKER}")
 
 
@@ -30,12 +32,26 @@ def whole_of(former: pod_interfaces.HostState) -> pod_interfaces.Passthrough:
     return pod_interfaces.Passthrough(mark=MARK, host_state=former)
 
 
-@pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])
-def bench(request: pytest.FixtureRequest) -> Iterator[nic_pods.PodBench]:
-    if request.param == "kernel" and netns.why_not():
+@pytest.fixture
+def bench() -> Iterator[nic_pods.PodBench]:
+    if netns.why_not():
         pytest.skip(netns.why_not())
-    with nic_pods.on_mock() if request.param == "mock" else nic_pods.on_kernel() as made:
+    with nic_pods.on_kernel() as made:
         yield made
+
+
+@pytest.fixture(params=["mock", "kernel"])
+def host(request: pytest.FixtureRequest) -> pod_interfaces.HostInterfaces:
+    """A host with the NIC ``nic0``, to which an admin gave the alias "of the admin"."""
+    if request.param == "kernel":
+        kernel: nic_pods.PodBench = request.getfixturevalue("bench")
+        return kernel.pods
+    nic = port.Interface(ifindex=2, name="nic0", mac=nic_pods.NIC_MAC, mtu=9000)
+    mock = mock_port.MockHostInterfaces(lambda name: nic if name == "nic0" else None)
+    former = mock.host_state("nic0")
+    assert former is not None
+    mock.mark(former, "of the admin")
+    return mock
 
 
 def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pods.PodBench) -> None:
@@ -45,29 +61,22 @@ def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pod
             name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses))
         )
         assert bench.pods.observed(bench.child) == observed
-    if bench.run is not None:
-        assert "10.50.0.0/16 via 10.1.2.1 dev net1" in bench.run("route")
-        assert "10.60.0.0/16 dev net1 " in bench.run("route", "show", "table", "100")
-        assert bench.run("rule").count("from 10.1.2.3 lookup 100") == 1
-        assert "10.1.2.9 lladdr 02:bb:00:00:00:09 PERMANENT" in bench.run("neighbour", "show", "dev", "net1")
-    if bench.pod is not None:
-        assert bench.pod.run("cat", "/proc/sys/net/ipv4/conf/net1/arp_ignore", "/proc/sys/net/ipv4/conf/net1/forwarding").split() == [
-            "1",
-            "1",
-        ]
+    assert "10.50.0.0/16 via 10.1.2.1 dev net1" in bench.pod.ip("route")
+    assert "10.60.0.0/16 dev net1 " in bench.pod.ip("route", "show", "table", "100")
+    assert bench.pod.ip("rule").count("from 10.1.2.3 lookup 100") == 1
+    assert "10.1.2.9 lladdr 02:bb:00:00:00:09 PERMANENT" in bench.pod.ip("neighbour", "show", "dev", "net1")
+    sysctls = ("/proc/sys/net/ipv4/conf/net1/arp_ignore", "/proc/sys/net/ipv4/conf/net1/forwarding")
+    assert bench.pod.run("cat", *sysctls).split() == ["1", "1"]
 
 
-@pytest.mark.root
 def test_an_address_of_ipv6_may_be_used_at_once() -> None:
     if netns.why_not() or not netns.HAS_IPV6:
         pytest.skip(netns.why_not() or "this kernel has no IPv6")
     with nic_pods.on_kernel() as bench:
         bench.pods.apply(bench.child, OUTFIT)
-        assert bench.pod is not None
         assert "fd00::5/64 scope global nodad" in bench.pod.ip("-6", "address", "show", "dev", "net1")
 
 
-@pytest.mark.root
 def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
@@ -86,13 +95,12 @@ def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
         assert "nic0" not in node.links()
 
 
-@pytest.mark.root
 def test_a_crash_after_any_request_leaves_what_the_next_call_completes() -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     for steps in range(1, 14):
         with nic_pods.on_kernel(dies_after(steps)) as bench:
-            whole = nic_pods.KernelPods(bench.node.name if bench.node else "")
+            whole = nic_pods.KernelPods(bench.node.name)
             former = whole.host_state("nic0")
             assert former is not None
             child = pod_interfaces.InterfaceRef(namespace=bench.namespace, name="uplink0")
@@ -129,8 +137,7 @@ def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_p
     bench.pods.apply(bench.child, OUTFIT)
     for _ in range(2):
         bench.pods.remove_config(bench.child, OUTFIT)
-    if bench.run is not None:
-        assert "lookup 100" not in bench.run("rule")
+    assert "lookup 100" not in bench.pod.ip("rule")
 
 
 def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBench) -> None:
@@ -146,12 +153,10 @@ def test_what_is_not_there_cannot_be_dressed(bench: nic_pods.PodBench) -> None:
     assert bench.pods.observed(pod_interfaces.InterfaceRef(namespace=bench.namespace, name="net7")) is None
 
 
-@pytest.mark.root
 def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_pods.on_kernel() as bench:
-        assert bench.pod is not None
         bench.pod.make_nic("eth0", mac="02:00:00:00:00:44")
         bench.pod.ip("address", "add", "10.244.0.5/24", "dev", "eth0")
         bench.pod.ip("route", "add", "default", "via", "10.244.0.1")
@@ -201,15 +206,27 @@ def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> Non
         assert bench.pods.observed(child) is None
 
 
-def test_one_that_never_left_is_only_unmarked(bench: nic_pods.PodBench) -> None:
-    former = bench.pods.host_state("nic0")
+def test_one_that_never_left_is_only_unmarked(host: pod_interfaces.HostInterfaces) -> None:
+    former = host.host_state("nic0")
     assert former is not None
-    bench.pods.mark(former, MARK)
-    marked = bench.pods.host_state("nic0")
+    assert former.alias == "of the admin"
+    host.mark(former, MARK)
+    marked = host.host_state("nic0")
     assert marked is not None
     assert marked.alias == MARK
-    assert bench.pods.return_to_host(whole_of(former))
-    assert bench.pods.host_state("nic0") == former
+    assert host.return_to_host(whole_of(former))
+    assert host.host_state("nic0") == former
+
+
+def test_an_interface_of_the_host_s_is_configured_there(host: pod_interfaces.HostInterfaces) -> None:
+    ref = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name="nic0")
+    host.apply(ref, dataclasses.replace(WHOLE, name="nic0"))
+    configured = host.host_state("nic0")
+    assert configured is not None
+    assert (configured.mac, configured.mtu, configured.up) == (WHOLE.mac, WHOLE.mtu, True)
+    assert set(WHOLE.addresses) <= set(configured.addresses)
+    with pytest.raises(errors.HardwareError, match=r"^apply: there is no interface net7$"):
+        host.apply(dataclasses.replace(ref, name="net7"), dataclasses.replace(WHOLE, name="net7"))
 
 
 def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
@@ -229,7 +246,6 @@ def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> No
         bench.pods.move_in(nobodys, pod_interfaces.InterfaceRef(namespace=bench.namespace, name="uplink0"), WHOLE)
 
 
-@pytest.mark.root
 def test_another_pod_s_veth_with_the_same_peer_numbers_is_left_alone() -> None:
     """The peer is in a namespace that ends; the next namespace and veth get the same nsid and index."""
     if netns.why_not():

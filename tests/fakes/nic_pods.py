@@ -1,13 +1,11 @@
-"""Pods for tests of what the NIC driver does in their namespaces: on a mock machine, and as namespaces of the real kernel."""
+"""A pod for tests of what the NIC driver does in its namespace: a namespace of the real kernel."""
 
 import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import pod_interfaces as nic_pods
-from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_pods
+from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.passthrough import kernel_pods
 from fakes import netns
 
@@ -16,21 +14,16 @@ NIC_MAC = "02:00:00:00:00:20"
 
 @dataclasses.dataclass(frozen=True)
 class PodBench:
-    """A node with the NIC ``nic0`` (MTU 9000, alias "of the admin", 10.7.0.1/24), one pod, and its child ``net1``.
+    """A node with the NIC ``nic0`` (MTU 9000, alias "of the admin", 10.7.0.1/24), one pod, and its child ``net1``."""
 
-    ``run`` asks ``ip`` in the pod and gives what it printed; None on a mock machine, where there is nobody to ask.
-    """
-
-    pods: nic_pods.Pods
-    namespace: str | int
-    run: Callable[..., str] | None
-    end: Callable[[], None]
-    node: netns.Namespace | None = None
-    pod: netns.Namespace | None = None
+    pods: "KernelPods"
+    namespace: int
+    node: netns.Namespace
+    pod: netns.Namespace
 
     @property
-    def child(self) -> nic_pods.InterfaceRef:
-        return nic_pods.InterfaceRef(namespace=self.namespace, name="net1")
+    def child(self) -> pod_interfaces.InterfaceRef:
+        return pod_interfaces.InterfaceRef(namespace=self.namespace, name="net1")
 
 
 class KernelPods(kernel_pods.KernelPods):
@@ -39,26 +32,6 @@ class KernelPods(kernel_pods.KernelPods):
     def __init__(self, namespace: str, after_effect: Callable[[], None] = lambda: None) -> None:
         self._namespace = namespace
         self._after_effect = after_effect
-
-
-@contextlib.contextmanager
-def on_mock() -> Iterator[PodBench]:
-    nic = port.Interface(ifindex=2, name="nic0", mac=NIC_MAC, mtu=9000)
-    made = mock_pods.MockPods(lambda name: nic if name == "nic0" else None)
-    made.put(nic_pods.InterfaceRef(namespace="pod", name="net1"), mac="02:aa:00:00:00:01")
-    made.mark(
-        nic_pods.HostState(
-            name="nic0",
-            mac=NIC_MAC,
-            mtu=9000,
-            up=True,
-            addresses=("10.7.0.1/24",),
-            alias="of the admin",
-            identity=nic_pods.Identity(place=f"mock {NIC_MAC}"),
-        ),
-        "of the admin",
-    )
-    yield PodBench(pods=made, namespace="pod", run=None, end=lambda: made.end("pod"))
 
 
 @contextlib.contextmanager
@@ -74,6 +47,6 @@ def on_kernel(after_effect: Callable[[], None] = lambda: None) -> Iterator[PodBe
         )
         descriptor = os.open(pod.path, os.O_RDONLY)
         try:
-            yield PodBench(KernelPods(node.name, after_effect), descriptor, pod.ip, lambda: None, node, pod)
+            yield PodBench(KernelPods(node.name, after_effect), descriptor, node, pod)
         finally:
             os.close(descriptor)

@@ -14,10 +14,11 @@ import ipaddress
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from drakit.core import claim as claims
 from drakit.core import config as core_config
+from drakit.core import driver as drivers
 from drakit.core import errors, quantity, records
 from drakit.devices.nic.addresses import ip_pools
 
@@ -215,6 +216,11 @@ def _check_author(source: claims.ConfigSource, parameters: records.Record) -> re
             "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim", field=f"parameters.{min(own)}"
         )
     return own
+
+
+def of(grant: drivers.Grant[Any]) -> NicConfig:
+    """Return the configuration of a grant, the default one where it has none of ours."""
+    return grant.config if isinstance(grant.config, NicConfig) else NicConfig()
 
 
 def check(config: NicConfig, *, node: str) -> None:

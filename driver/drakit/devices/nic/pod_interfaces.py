@@ -1,7 +1,7 @@
-"""Interfaces inside pods' network namespaces: the protocol by which the driver configures and moves them, and its values.
+"""Interfaces inside pods' network namespaces: the values by which the driver configures, moves and knows them (``passthrough.kernel_pods``).
 
 The configuration of a claim is applied to a child of a NIC, and a whole interface is moved into a pod and returned to the host. Both are idempotent.
-Adapters: the kernel (``passthrough.kernel_pods``) and a mock machine (``mock.mock_pods``). Every failure is a HardwareError that names the call.
+Every failure is a HardwareError that names the call. On a mock machine there are no pods: what is given away whole stays on the host.
 
 Nothing that a pod's root can write decides which interface is returned: an ``Identity`` distinguishes it from any other that a pod could create.
 Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
@@ -197,8 +197,8 @@ class Passthrough:
         return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
 
 
-class Pods(Protocol):
-    """The part of the port that reaches into pods."""
+class HostInterfaces(Protocol):
+    """The part of the port that gives interfaces of the host away whole, and gets them back."""
 
     def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Configure the interface as wanted and set it up; it must exist under the wanted name. What it has already stays.
@@ -206,32 +206,11 @@ class Pods(Protocol):
         Raises HardwareError; what was applied before the error ends with the interface, except rules, which ``remove_config`` removes.
         """
 
-    def remove_config(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Remove what would outlive the interface in the pod (its rules); rules that are gone are success. Raises HardwareError."""
-
-    def observed(self, child: InterfaceRef) -> ObservedInterface | None:
-        """Return the interface as it is in the pod now; None where it does not exist. Raises HardwareError."""
-
     def host_state(self, name: str) -> HostState | None:
         """Return the state of an interface of the host, to be recorded before it is moved; None where there is none. Raises HardwareError."""
 
     def mark(self, host_state: HostState, mark: str) -> None:
         """Write whose an interface of the host is (into its ifalias), for people and for drivers. Raises HardwareError."""
-
-    def locate(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> Location:
-        """Return where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
-
-    def planned_placement(self, whole: Passthrough, sandbox: InterfaceRef, pod: str) -> Placement:
-        """Return what to record before the interface is moved from the host into the sandbox.
-
-        Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
-        """
-
-    def move_in(self, whole: Passthrough, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Move the interface from the host into the pod under the wanted name, and configure it. Where it is in the pod already, only configure it.
-
-        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
-        """
 
     def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> bool:
         """Return the interface to the host, as it was; ``sandbox`` is a namespace that is open already and may have it.

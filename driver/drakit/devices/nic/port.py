@@ -194,7 +194,7 @@ class Watch(Protocol):
         """Close what it holds; no thread may be waiting."""
 
 
-class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
+class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self) -> tuple[Interface, ...]:

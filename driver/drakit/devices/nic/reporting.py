@@ -166,7 +166,7 @@ class StatusReporter:
 
     def _of_prepared(self, grant: Grant, found: port.Traffic) -> claim_status.DeviceStatus:
         """Return the status of a share that nobody attaches to: the interface that its container's variables name."""
-        chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+        chosen = config.of(grant)
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
             interface=sandboxes.interface_name(chosen, found.share_id),
@@ -182,7 +182,7 @@ class StatusReporter:
         is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
-        chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+        chosen = config.of(grant)
         leases = self._leases.leases_of(grant)
         pod_addresses = leases[0].addresses if leases else chosen.addresses
         network = claim_status.NetworkStatus(

@@ -19,7 +19,6 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
@@ -43,20 +42,6 @@ def log_keys(grant: Grant | None, sandbox: server.Request | sandboxes.Attachment
     return {**named, "pod": sandbox.pod, "sandbox": sandbox.sandbox, **more}
 
 
-class Sandboxes(pod_interfaces.Pods, Protocol):
-    """The kernel's side; see ``sandboxes.KernelSandboxes``."""
-
-    def is_host(self, descriptor: int) -> bool: ...
-
-    def opened(self, descriptor: int) -> contextlib.AbstractContextManager[sandboxes.Sandbox]: ...
-
-    def children(self, nsid: int, nic: int) -> tuple[link_requests.Link, ...]: ...
-
-    def marked(self) -> tuple[tuple[int, link_requests.Link], ...]: ...
-
-    def delete(self, nsid: int, link: link_requests.Link) -> None: ...
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
     """One call for an interface, with the sandbox's namespace open; ``descriptor`` is the caller's."""
@@ -74,7 +59,7 @@ class Attacher:
     def __init__(
         self,
         machine: port.Port,
-        kernel: Sandboxes,
+        kernel: sandboxes.KernelSandboxes,
         context: contexts.DriverContext,
         *,
         node: str,
@@ -94,7 +79,7 @@ class Attacher:
                 "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", server.Reason.HOST_NETWORK
             )
         grant = known or self._prepared(request)[0]
-        with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(_config(grant)))):
+        with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))):
             grant, share = self._wanted(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
@@ -163,7 +148,7 @@ class Attacher:
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if known is not None:
             return dataclasses.replace(known, nsid=nsid)
-        chosen, sandbox = _config(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
+        chosen, sandbox = config.of(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
         return sandboxes.Attachment(
             cookie=cookie,
             nsid=nsid,
@@ -178,7 +163,7 @@ class Attacher:
 
         Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
         """
-        if not _config(call.grant).mac or all(found.cookie == attachment.cookie for found in self._machine.members_at(attachment.mac)):
+        if not config.of(call.grant).mac or all(found.cookie == attachment.cookie for found in self._machine.members_at(attachment.mac)):
             return
         for grant in self._context.grants():
             share = shares.from_record(grant.record)
@@ -192,7 +177,7 @@ class Attacher:
     def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
         found = self._addresses(call, attachment)
-        wanted = pod_interfaces.interface_config(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
+        wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
         was_up = link is not None and link.up
         if link is None:
             _make(call.sandbox, wanted, call.share)
@@ -210,7 +195,7 @@ class Attacher:
 
     def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses; leases are only read for a configuration that requests addresses."""
-        chosen = _config(call.grant)
+        chosen = config.of(call.grant)
         return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
@@ -233,10 +218,6 @@ class Attacher:
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared(request)
-
-
-def _config(grant: Grant) -> config.NicConfig:
-    return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
 
 
 def _sandbox_id(attachment: sandboxes.Attachment) -> address_leases.SandboxId:
@@ -290,7 +271,7 @@ class AttachmentCollector:
     def __init__(
         self,
         machine: port.Port,
-        kernel: Sandboxes,
+        kernel: sandboxes.KernelSandboxes,
         context: contexts.DriverContext,
         attaching: Attacher,
         *,

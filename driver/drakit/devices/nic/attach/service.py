@@ -20,7 +20,7 @@ from typing import Any
 from drakit.core import advanced, edits, errors, records
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
-from drakit.devices.nic import pod_interfaces, port, settings
+from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, sandboxes, server
@@ -133,7 +133,7 @@ class Callbacks:
 class Service:
     """Attachment on one node: ``home`` is the driver's folder, by the same path on the host and here; ``kernel`` the sandboxes of ``machine``."""
 
-    def __init__(self, home: pathlib.Path, machine: port.Port, kernel: attacher.Sandboxes, *, node: str) -> None:
+    def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
         self._attacher: attacher.Attacher | None = None
@@ -182,8 +182,7 @@ class Service:
             context.rediscover()
         self._collector = attacher.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
         self._collector.remove_orphans()
-        whole = whole_interface.Whole(self._machine, node=self._node, settings=settings.NicSettings())
-        self._whole_attacher = whole_attacher.WholeAttacher(whole, self._kernel, context, node=self._node, known=known)
+        self._whole_attacher = whole_attacher.WholeAttacher(self._kernel, context, node=self._node, known=known)
         self._context = context
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()

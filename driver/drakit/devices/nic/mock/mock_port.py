@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 from drakit.core import errors
 from drakit.core.encoding import wire
 from drakit.devices import machines, tables
-from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_pods
+from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic.passthrough import sriov
 
 _KEY = "nics"
@@ -129,7 +128,46 @@ class MockFunctions:
         return {key: settings for key, settings in found.items() if settings is not None}
 
 
-class MockPort(mock_pods.MockPods, MockFunctions):
+class MockHostInterfaces:
+    """The interfaces of a mock machine as the host has them, in memory: no pod is there to have one, so what is given away whole stays here."""
+
+    def __init__(self, interface: Callable[[str], port.Interface | None]) -> None:
+        self._interface = interface
+        self._hosts: dict[str, pod_interfaces.HostState] = {}
+
+    def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
+        del child
+        here = self._existing(wanted.name, "apply")
+        addresses = tuple(sorted({*here.addresses, *wanted.addresses}))
+        self._hosts[wanted.name] = dataclasses.replace(
+            here, mac=wanted.mac or here.mac, mtu=wanted.mtu or here.mtu, up=True, addresses=addresses
+        )
+
+    def host_state(self, name: str) -> pod_interfaces.HostState | None:
+        interface = self._interface(name)
+        if interface is None:
+            return None
+        place = pod_interfaces.Identity(place=f"mock {interface.mac}")
+        as_made = pod_interfaces.HostState(name=name, mac=interface.mac, mtu=interface.mtu, up=interface.state == "up", identity=place)
+        return self._hosts.get(name, as_made)
+
+    def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
+        self._existing(host_state.name, "mark")
+        self._hosts[host_state.name] = dataclasses.replace(host_state, alias=mark)
+
+    def return_to_host(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> bool:
+        del sandbox
+        self._hosts[whole.host_state.name] = whole.host_state
+        return self._interface(whole.host_state.name) is not None
+
+    def _existing(self, name: str, call: str) -> pod_interfaces.HostState:
+        here = self.host_state(name)
+        if here is None:
+            raise errors.HardwareError(call, f"there is no interface {name}")
+        return here
+
+
+class MockPort(MockHostInterfaces, MockFunctions):
     """The NICs of a mock machine in a directory of its own.
 
     ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
@@ -142,7 +180,7 @@ class MockPort(mock_pods.MockPods, MockFunctions):
         self._directory = choice.directory
         self._after_effect = after_effect
         machines.boot_id(self._directory)
-        mock_pods.MockPods.__init__(self, self.interface)
+        MockHostInterfaces.__init__(self, self.interface)
         MockFunctions.__init__(self, choice)
 
     def interfaces(self) -> tuple[port.Interface, ...]:

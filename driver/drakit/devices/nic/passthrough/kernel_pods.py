@@ -51,11 +51,13 @@ class KernelPods:
             _configure_link_up(sock, link.ifindex, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
+        """Remove what would outlive the interface in the pod (its rules); rules that are gone are success. Raises HardwareError."""
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
                 link_requests.delete_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
+        """Return the interface as it is in the pod now; None where it does not exist. Raises HardwareError."""
         with rtnetlink.failing_as("observed"), self._sock_in(child.namespace) as sock:
             link = link_requests.find(sock, child.name)
             if link is None:
@@ -90,6 +92,7 @@ class KernelPods:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
     def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
+        """Return where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
         with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
                 return locator.locate(host, whole, rtnetlink.NO_NSID)
@@ -102,6 +105,10 @@ class KernelPods:
     def planned_placement(
         self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str
     ) -> pod_interfaces.Placement:
+        """Return what to record before the interface is moved from the host into the sandbox.
+
+        Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
+        """
         with rtnetlink.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
             if locator.was_away(whole, link):
@@ -114,6 +121,10 @@ class KernelPods:
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
     ) -> None:
+        """Move the interface from the host into the pod under the wanted name, and configure it. Where it is in the pod already, only configure it.
+
+        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
+        """
         with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
             there = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
                 whole, target, wanted

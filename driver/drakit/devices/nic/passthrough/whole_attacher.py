@@ -10,14 +10,13 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import cast
 
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, server
+from drakit.devices.nic.attach import attacher, sandboxes, server
 from drakit.devices.nic.passthrough import whole_interface
 
 _NOTE = "whole"
@@ -31,10 +30,21 @@ class _Call:
     """One call for the interface, with the sandbox open."""
 
     request: server.Request
-    grant: whole_interface.Grant
+    grant: Grant
     sandbox: pod_interfaces.InterfaceRef
     sandbox_id: address_leases.SandboxId
     placement: pod_interfaces.Placement
+
+    @property
+    def whole(self) -> pod_interfaces.Passthrough:
+        """The interface, and where it is or is to be."""
+        return whole_interface.passthrough(self.grant, self.placement)
+
+    @property
+    def wanted(self) -> pod_interfaces.InterfaceConfig:
+        """What it is to be in the pod, with the addresses of the configuration."""
+        chosen = config.of(self.grant)
+        return pod_interfaces.interface_config(chosen, name=chosen.interface_name or self.whole.host_state.name)
 
 
 class WholeAttacher:
@@ -42,19 +52,18 @@ class WholeAttacher:
 
     def __init__(
         self,
-        whole: whole_interface.Whole,
-        kernel: "attacher.Sandboxes",
+        kernel: sandboxes.KernelSandboxes,
         context: contexts.DriverContext,
         *,
         node: str,
         known: address_leases.AddressIndex | None = None,
     ) -> None:
-        self._whole, self._kernel, self._context = whole, kernel, context
+        self._kernel, self._context = kernel, context
         self._leases = address_leases.AddressLeases(context, node=node, known=known)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
-        locks = (*grant.device.lock_names, *address_leases.locks_for(_config(grant)))
+        locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
         with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
             current = self._wanted(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
@@ -75,31 +84,39 @@ class WholeAttacher:
 
         Raises RefusedError, HardwareError.
         """
-        typed, known = cast("whole_interface.Grant", grant), placement_of(self._context, grant)
-        where = self._whole.locate(typed, known, sandbox)
-        if where is pod_interfaces.Location.HERE:
-            if known is None or known.cookie != sandbox_id.cookie:
-                known = self._whole.unrecorded_placement(typed, sandbox_id.cookie, request.pod)
-        else:
+        recorded = placement_of(self._context, grant)
+        whole = whole_interface.passthrough(grant, recorded)
+        where = self._kernel.locate(whole, sandbox)
+        if where is not pod_interfaces.Location.HERE:
             _check_free(grant, where)
-            known = self._whole.planned_placement(typed, known, sandbox, request.pod)
-        return _Call(request=request, grant=typed, sandbox=sandbox, sandbox_id=sandbox_id, placement=known)
+            placement = self._kernel.planned_placement(whole, sandbox, request.pod)
+        elif recorded is not None and recorded.cookie == sandbox_id.cookie:
+            placement = recorded
+        else:  # This version did not move it there.
+            identity = whole.host_state.identity
+            placement = pod_interfaces.Placement(cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True)
+        return _Call(request=request, grant=grant, sandbox=sandbox, sandbox_id=sandbox_id, placement=placement)
 
     def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
-        grant = cast("Grant", call.grant)
+        grant = call.grant
         if not call.placement.is_attached:
             self._context.set_state(grant, _NOTE, pod_interfaces.placement_to_record(call.placement))
-        found = self._leases.acquire(grant, _config(grant), call.sandbox_id)
-        self._whole.attach(call.grant, call.placement, call.sandbox, found)
+        addresses = self._leases.acquire(grant, config.of(grant), call.sandbox_id)
+        wanted = dataclasses.replace(call.wanted, addresses=addresses)
+        self._kernel.move_in(call.whole, dataclasses.replace(call.sandbox, name=wanted.name), wanted)
         self._wanted(call.request, is_waited_for)
         if not call.placement.is_attached:
             self._context.set_state(grant, _NOTE, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
 
     def _undo(self, call: _Call) -> str:
-        """Return the interface to the host and remove its record; returns what to report to the pod's owner where that fails, else nothing."""
-        grant = cast("Grant", call.grant)
+        """Return the interface to the host as ``prepare`` left it, and remove its record.
+
+        Returns what to report to the pod's owner where that fails, else nothing.
+        """
+        # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
+        marked = dataclasses.replace(call.whole.host_state, alias=call.whole.mark)
         try:
-            is_back = self._whole.detach(call.grant, call.placement, call.sandbox)
+            is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
         except errors.DrakitError as error:
             _log.error("interface not returned to host", extra=_keys(call, error=str(error)))
             return f"returning the interface to the host failed: {error}"
@@ -107,11 +124,11 @@ class WholeAttacher:
             _log.error("interface gone", extra=_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._leases.release(grant, call.sandbox_id)
-            self._context.set_state(grant, _NOTE, None)
+            self._leases.release(call.grant, call.sandbox_id)
+            self._context.set_state(call.grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
         try:
-            self._whole.remove_rules(call.grant, call.sandbox)
+            self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
         except errors.HardwareError as error:
             _log.warning("pod rules not removed", extra=_keys(call, error=str(error)))
         return ""
@@ -134,7 +151,7 @@ def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interface
 
 
 def _keys(call: _Call, **more: object) -> dict[str, object]:
-    return attacher.log_keys(cast("Grant", call.grant), call.request, **more)
+    return attacher.log_keys(call.grant, call.request, **more)
 
 
 def _check_free(grant: Grant, where: pod_interfaces.Location) -> None:
@@ -148,7 +165,3 @@ def _check_free(grant: Grant, where: pod_interfaces.Location) -> None:
     if where is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)
-
-
-def _config(grant: Grant) -> config.NicConfig:
-    return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()

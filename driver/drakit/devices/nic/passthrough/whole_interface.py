@@ -11,7 +11,7 @@ An interface that is away is still offered, from what the intents say of it: a d
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -128,9 +128,8 @@ class Whole:
         if here is not None and here.mac in {planned.host_state.mac, grant.config.mac, ""}:
             self._machine.mark(here, planned.mark)
             if self._runtime_moves:
-                self._machine.apply(
-                    pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=here.name), self._interface_config(grant, here.name)
-                )
+                on_host = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=here.name)
+                self._machine.apply(on_host, pod_interfaces.interface_config(grant.config, name=here.name))
         pci = planned.interface.pci
         return drivers.Prepared(
             edits=edits.Edits(
@@ -151,46 +150,6 @@ class Whole:
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
-
-    def locate(
-        self, grant: Grant, placement: pod_interfaces.Placement | None, sandbox: pod_interfaces.InterfaceRef
-    ) -> pod_interfaces.Location:
-        """Return where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
-        return self._machine.locate(_passthrough(grant, placement), sandbox)
-
-    def planned_placement(
-        self, grant: Grant, last: pod_interfaces.Placement | None, sandbox: pod_interfaces.InterfaceRef, pod: str
-    ) -> pod_interfaces.Placement:
-        """Return what to record before ``attach`` moves the interface from the host. ``last`` is the record of the last. Raises HardwareError."""
-        return self._machine.planned_placement(_passthrough(grant, last), sandbox, pod)
-
-    def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> pod_interfaces.Placement:
-        """Return the placement of an interface that is in a pod already and that this version did not move there: it counts as attached."""
-        return pod_interfaces.Placement(cookie=cookie, pod=pod, identity=_planned(grant).host_state.identity, ifindex=0, is_attached=True)
-
-    def attach(
-        self, grant: Grant, placement: pod_interfaces.Placement, sandbox: pod_interfaces.InterfaceRef, addresses: tuple[str, ...]
-    ) -> pod_interfaces.InterfaceConfig:
-        """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
-        wanted = dataclasses.replace(
-            self._interface_config(grant, grant.config.interface_name or _planned(grant).host_state.name), addresses=addresses
-        )
-        self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=wanted.name), wanted)
-        return wanted
-
-    def detach(self, grant: Grant, placement: pod_interfaces.Placement, sandbox: pod_interfaces.InterfaceRef) -> bool:
-        """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
-        whole = _passthrough(grant, placement)
-        # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
-        marked = dataclasses.replace(whole.host_state, alias=whole.mark)
-        return self._machine.return_to_host(dataclasses.replace(whole, host_state=marked), sandbox)
-
-    def remove_rules(self, grant: Grant, sandbox: pod_interfaces.InterfaceRef) -> None:
-        """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
-        self._machine.remove_config(sandbox, self._interface_config(grant, _planned(grant).host_state.name))
-
-    def _interface_config(self, grant: Grant, name: str) -> pod_interfaces.InterfaceConfig:
-        return pod_interfaces.interface_config(grant.config, name=name)
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """Return what a virtual function may send beyond its rate: the figure of its class, bounded by the admin's."""
@@ -231,14 +190,15 @@ def _check_routes(host_state: pod_interfaces.HostState) -> None:
         )
 
 
-def _planned(grant: Grant) -> Intent:
+def _planned(grant: drivers.Grant[Any]) -> Intent:
     planned = intent_of(grant.intent)
     if planned is None:
         raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
     return planned
 
 
-def _passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
+def passthrough(grant: drivers.Grant[Any], placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
+    """Return the interface of a grant as it was planned; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
     planned = _planned(grant)
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 

@@ -35,14 +35,18 @@ Grant = driver.Grant[config.NicConfig]
 
 
 class Machine(mock_port.MockPort):
-    """A mock machine with a virtual function of eth1, of which interfaces in pods are not seen on the host."""
+    """A mock machine with a virtual function of eth1; the interfaces ``away`` are in pods and not seen on the host."""
 
     def __init__(self, choice: machines.Choice) -> None:
         super().__init__(choice)
         self._interfaces = (*self._interfaces, FUNCTION)
+        self.away: set[str] = set()
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(item for item in super().interfaces() if not self.is_away(item.name))
+        return tuple(item for item in super().interfaces() if item.name not in self.away)
+
+    def host_state(self, name: str) -> pod_interfaces.HostState | None:
+        return None if name in self.away else super().host_state(name)
 
 
 @pytest.fixture
@@ -109,18 +113,12 @@ def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
         "INTERFACE": "fast0",
         "MAC": "02:d9:a1:00:00:01",
     }
-    whole = whole_interface.Whole(node.machine, node="node-1", settings=node.settings)
-    child = pod_interfaces.InterfaceRef(namespace="pod", name="")
-    assert whole.locate(asked, None, child) is pod_interfaces.Location.HOST
-    placement = whole.planned_placement(asked, None, child, "uid")
-    for _ in range(2):
-        assert whole.attach(asked, placement, child, ("10.1.2.3/24",)).name == "fast0"
-    observed = node.machine.observed(pod_interfaces.InterfaceRef(namespace="pod", name="fast0"))
-    assert observed == pod_interfaces.ObservedInterface(
-        name="fast0", mac="02:d9:a1:00:00:01", mtu=4000, up=True, addresses=("10.1.2.3/24",)
-    )
-    assert whole.locate(asked, placement, child) is pod_interfaces.Location.HERE
+    marked = node.machine.host_state("eth1")
+    assert marked is not None
+    assert marked.alias == pod_interfaces.mark_of(f"{CLAIM.uid}-{WHOLE}")
+    node.machine.away.add("eth1")
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
+    node.machine.away.clear()
     for _ in range(2):
         node.driver.unprepare(asked)
     place = pod_interfaces.Identity(place="mock 02:d9:a1:00:00:01")
@@ -133,35 +131,13 @@ def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> Non
     before = node.driver.discover()
     asked = node.planned(node.grant())
     node.driver.prepare(asked)
-    whole, child = (
-        whole_interface.Whole(node.machine, node="node-1", settings=node.settings),
-        pod_interfaces.InterfaceRef(namespace="pod", name=""),
-    )
-    whole.attach(asked, whole.planned_placement(asked, None, child, "uid"), child, ())
+    node.machine.away.add("eth1")
     assert "eth1" not in {item.name for item in node.machine.interfaces()}
     assert node.driver.discover() == before
-    node.machine.end("pod")
+    node.machine.away.clear()
     node.driver.unprepare(asked)
     node.intents.clear()
     assert node.driver.discover() == before
-
-
-def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone(node: Node) -> None:
-    asked = node.planned(node.grant(chosen=config.NicConfig(interface_name="fast0")))
-    node.driver.prepare(asked)
-    whole = whole_interface.Whole(node.machine, node="node-1", settings=node.settings)
-    for name in ("pod-1", "pod-2"):
-        pod, other = pod_interfaces.InterfaceRef(namespace=name, name=""), pod_interfaces.InterfaceRef(namespace="other", name="")
-        placement = whole.planned_placement(asked, None, pod, "uid")
-        whole.attach(asked, placement, pod, ())
-        assert whole.locate(asked, placement, other) is pod_interfaces.Location.ELSEWHERE
-        node.machine.end(name)
-        assert whole.locate(asked, placement, other) is pod_interfaces.Location.HOST
-    child = pod_interfaces.InterfaceRef(namespace="pod-3", name="")
-    placement = whole.planned_placement(asked, None, child, "uid")
-    whole.attach(asked, placement, child, ())
-    assert whole.detach(asked, placement, child)
-    assert whole.locate(asked, placement, child) is pod_interfaces.Location.HOST
 
 
 def test_an_interface_with_more_routes_than_fit_the_journal_is_refused_unchanged(node: Node) -> None:
