@@ -21,44 +21,37 @@ from drakit.devices.nic.passthrough import sriov
 _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
-_FUNCTIONS_STATE = "nic-functions.json"
-_FUNCTIONS_LOCK = "nic-functions.lock"
 _MEGA = 10**6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Held:
-    """What is installed: shares by id, and members by share and address."""
-
-    shares: Mapping[str, port.Share] = dataclasses.field(default_factory=dict)
-    members: Mapping[tuple[str, str], port.Member] = dataclasses.field(default_factory=dict)
-
-    def with_share(self, share: port.Share) -> "_Held":
-        return dataclasses.replace(self, shares={**self.shares, share.id: share})
-
-    def without(self, share_id: str) -> "_Held":
-        return _Held(
-            shares={key: share for key, share in self.shares.items() if key != share_id},
-            members={key: member for key, member in self.members.items() if member.share_id != share_id},
-        )
-
-    def with_member(self, member: port.Member) -> "_Held":
-        others = {key: item for key, item in self.members.items() if item.mac != member.mac}
-        return dataclasses.replace(self, members={**others, (member.share_id, member.mac): member})
-
-    def without_member(self, member: port.Member) -> "_Held":
-        return dataclasses.replace(self, members={key: item for key, item in self.members.items() if item != member})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _State:
-    """The content of the state file: what is installed, on which machine since which boot."""
+    """The content of the state file: what is installed, on which machine since which boot.
+
+    ``functions`` are what physical functions hold their virtual ones to. One that was never set has its interface's address, no VLAN and no rates.
+    """
 
     version: Literal["1"] = "1"
     machine: str
     boot_id: Annotated[str, wire.Field(name="bootID")]
     shares: tuple[port.Share, ...]
     members: tuple[port.Member, ...] = ()
+    functions: Mapping[str, sriov.Settings] = dataclasses.field(default_factory=dict)
+
+    def with_share(self, share: port.Share) -> "_State":
+        others = (other for other in self.shares if other.id != share.id)
+        return dataclasses.replace(self, shares=tuple(sorted((*others, share), key=lambda share: share.id)))
+
+    def without(self, share_id: str) -> "_State":
+        shares = tuple(share for share in self.shares if share.id != share_id)
+        return dataclasses.replace(self, shares=shares, members=tuple(member for member in self.members if member.share_id != share_id))
+
+    def with_member(self, member: port.Member) -> "_State":
+        others = (other for other in self.members if other.mac != member.mac)
+        return dataclasses.replace(self, members=tuple(sorted((*others, member), key=lambda member: (member.share_id, member.mac))))
+
+    def without_member(self, member: port.Member) -> "_State":
+        return dataclasses.replace(self, members=tuple(other for other in self.members if other != member))
 
 
 _FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
@@ -84,48 +77,6 @@ class _Uneventful:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-class MockFunctions:
-    """The virtual functions of a mock machine: what their physical functions enforce, in a file that outlives the driver.
-
-    A function that was never set has its interface's address, no VLAN and no rates. A reboot resets it, as hardware does.
-    """
-
-    _interfaces: tuple[port.Interface, ...]
-
-    def __init__(self, choice: machines.Choice) -> None:
-        self._folder = choice.directory
-
-    def function(self, of: sriov.Function) -> sriov.Settings | None:
-        found = self._function_interface(of)
-        kept = self._functions().get(_function_key(of))
-        return kept or (None if found is None else sriov.Settings(mac=found.mac))
-
-    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
-        if self._function_interface(of) is None:
-            raise errors.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
-        with machines.locked(self._folder, _FUNCTIONS_LOCK):
-            machines.rewrite(
-                self._folder / _FUNCTIONS_STATE,
-                _encode_functions({**self._functions(), _function_key(of): wanted}, machines.boot_id(self._folder)),
-            )
-
-    def _function_interface(self, of: sriov.Function) -> port.Interface | None:
-        parents = {item.pci.bus_id for item in self._interfaces if item.name == of.parent and item.pci}
-        mine = (item for item in self._interfaces if item.pci and item.pci.physical_function in parents)
-        return next((item for item in mine if item.pci and item.pci.function_number == of.number), None)
-
-    def _functions(self) -> dict[str, sriov.Settings]:
-        file = self._folder / _FUNCTIONS_STATE
-        try:
-            document = json.loads(file.read_text("utf-8")) if file.exists() else {}
-            if document.get("bootID") != machines.boot_id(self._folder):
-                return {}
-            found = {key: sriov.from_record(record) for key, record in document["functions"].items()}
-        except (OSError, ValueError, AttributeError, KeyError) as error:
-            raise errors.HardwareError("function", f"the mock machine's state: {error!r}") from error
-        return {key: settings for key, settings in found.items() if settings is not None}
 
 
 class MockHostInterfaces:
@@ -167,7 +118,7 @@ class MockHostInterfaces:
         return here
 
 
-class MockPort(MockHostInterfaces, MockFunctions):
+class MockPort(MockHostInterfaces):
     """The NICs of a mock machine in a directory of its own.
 
     ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
@@ -181,7 +132,6 @@ class MockPort(MockHostInterfaces, MockFunctions):
         self._after_effect = after_effect
         machines.boot_id(self._directory)
         MockHostInterfaces.__init__(self, self.interface)
-        MockFunctions.__init__(self, choice)
 
     def interfaces(self) -> tuple[port.Interface, ...]:
         return self._interfaces
@@ -202,15 +152,14 @@ class MockPort(MockHostInterfaces, MockFunctions):
         self._change("remove", lambda held: held.without(share_id))
 
     def shares(self) -> tuple[port.Share, ...]:
-        held = self._look("shares")
-        return tuple(held.shares[key] for key in sorted(held.shares))
+        return self._look("shares").shares
 
     def share(self, ifindex: int, minor: int) -> port.Share | None:
         return next((share for share in self.shares() if (share.ifindex, share.minor) == (ifindex, minor)), None)
 
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
-        def admitted(held: _Held) -> _Held:
-            if share.id not in held.shares:
+        def admitted(held: _State) -> _State:
+            if share.id not in {other.id for other in held.shares}:
                 raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
             return held.with_member(port.Member(share_id=share.id, cookie=cookie, mac=mac.lower()))
 
@@ -221,8 +170,7 @@ class MockPort(MockHostInterfaces, MockFunctions):
         self._change("dismiss", lambda held: held.without_member(gone))
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
-        held = self._look("members")
-        return tuple(held.members[key] for key in sorted(held.members) if of is None or key[0] == of.id)
+        return tuple(member for member in self._look("members").members if of is None or member.share_id == of.id)
 
     def members_at(self, mac: str) -> tuple[port.Member, ...]:
         return tuple(member for member in self.members() if member.mac == mac.lower())
@@ -233,9 +181,9 @@ class MockPort(MockHostInterfaces, MockFunctions):
     def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         fixed: list[str] = []
 
-        def as_wanted(held: _Held) -> _Held:
+        def as_wanted(held: _State) -> _State:
             fixed.extend(_differences(held, uplink, shares))
-            for share in held.shares.values():
+            for share in held.shares:
                 held = (
                     held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {wanted.id for wanted in shares} else held
                 )
@@ -250,19 +198,29 @@ class MockPort(MockHostInterfaces, MockFunctions):
         still = [(share, port.Counters(rate=share.bandwidth, ceil=max(share.ceil, share.bandwidth))) for share in self.shares()]
         return tuple(port.Traffic(share_id=share.id, egress=counters, ingress=counters) for share, counters in still)
 
+    def function(self, of: sriov.Function) -> sriov.Settings | None:
+        interface = self._function_interface(of)
+        as_made = None if interface is None else sriov.Settings(mac=interface.mac)
+        return self._look("function").functions.get(_function_key(of), as_made)
+
+    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
+        if self._function_interface(of) is None:
+            raise errors.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
+        self._change("set_function", lambda held: dataclasses.replace(held, functions={**held.functions, _function_key(of): wanted}))
+
     def watch(self) -> port.Watch:
         return _Uneventful()
 
-    def _look(self, call: str) -> _Held:
+    def _look(self, call: str) -> _State:
         with self._locked(call):
             return self._read()
 
-    def _change(self, call: str, change: Callable[[_Held], _Held]) -> None:
+    def _change(self, call: str, change: Callable[[_State], _State]) -> None:
         with self._locked(call):
             held = self._read()
             wanted = change(held)
             if wanted != held:
-                self._write(wanted)
+                machines.rewrite(self._directory / _STATE, json.dumps(_FORMAT.encode(wanted), indent=1))
         self._after_effect(call)
 
     @contextlib.contextmanager
@@ -274,28 +232,21 @@ class MockPort(MockHostInterfaces, MockFunctions):
         except (OSError, ValueError, errors.ConfigError, errors.SettingsError) as error:
             raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
 
-    def _read(self) -> _Held:
-        file = self._directory / _STATE
+    def _read(self) -> _State:
+        file, boot_id = self._directory / _STATE, machines.boot_id(self._directory)
+        empty = _State(machine=self._machine, boot_id=boot_id, shares=())
         if not file.exists():
-            return _Held()
+            return empty
         state = _FORMAT.decode(_State, json.loads(file.read_text("utf-8")))
         if state.machine != self._machine:
             raise ValueError(f"{file.name}: machine: {state.machine!r} is not one of {self._machine}")
-        if state.boot_id != machines.boot_id(self._directory):
-            return _Held()
-        return _Held(
-            shares={share.id: share for share in state.shares},
-            members={(member.share_id, member.mac): member for member in state.members},
-        )
+        return state if state.boot_id == boot_id else empty
 
-    def _write(self, held: _Held) -> None:
-        state = _State(
-            machine=self._machine,
-            boot_id=machines.boot_id(self._directory),
-            shares=tuple(held.shares[key] for key in sorted(held.shares)),
-            members=tuple(held.members[key] for key in sorted(held.members)),
-        )
-        machines.rewrite(self._directory / _STATE, json.dumps(_FORMAT.encode(state), indent=1))
+    def _function_interface(self, of: sriov.Function) -> port.Interface | None:
+        parents = {parent.pci.bus_id for parent in self._interfaces if parent.name == of.parent and parent.pci}
+        functions = ((interface, interface.pci) for interface in self._interfaces if interface.pci)
+        places = {pci.function_number: interface for interface, pci in functions if pci.physical_function in parents}
+        return places.get(of.number)
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
@@ -334,8 +285,8 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
     return found
 
 
-def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-    found = {share.id: share for share in held.shares.values() if share.ifindex == uplink.ifindex}
+def _differences(held: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+    found = {share.id: share for share in held.shares if share.ifindex == uplink.ifindex}
     wanted = {share.id: share for share in shares}
     nobodys = [f"share {key} belongs to nobody" for key in sorted(found.keys() - wanted.keys())]
     missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
@@ -345,7 +296,3 @@ def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share])
 
 def _function_key(of: sriov.Function) -> str:
     return f"{of.parent} {of.number}"
-
-
-def _encode_functions(functions: dict[str, sriov.Settings], boot_id: str) -> str:
-    return json.dumps({"bootID": boot_id, "functions": {key: dict(sriov.to_record(settings)) for key, settings in functions.items()}})

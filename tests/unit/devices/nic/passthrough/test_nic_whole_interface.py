@@ -215,7 +215,7 @@ def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> Non
         node.driver.prepare(asked)
         held = sriov.Settings(mac="02:ee:00:00:00:01", vlan=7, min_rate=10**10, max_rate=2 * 10**10)
         assert node.machine.function(PLACE) == held
-    later = Machine(machines.Choice(name="dgx-a100-40gb", directory=node.machine._folder))
+    later = Machine(machines.Choice(name="dgx-a100-40gb", directory=node.machine._directory))
     assert later.function(PLACE) == held, "it is hardware, and outlives the driver"
     for _ in range(2):
         node.driver.unprepare(asked)
