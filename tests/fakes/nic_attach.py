@@ -17,7 +17,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
-from drakit.devices.nic import background, kernel_port, port
+from drakit.devices.nic import background, kernel_port, port, reporting
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
@@ -192,7 +192,14 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
-    made = background.TcReconciler(driver.machine, local.context, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
+    made = background.TcReconciler(
+        driver.machine,
+        local.context,
+        survey=author.survey,
+        uplink=author.uplink,
+        intents=local.journal.intents,
+        health=reporting.DeviceHealth(local.context),
+    )
     return dict(made.reconcile())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import context as contexts
-from drakit.devices.nic import background, port
+from drakit.devices.nic import background, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.testing import fake_context
 from fakes import nic_attach
@@ -58,7 +58,7 @@ def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
         survey=author.survey,
         uplink=author.uplink,
         intents=driver.local.journal.intents,
-        health=result.report_health,
+        health=reporting.DeviceHealth(result),
     )
     assert not any(reconciler.reconcile().values())
     assert not any(reconciler.reconcile().values())

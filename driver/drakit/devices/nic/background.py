@@ -174,6 +174,7 @@ class LinkMonitor:
 
 
 TC_INTERVAL = 10.0
+TC_SOURCE = "queueing"
 TC_DAMAGED_INTERVAL = 1.0
 
 Grant = drivers.Grant[object]
@@ -190,11 +191,11 @@ class TcReconciler:
         survey: Callable[[], offers.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
-        health: Callable[[contexts.HealthReport], None] | None = None,
+        health: reporting.DeviceHealth,
         on_read: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
         self._machine, self._context = machine, context
-        self._health, self._on_read = health or context.report_health, on_read
+        self._health, self._on_read = health, on_read
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
@@ -216,7 +217,8 @@ class TcReconciler:
         for name, device in sorted(known.items()):
             with self._context.hold(device.lock_names):
                 damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
-            self._report(name, damage[name])
+            (self._damaged.add if damage[name] else self._damaged.discard)(name)
+            self._health.set(name, TC_SOURCE, "; ".join(damage[name]))
         return damage
 
     def _grants_of(self, device: str) -> tuple[Grant, ...]:
@@ -256,13 +258,3 @@ class TcReconciler:
             if share.ifindex == uplink.ifindex and share.id in in_use:
                 wanted.setdefault(share.id, share)
         return tuple(wanted.values())
-
-    def _report(self, name: str, damage: tuple[str, ...]) -> None:
-        """Report the NIC's health where it changed."""
-        if damage:
-            self._damaged.add(name)
-            message = "; ".join(damage)
-            self._health(contexts.HealthReport(device=name, health=contexts.Health.UNHEALTHY, message=message))
-        elif name in self._damaged:
-            self._damaged.discard(name)
-            self._health(contexts.HealthReport(device=name, health=contexts.Health.HEALTHY))

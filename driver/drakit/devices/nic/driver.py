@@ -146,7 +146,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             survey=survey,
             uplink=self.uplink,
             intents=self._intents,
-            health=health.report("queueing"),
+            health=health,
             on_read=self._numbers.learn,
         )
         self._link_monitor = background.LinkMonitor(

@@ -49,23 +49,6 @@ class DeviceHealth:
             health = contexts.Health.UNHEALTHY if message else contexts.Health.HEALTHY
             self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
 
-    def report(self, source: str) -> "HealthSource":
-        """Return one source's way to report health as a context takes it."""
-        return HealthSource(self, source)
-
-
-@dataclasses.dataclass(frozen=True)
-class HealthSource:
-    """Reports of one source."""
-
-    health: DeviceHealth
-    source: str
-
-    def __call__(self, report: contexts.HealthReport) -> None:
-        self.health.set(
-            report.device, self.source, "" if report.health is contexts.Health.HEALTHY else report.message or report.health.value
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class _Failure:

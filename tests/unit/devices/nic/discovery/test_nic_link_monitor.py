@@ -138,9 +138,9 @@ def test_a_link_that_is_lost_is_reported_until_it_is_back(
 def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path)
     health = reporting.DeviceHealth(context)
-    health.report("queueing")(contexts.HealthReport(device="eth1", health=contexts.Health.UNHEALTHY, message="a class is missing"))
+    health.set("eth1", "queueing", "a class is missing")
     health.set("eth1", "carrier", "no link")
-    health.report("queueing")(contexts.HealthReport(device="eth1", health=contexts.Health.HEALTHY))
+    health.set("eth1", "queueing", "")
     health.set("eth1", "carrier", "")
     assert [(report.health.value, report.message) for report in context.reports] == [
         ("Unhealthy", "a class is missing"),

@@ -15,7 +15,7 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import background, config, kernel_port, port
+from drakit.devices.nic import background, config, kernel_port, port, reporting
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -40,7 +40,12 @@ class Node:
 
     def reconciler(self) -> background.TcReconciler:
         return background.TcReconciler(
-            self.machine, self.context, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
+            self.machine,
+            self.context,
+            survey=self.driver.survey,
+            uplink=self.driver.uplink,
+            intents=lambda: self.intents,
+            health=reporting.DeviceHealth(self.context),
         )
 
     def prepared(self, number: int) -> port.Share:
