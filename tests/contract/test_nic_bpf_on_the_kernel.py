@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.nic import port
-from drakit.devices.nic.shaping import bpf, htb, maps
+from drakit.devices.nic.shaping import bpf, classifiers, htb, maps
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -63,11 +63,11 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
 
 def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:
     written = {
-        "egress": bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
-        "by_address": bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
-        "ingress": bpf.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
-        "everything": bpf.everything(),
-        "guard": bpf.guard(),
+        "egress": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
+        "by_address": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
+        "ingress": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
+        "everything": classifiers.everything(),
+        "guard": classifiers.guard(),
     }
     for name, program in written.items():
         os.close(bpf.load(name, program))
@@ -75,7 +75,7 @@ def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) ->
 
 def test_a_refused_program_carries_the_verifier_s_words() -> None:
     with pytest.raises(OSError, match=r"^\[Errno 22\] bpf: Invalid argument: \w+"):
-        bpf.load("broken", bpf.guard()[:-8])
+        bpf.load("broken", classifiers.guard()[:-8])
 
 
 def test_a_program_that_is_gone_uses_no_maps() -> None:

@@ -28,7 +28,6 @@ dropped when the journal has it, or its share is planned again or ends.
 """
 
 import dataclasses
-import enum
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -84,20 +83,13 @@ class ShareMember:
     mac: str
 
 
-class Verb(enum.Enum):
-    """What is to be done about a class."""
-
-    DROP = "drop"
-    PUT = "put"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One step from found to wanted; ``why`` is what was wrong, for the operator."""
+    """One step from found to wanted: a class to put, or to drop; ``why`` is what was wrong, for the operator."""
 
-    verb: Verb
     spec: HtbClass
     why: str
+    is_drop: bool = False
 
 
 HtbClasses = Mapping[int, HtbClass]
@@ -138,15 +130,15 @@ def differences(wanted: HtbClasses, found: HtbClasses) -> tuple[Change, ...]:
     drops, puts = [], []
     for minor, spec in found.items():
         if minor not in wanted:
-            drops.append(Change(verb=Verb.DROP, spec=spec, why=f"class {text(minor)} belongs to nobody"))
+            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} belongs to nobody"))
         elif spec.parent != wanted[minor].parent:
-            drops.append(Change(verb=Verb.DROP, spec=spec, why=f"class {text(minor)} is in the wrong place"))
+            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} is in the wrong place"))
     moved = {change.spec.minor for change in drops}
     for minor, spec in wanted.items():
         if minor not in found or minor in moved or spec.parent in moved:
-            puts.append(Change(verb=Verb.PUT, spec=spec, why=f"class {text(minor)} is missing"))
+            puts.append(Change(spec=spec, why=f"class {text(minor)} is missing"))
         elif spec != found[minor]:
-            puts.append(Change(verb=Verb.PUT, spec=spec, why=_altered(spec, found[minor])))
+            puts.append(Change(spec=spec, why=_altered(spec, found[minor])))
     drops.sort(key=lambda change: -_depth(change.spec, found))
     puts.sort(key=lambda change: _depth(change.spec, wanted))
     return (*drops, *puts)

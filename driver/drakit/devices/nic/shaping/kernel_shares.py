@@ -216,7 +216,7 @@ class KernelShares:
         held, ifb = self._held.get(ifindex), ifb_links.find(sock, ifindex)
         if held is None and (ifb is None or not ifb_links.is_ours(ifb)):
             yield None
-        elif held is not None and ifb is not None and parts.are_verified(parts.classifiers(sock, ifindex, ifb.ifindex), held):
+        elif held is not None and ifb is not None and parts.are_verified(parts.classifier_filters(sock, ifindex, ifb.ifindex), held):
             yield held
         else:
             with self._nic(sock, ifindex) as found:
@@ -268,25 +268,27 @@ def _try_out() -> port.Shaping:
 
 def _has_fair_queues() -> bool:
     """Return whether this kernel has the queue that is fair between flows, found out by making one."""
-    with rtnetlink.Socket.scratch() as sock:
-        ifb_links.create(sock, ifb_links.name_for(0))
-        device = ifb_links.find(sock, 0)
+    with _scratch_ifb() as (sock, ifb):
         try:
-            return device is not None and tc_messages.try_fair_queue(sock, device.ifindex)
+            return tc_messages.try_fair_queue(sock, ifb.ifindex)
         except OSError:
             return False
 
 
 def _try(classifier: port.Classifier) -> None:
-    with rtnetlink.Socket.scratch() as sock:
-        ifb_links.create(sock, ifb_links.name_for(0))
-        device = ifb_links.find(sock, 0)
-        if device is None:
-            raise OSError("an ifb that was made is not there")
-        trial = shared_nic.Nic(parts.NicContext(sock=sock, nic=device.ifindex, name=device.name, classifier=classifier))
+    with _scratch_ifb() as (sock, ifb):
+        trial = shared_nic.Nic(parts.NicContext(sock=sock, nic=ifb.ifindex, name=ifb.name, classifier=classifier))
         try:
-            uplink = port.Uplink(interface=device.name, ifindex=device.ifindex, mac="02:00:00:00:00:01", speed=10**9)
+            uplink = port.Uplink(interface=ifb.name, ifindex=ifb.ifindex, mac="02:00:00:00:00:01", speed=10**9)
             trial.install(uplink, _TRIAL)
             trial.admit(_TRIAL, 1, _TRIAL.mac)
         finally:
             trial.memory.close()
+
+
+@contextlib.contextmanager
+def _scratch_ifb() -> Iterator[tuple[rtnetlink.Socket, link_requests.Link]]:
+    """An ifb in a network namespace that is gone afterwards. Raises OSError."""
+    with rtnetlink.Socket.scratch() as sock:
+        ifb_links.create(sock, ifb_links.name_for(0))
+        yield sock, link_requests.existing(sock, ifb_links.name_for(0))

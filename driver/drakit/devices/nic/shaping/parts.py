@@ -8,12 +8,12 @@ import dataclasses
 import enum
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from drakit.core import errors
 from drakit.devices.nic import port
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.shaping import bpf, htb, ifb_links, maps, tc_messages
+from drakit.devices.nic.shaping import bpf, classifiers, htb, ifb_links, maps, tc_messages
 
 _OWN = "_own"
 _CLAIM_TRIES = 5
@@ -101,7 +101,7 @@ def _read(sock: rtnetlink.Socket, nic: int) -> Found:
     )
 
 
-def classifiers(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[tc_messages.Filter | None]:
+def classifier_filters(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[tc_messages.Filter | None]:
     """Yield the two filters that look into maps: of what comes in, and of what goes out."""
     yield tc_messages.filter_at(sock, ifb, tc_messages.OURS)
     yield tc_messages.filter_at(sock, nic, tc_messages.OURS)
@@ -152,9 +152,9 @@ def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
     return maps.Maps.complete(_used_maps(found, held))
 
 
-def are_verified(classifiers: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
+def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
     """Return whether all of these classifiers are there and known to look into these maps."""
-    return all(item is not None and item.program in held.verified for item in classifiers)
+    return all(item is not None and item.program in held.verified for item in filters)
 
 
 def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
@@ -189,7 +189,29 @@ def missing(place: NicContext, found: Found, memory: maps.Maps) -> tuple[Part, .
 
 def make(part: Part, place: NicContext, memory: maps.Maps) -> None:
     """Make one part; those before it must be there."""
-    _MAKERS[part](place, memory)
+    sock, nic = place.sock, place.nic
+    match part:
+        case Part.IFB:
+            _make_ifb(place)
+        case Part.IFB_ROOT:
+            tc_messages.add_root(sock, _ifb(place))
+        case Part.INGRESS:
+            program = classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
+            _attach(place, _ifb(place), tc_messages.OURS, _label(place, part), program)
+        case Part.ROOT:
+            tc_messages.add_root(sock, nic)
+        case Part.EGRESS:
+            by_namespace = place.classifier is port.Classifier.NETNS
+            program = classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
+            _attach(place, nic, tc_messages.OURS, _label(place, part), program)
+        case Part.HOOK:
+            tc_messages.add_hooks(sock, nic)
+            ifb_links.mark(sock, _ifb(place), nic, driver=place.owner, with_hook=True)
+        case Part.REDIRECT:
+            name = _label_at_hook(place, part)
+            _attach(place, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(place))
+        case Part.GUARD:
+            _attach(place, nic, tc_messages.HOOK_EGRESS, _label_at_hook(place, part), classifiers.guard(), action=True)
 
 
 def release(place: NicContext) -> None:
@@ -216,7 +238,7 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
 def _label(place: NicContext, part: Part) -> str:
     """Return the name of a filter, which names its program and its revision."""
     kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
-    return f"drakit_{part.name.lower()}{kind}_{bpf.REVISION}"
+    return f"drakit_{part.name.lower()}{kind}_{classifiers.REVISION}"
 
 
 def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) -> bool:
@@ -254,9 +276,8 @@ def _ifb(place: NicContext) -> int:
     return link.ifindex
 
 
-def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
+def _make_ifb(place: NicContext) -> None:
     """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
-    del memory
     for _ in range(_CLAIM_TRIES):
         found = find(place.sock, place.nic)
         refuse_other_owner(found.link, place.owner, place.name)
@@ -273,44 +294,7 @@ def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
     raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is created and deleted by another program")
 
 
-def _make_ifb_root(place: NicContext, memory: maps.Maps) -> None:
-    del memory
-    tc_messages.add_root(place.sock, _ifb(place))
-
-
-def _make_root(place: NicContext, memory: maps.Maps) -> None:
-    del memory
-    tc_messages.add_root(place.sock, place.nic)
-
-
-def _make_hook(place: NicContext, memory: maps.Maps) -> None:
-    del memory
-    tc_messages.add_hooks(place.sock, place.nic)
-    ifb_links.mark(place.sock, _ifb(place), place.nic, driver=place.owner, with_hook=True)
-
-
-def _make_egress(place: NicContext, memory: maps.Maps) -> None:
-    by_namespace = place.classifier is port.Classifier.NETNS
-    program = bpf.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
-    _attach(place, place.nic, tc_messages.OURS, _label(place, Part.EGRESS), program)
-
-
-def _make_ingress(place: NicContext, memory: maps.Maps) -> None:
-    program = bpf.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
-    _attach(place, _ifb(place), tc_messages.OURS, _label(place, Part.INGRESS), program)
-
-
-def _make_redirect(place: NicContext, memory: maps.Maps) -> None:
-    del memory
-    _attach(place, place.nic, tc_messages.HOOK_INGRESS, _named(place, Part.REDIRECT), bpf.everything(), redirect=_ifb(place))
-
-
-def _make_guard(place: NicContext, memory: maps.Maps) -> None:
-    del memory
-    _attach(place, place.nic, tc_messages.HOOK_EGRESS, _named(place, Part.GUARD), bpf.guard(), action=True)
-
-
-def _named(place: NicContext, part: Part) -> str:
+def _label_at_hook(place: NicContext, part: Part) -> str:
     """Return a filter's name at the hook, which records the owner of the hook."""
     return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
 
@@ -321,15 +305,3 @@ def _attach(place: NicContext, ifindex: int, parent: int, name: str, program: by
         tc_messages.put_filter(place.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
     finally:
         os.close(descriptor)
-
-
-_MAKERS: Mapping[Part, Callable[[NicContext, maps.Maps], None]] = {
-    Part.IFB: _make_ifb,
-    Part.IFB_ROOT: _make_ifb_root,
-    Part.INGRESS: _make_ingress,
-    Part.ROOT: _make_root,
-    Part.EGRESS: _make_egress,
-    Part.HOOK: _make_hook,
-    Part.REDIRECT: _make_redirect,
-    Part.GUARD: _make_guard,
-}

@@ -275,7 +275,7 @@ class Nic:
 
 
 def _change(place: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
-    if change.verb is htb.Verb.DROP:
+    if change.is_drop:
         return functools.partial(tc_messages.delete_class, place.sock, ifindex, change.spec.minor)
     return functools.partial(tc_messages.put_class, place.sock, ifindex, change.spec, fair=place.fair)
 

@@ -39,7 +39,7 @@ def test_the_changes_lead_from_any_state_to_any_other_by_steps_the_kernel_takes(
     state = dict(found)
     for change in htb.differences(wanted, found):
         minor = change.spec.minor
-        if change.verb is htb.Verb.DROP:
+        if change.is_drop:
             assert not [spec for spec in state.values() if spec.parent == minor], "the kernel deletes no class that has others below it"
             del state[minor]
         else:
