@@ -70,7 +70,7 @@ def run(
     group: str = "",
     commands: _Mapping[str, _Callable[..., None]] = _types.MappingProxyType({}),
 ) -> None:
-    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal, doctor, webhook. Ends the process.
+    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal, doctor, lint, webhook. Ends the process.
 
     ``settings`` is a frozen dataclass of the driver's own settings; ``make`` then receives them. They are the group ``group`` of the settings
     file, by default the driver name's first label: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands``

@@ -14,7 +14,7 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, process, terminal
-from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
+from drakit.cli.commands import journal, lint, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
 from drakit.core import advanced
 from drakit.core import driver as drivers
@@ -103,6 +103,15 @@ _COMMANDS: Mapping[str, _Offered] = {
         End the driver first. What is removed: devices that were made for claims, CDI files, sockets, the journal, and this node's ResourceSlices. A
         claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.""",
         example="uninstall-node --node $(hostname) --yes",
+    ),
+    "lint": _Offered(
+        command=lint.lint,
+        meaning="""Check slices, classes, claims, templates, taint rules and pods as the API server does, and beyond.
+
+        Parameters for this driver are judged as at prepare. Objects are judged by each other: selectors that select nothing, claims that fit on no
+        node, pods whose claims are not there. The status is 0 without an error, 1 with one, 2 for files that cannot be read. Needs the extra
+        drakit\\[cluster].""",
+        example="lint deploy/ claims.yaml",
     ),
     "webhook": _Offered(
         command=webhook.webhook,

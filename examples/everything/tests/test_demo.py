@@ -15,11 +15,10 @@ PROJECT = pathlib.Path(__file__).parents[1]
 
 @contextlib.contextmanager
 def offering(make: testing.DriverFactory, devices: int) -> Iterator[testing.Cluster]:
-    """A cluster whose driver offers so many devices, with a DeviceClass of the driver's name."""
-    name = make().name
+    """A cluster whose driver offers so many devices, with the DeviceClass for GPUs."""
     with testing.Cluster(make) as cluster:
         cluster.wait_published(devices)
-        cluster.apply(testing.device_class(name, driver=name))
+        cluster.apply_file(PROJECT / "deploy" / "deviceclass.yaml")
         yield cluster
 
 
@@ -148,21 +147,29 @@ def test_one_container_gets_two_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    "partitions, demo, device, amounts",
+    "partitions, demo, pods, device, amounts",
     [
-        (0, "gpu-allow-multiple-allocations", "gpu-0", {"MEMORY": "16Gi", "COMPUTE": "20"}),
-        (4, "gpu-allow-multiple-allocations-partitionable", "gpu-0-partition-0", {"MEMORY": "8Gi", "COMPUTE": "10"}),
+        (0, "gpu-allow-multiple-allocations", ("part-0", "part-1"), "gpu-0", {"MEMORY": "16Gi", "COMPUTE": "20"}),
+        (
+            4,
+            "gpu-allow-multiple-allocations-partitionable",
+            ("partition-part-0", "partition-part-1"),
+            "gpu-0-partition-0",
+            {"MEMORY": "8Gi", "COMPUTE": "10"},
+        ),
     ],
 )
-def test_two_pods_get_a_part_of_one_device_each(partitions: int, demo: str, device: str, amounts: Mapping[str, str]) -> None:
+def test_two_pods_get_a_part_of_one_device_each(
+    partitions: int, demo: str, pods: tuple[str, str], device: str, amounts: Mapping[str, str]
+) -> None:
     own = gpu.Settings(devices=1, partitions=partitions, allow_multiple_allocations=True)
     with offering(lambda: gpu.GpuDriver(own), 1 + partitions) as running:
         apply(running, demo)
-        for pod in ("part-0", "part-1"):
+        for pod in pods:
             view = running.wait_running(pod)
             assert gpus(view) == [device]
             assert amounts.items() <= of_device(view, device).items()
-        shares = [result["shareID"] for pod in ("part-0", "part-1") for result in results(running, pod)]
+        shares = [result["shareID"] for pod in pods for result in results(running, pod)]
         assert len(set(shares)) == 2
 
 

@@ -17,7 +17,7 @@ from drakit.core import errors, names
 from drakit.node import recovery
 from fakes import author, command_line
 
-COMMANDS = ("run", "slices", "show", "prepare", "unprepare", "webhook")
+COMMANDS = ("run", "slices", "show", "prepare", "unprepare", "lint", "webhook")
 JOURNAL = ("list", "show", "export", "verify")
 CALLS = [*((command,) for command in COMMANDS), *(("journal", command) for command in JOURNAL)]
 
@@ -134,6 +134,19 @@ def test_only_a_program_that_publishes_pools_has_the_settings_of_the_election(
             authors.serve(lambda kind=kind: kind(author.Hardware()), ["slices", *setting])
         assert int(ended.value.code or 0) == status
         assert ("election: is not a setting" in capsys.readouterr().err) is bool(status)
+
+
+def test_lint_judges_parameters_for_the_authors_driver(program: Program, tmp_path: pathlib.Path) -> None:
+    opaque = {"driver": "fake.example.com", "parameters": {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "spede": 7}}
+    claim = testing.claim("mine", device_class="chips")
+    claim["spec"]["devices"]["config"] = [{"opaque": opaque}]
+    (tmp_path / "claim.json").write_text(json.dumps(claim))
+    linted = program("lint", str(tmp_path / "claim.json"))
+    assert linted.status == 1
+    assert "config[0].opaque.parameters.spede: is not a known field" in linted.out
+    opaque["parameters"] = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 7}
+    (tmp_path / "claim.json").write_text(json.dumps(claim))
+    assert "parameters" not in program("lint", str(tmp_path / "claim.json")).out
 
 
 class Misplaced(author.FakeDriver):

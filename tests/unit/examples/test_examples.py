@@ -74,6 +74,12 @@ def test_its_manifests_are_what_the_api_server_takes(folder: pathlib.Path, comma
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+def test_the_demos_of_an_example_have_no_mistake_and_no_name_twice(commands: forked_cli.Commands) -> None:
+    folder = manifests.ROOT / "examples" / "everything"
+    linted = commands.run("lint", "--strict", "-f", "deploy/deviceclass.yaml", "-f", "demo", folder=folder)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
 def test_only_binding_conditions_need_to_watch_claims() -> None:
     def watches(name: str) -> bool:
         documents = yaml.safe_load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text())
