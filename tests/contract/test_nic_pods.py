@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import config, pod_interfaces, port
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import config, mock_port, pod_interfaces, port
 from fakes import netns, nic_attach, nic_pods
 
 OUTFIT = pod_interfaces.InterfaceConfig(

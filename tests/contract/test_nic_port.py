@@ -8,8 +8,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.nic import kernel_port, port
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import kernel_port, mock_port, port
 from fakes import netns
 
 

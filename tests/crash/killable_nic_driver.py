@@ -25,9 +25,9 @@ from drakit.core import driver as drivers
 from drakit.core import ports, records
 from drakit.devices import machines
 from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic import mock_port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import attacher, sandboxes, server, service
-from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.passthrough import sriov
 from drakit.node import driver_context, engine, local_node
 from fakes import claim_source, netns, nic_attach

@@ -57,9 +57,14 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.nic import driver, kernel_port, port, settings  # noqa: PLC0415 - a family is imported on first use
+    from drakit.devices.nic import (  # noqa: PLC0415 - a family is imported on first use
+        driver,
+        kernel_port,
+        mock_port,
+        port,
+        settings,
+    )
     from drakit.devices.nic.attach import sandboxes, service  # noqa: PLC0415
-    from drakit.devices.nic.mock import mock_port  # noqa: PLC0415
 
     options = order.options
     if options is not None and not isinstance(options, settings.NicSettings):

@@ -15,8 +15,8 @@ from drakit.core import inventory, lifecycle
 from drakit.devices import machines
 from drakit.devices.gpu import port as gpu_port
 from drakit.devices.gpu.mock import mock_gpus
+from drakit.devices.nic import mock_port as mock_nics
 from drakit.devices.nic import port as nic_port
-from drakit.devices.nic.mock import mock_port as mock_nics
 
 _ALL_GPUS = 2
 

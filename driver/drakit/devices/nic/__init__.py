@@ -8,6 +8,5 @@
 ``addresses``       IP addresses of pods, from pools or from the configuration
 ``passthrough``     whole interfaces, moved into a pod and back
 ``netlink``         the sockets and requests that all of these share
-``mock``            a machine without hardware
-``port``            what the driver needs of a machine, as a protocol; ``kernel_port`` is the Linux kernel's
+``port``            what the driver needs of a machine, as a protocol; ``kernel_port`` is the Linux kernel's, ``mock_port`` a mock machine's
 """

@@ -84,7 +84,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
         self._claim_conflicts.add(grant.claim, self._asked(grant, interface))
-        if whole_interface.is_whole(grant.device):
+        if offers.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
@@ -94,7 +94,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._claim_conflicts.forget()
         if grant.admin_access:
             return driver.Prepared()
-        if whole_interface.is_whole(grant.device):
+        if offers.is_whole(grant.device):
             return self._prepare_whole(grant)
         missing = self._shaping().missing
         if missing:
@@ -123,7 +123,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
             return
-        if whole_interface.is_whole(grant.device):
+        if offers.is_whole(grant.device):
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
@@ -244,7 +244,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        named = interface.name if whole_interface.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        named = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
         return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
@@ -263,7 +263,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
         found = self._machine.interface(str(device.attributes[offers.IF_NAME]))
-        name = whole_interface.base_name(device)
+        name = offers.base_name(device)
         if found is not None and name in offers.device_names([found]):
             return found
         present = offers.device_names(self._machine.interfaces())

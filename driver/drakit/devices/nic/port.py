@@ -1,7 +1,7 @@
 """What the NIC driver needs of a machine, as a protocol (``Port``), and the values that it exchanges.
 
-"Port" is meant as in ports and adapters. The adapters are the kernel (``kernel_port``) and a machine's file (``mock``). ``interfaces`` only reads;
-every other call is idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
+"Port" is meant as in ports and adapters. The adapters are the kernel (``kernel_port``) and a machine's file (``mock_port``). ``interfaces`` only
+reads; every other call is idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import sandboxes, service
 from drakit.devices.nic.discovery import offers
-from drakit.devices.nic.passthrough import sriov, whole_attacher, whole_interface
+from drakit.devices.nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
 FAILURE_SECONDS = 660.0
@@ -128,7 +128,7 @@ class StatusReporter:
         self._context.set_status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
-        if whole_interface.is_whole(grant.device):
+        if offers.is_whole(grant.device):
             return self._of_whole(grant)
         noted = (sandboxes.from_record(record) for key, record in self._context.state(grant).items() if sandboxes.is_key(key))
         attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
@@ -161,7 +161,7 @@ class StatusReporter:
 
     def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
         """Return the status of a whole interface; none while a container has yet to get it by the hook."""
-        planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._context, grant)
+        planned, placement = whole_interface.intent_of(grant.intent), whole_interface.placement_of(self._context, grant)
         is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None

@@ -13,8 +13,7 @@ from drakit.core import config as core_config
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, driver, settings
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import config, driver, mock_port, settings
 
 HEAD = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
 CLASS, CLAIM = claims.ConfigSource.CLASS, claims.ConfigSource.CLAIM

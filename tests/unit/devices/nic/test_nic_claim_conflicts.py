@@ -8,8 +8,7 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity
 from drakit.devices import machines
-from drakit.devices.nic import config, driver, settings
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import config, driver, mock_port, settings
 
 FIRST, SECOND = "pci-0000-0c-00-0", "pci-0000-4b-00-0"
 NAMED = config.NicConfig(interface_name="fast0")

@@ -11,9 +11,8 @@ from drakit.core import driver as drivers
 from drakit.core import edits, lifecycle
 from drakit.devices import machines
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import port
+from drakit.devices.nic import mock_port, port
 from drakit.devices.nic.attach import service
-from drakit.devices.nic.mock import mock_port
 
 NIC = "pci-0000-0c-00-0"
 

@@ -12,10 +12,9 @@ from drakit.core import claim as claims
 from drakit.core import device, driver, errors, names, quantity, records
 from drakit.core.slices import feature_gates
 from drakit.devices import machines
-from drakit.devices.nic import config, port, settings
+from drakit.devices.nic import config, mock_port, port, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.mock import mock_port
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")

@@ -22,7 +22,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, records
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
-from drakit.devices.nic.passthrough import whole_interface
+from drakit.devices.nic.discovery import offers
 
 LOCK = "nic-addresses"
 FILE = "addresses.by"
@@ -244,7 +244,7 @@ class AddressLeases:
 
         A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
         """
-        if whole_interface.is_whole(lease.grant.device):
+        if offers.is_whole(lease.grant.device):
             return _is_same(lease.grant, grant) and lease.sandbox_id.cookie != sandbox_id.cookie
         replaced = (
             bool(sandbox_id.pod)

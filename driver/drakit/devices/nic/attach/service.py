@@ -24,7 +24,8 @@ from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, sandboxes, server
-from drakit.devices.nic.passthrough import whole_attacher, whole_interface
+from drakit.devices.nic.discovery import offers
+from drakit.devices.nic.passthrough import whole_interface
 
 FOLDER = "hook"
 _PREFIX = "attach-"
@@ -137,7 +138,7 @@ class Service:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
         self._attacher: attacher.Attacher | None = None
-        self._whole_attacher: whole_attacher.WholeAttacher | None = None
+        self._whole_attacher: whole_interface.WholeAttacher | None = None
         self._context: contexts.DriverContext | None = None
         self._calls = server.Calls()
         self.callbacks = Callbacks()
@@ -182,7 +183,7 @@ class Service:
             context.rediscover()
         self._collector = attacher.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
         self._collector.remove_orphans()
-        self._whole_attacher = whole_attacher.WholeAttacher(self._kernel, context, node=self._node, known=known)
+        self._whole_attacher = whole_interface.WholeAttacher(self._kernel, context, node=self._node, known=known)
         self._context = context
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
@@ -216,7 +217,7 @@ class Service:
 
     def _attach_granted(self, request: server.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """A share, or a whole interface, as the grant says."""
-        if grant is not None and whole_interface.is_whole(grant.device) and self._whole_attacher is not None:
+        if grant is not None and offers.is_whole(grant.device) and self._whole_attacher is not None:
             if self._kernel.is_host(descriptor):
                 raise server.RefusedError(
                     "the pod uses the host's network (hostNetwork), where the interface is already", server.Reason.HOST_NETWORK
@@ -248,7 +249,7 @@ class Service:
 
     def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
-        return None if self._context is None else whole_attacher.placement_of(self._context, grant)
+        return None if self._context is None else whole_interface.placement_of(self._context, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.

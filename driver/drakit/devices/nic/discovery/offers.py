@@ -229,6 +229,16 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
     return named
 
 
+def is_whole(of: device.Device) -> bool:
+    """Return whether a device is the exclusive form of an interface."""
+    return of.attributes.get(FORM) == WHOLE
+
+
+def base_name(of: device.Device) -> str:
+    """Return the name of the device's shared form, which is the interface's."""
+    return of.name.removesuffix(WHOLE_SUFFIX) if is_whole(of) else of.name
+
+
 def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""

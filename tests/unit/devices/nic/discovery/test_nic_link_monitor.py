@@ -10,12 +10,11 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, device, driver, names, quantity, records
 from drakit.core import context as contexts
 from drakit.devices import machines
-from drakit.devices.nic import background, config, port, reporting, settings
+from drakit.devices.nic import background, config, mock_port, port, reporting, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import sandboxes
 from drakit.devices.nic.discovery import offers
-from drakit.devices.nic.mock import mock_port
 from drakit.testing import fake_context
 from fakes import watched_driver
 

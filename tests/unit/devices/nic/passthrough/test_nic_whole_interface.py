@@ -10,11 +10,10 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, edits, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, pod_interfaces, port, settings
+from drakit.devices.nic import config, mock_port, pod_interfaces, port, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.discovery import offers
-from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.passthrough import host_routes, sriov, whole_interface
 
 NIC = "pci-0000-0c-00-0"

@@ -15,12 +15,11 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import background, config, kernel_port, port, reporting
+from drakit.devices.nic import background, config, kernel_port, mock_port, port, reporting
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
-from drakit.devices.nic.mock import mock_port
 from drakit.testing import fake_context
 from fakes import netns, watched_driver
 

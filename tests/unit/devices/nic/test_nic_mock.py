@@ -10,8 +10,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import mock_port, port
 
 MACHINE = "dgx-a100-40gb"
 
@@ -31,7 +30,7 @@ PREPARE_AND_DIE = """
 import os, pathlib, signal, sys
 from drakit.devices import machines
 from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import mock_port
 choice = machines.Choice(name=sys.argv[1], directory=pathlib.Path(sys.argv[2]))
 machine = mock_port.MockPort(choice, after_effect=lambda call: os.kill(os.getpid(), signal.SIGKILL))
 uplink = port.Uplink(interface="eth1", ifindex=3, mac="02:d9:a1:00:00:01", speed=10**11)
@@ -42,7 +41,7 @@ INSTALL_TEN = """
 import pathlib, sys
 from drakit.devices import machines
 from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic import mock_port
 machine = mock_port.MockPort(machines.Choice(name=sys.argv[1], directory=pathlib.Path(sys.argv[2])))
 uplink = port.Uplink(interface="eth1", ifindex=3, mac="02:d9:a1:00:00:01", speed=10**11)
 for number in range(10):
