@@ -50,9 +50,9 @@ def test_a_driver_adopts_its_ifb_that_a_crash_left_unnamed_and_others_can_share(
     own.ip("link", "add", left, "type", "ifb")
     made = own.links()[left]["ifindex"]
     with driver(own, OTHER) as other, driver(own) as owner:
-        found = owner.interface("nic0")
-        assert found is not None
-        assert found.sharer == ""
+        interface = owner.interface("nic0")
+        assert interface is not None
+        assert interface.sharer == ""
         other.install(uplink(own), share(own))
         other.remove("share-1", share(own))
         assert own.links()[left]["ifindex"] == made

@@ -38,10 +38,10 @@ def test_one_interface_is_read_as_among_all(node: netns.Namespace) -> None:
     assert {"lo", "nic0", "nic0-wire", "br0", "child0", "down0"} == {interface.name for interface in every}
     for interface in every:
         assert nics.interface(interface.name) == interface
-    found = {interface.name: interface for interface in every}
-    assert [found[name].default_route for name in ("nic0", "br0", "nic0-wire")] == [True, True, False]
-    assert found["nic0"].altnames == ("a-rather-long-alternative-name", "other")
-    assert found["child0"].queueing == "htb 7:"
+    by_name = {interface.name: interface for interface in every}
+    assert [by_name[name].default_route for name in ("nic0", "br0", "nic0-wire")] == [True, True, False]
+    assert by_name["nic0"].altnames == ("a-rather-long-alternative-name", "other")
+    assert by_name["child0"].queueing == "htb 7:"
 
 
 @pytest.mark.parametrize("name", ["nobody", "other", "a-name-longer-than-the-kernel-s"])

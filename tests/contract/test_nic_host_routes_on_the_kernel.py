@@ -22,9 +22,9 @@ class CountingSocket(rtnetlink.Socket):
     told = 0
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
-        found = super().dump(kind, body)
-        self.told += len(found)
-        return found
+        answers = super().dump(kind, body)
+        self.told += len(answers)
+        return answers
 
 
 @pytest.fixture
@@ -49,17 +49,17 @@ def give(node: netns.Namespace, folder: pathlib.Path, count: int, *words: str) -
 
 
 def host_state(node: netns.Namespace) -> pod_interfaces.HostState:
-    found = nic_pods.KernelPods(node.name).host_state("nic0")
-    assert found is not None
-    return found
+    state = nic_pods.KernelPods(node.name).host_state("nic0")
+    assert state is not None
+    return state
 
 
 def test_routes_of_routing_daemons_are_left_to_them(node: netns.Namespace) -> None:
     for number, protocol in enumerate((*DAEMONS, *KEPT)):
         node.ip("route", "add", f"10.80.{number}.0/24", "dev", "nic0", "proto", protocol)
-    found = host_state(node)
-    assert [route.destination for route in found.routes] == [f"10.80.{len(DAEMONS) + at}.0/24" for at in range(len(KEPT))]
-    assert found.routes_left_out == 0
+    state = host_state(node)
+    assert [route.destination for route in state.routes] == [f"10.80.{len(DAEMONS) + at}.0/24" for at in range(len(KEPT))]
+    assert state.routes_left_out == 0
 
 
 def test_a_daemon_s_route_that_an_earlier_version_remembered_is_not_put_back(node: netns.Namespace) -> None:
@@ -77,14 +77,14 @@ def test_no_more_routes_are_remembered_than_may_be_and_the_others_are_counted(
     node: netns.Namespace, tmp_path: pathlib.Path, beyond: int
 ) -> None:
     give(node, tmp_path, host_routes.MOST + beyond)
-    found = host_state(node)
-    assert (len(found.routes), found.routes_left_out) == (host_routes.MOST, beyond)
+    state = host_state(node)
+    assert (len(state.routes), state.routes_left_out) == (host_routes.MOST, beyond)
 
 
 def test_thousands_of_routes_of_a_daemon_keep_no_interface_from_being_given(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
     give(node, tmp_path, 3000, "proto", "bgp")
-    found = host_state(node)
-    assert (found.routes, found.routes_left_out) == ((), 0)
+    state = host_state(node)
+    assert (state.routes, state.routes_left_out) == ((), 0)
 
 
 def test_an_interface_pays_nothing_for_routes_by_another(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
@@ -95,7 +95,7 @@ def test_an_interface_pays_nothing_for_routes_by_another(node: netns.Namespace, 
         node.ip("route", "add", "fd60::/48", "nexthop", "via", "fd07::2", "nexthop", "via", "fd08::2")
         wanted.add("fd60::/48")
     with CountingSocket.open(node.name) as sock:
-        found, left_out = host_routes.read(sock, int(str(node.links()["nic1"]["ifindex"])))
-        assert {route.destination for route in found} == wanted, "a route with several ways is every interface's"
+        routes, left_out = host_routes.read(sock, int(str(node.links()["nic1"]["ifindex"])))
+        assert {route.destination for route in routes} == wanted, "a route with several ways is every interface's"
         assert left_out == 0
         assert sock.told < 20, "the kernel's own and link-local ones, and the two"

@@ -260,9 +260,9 @@ def test_another_pod_s_veth_with_the_same_peer_numbers_is_left_alone() -> None:
         nic_attach.until(lambda: "nic0" not in node.links(), "the namespace did not end")
         with netns.namespace() as other:
             node.ip("link", "add", "cali0", "type", "veth", "peer", "name", "eth0", "netns", other.name)
-            found = kernel.host_state("cali0")
-            assert found is not None
-            assert found.identity == former.identity, "the kernel reuses both numbers"
+            other_state = kernel.host_state("cali0")
+            assert other_state is not None
+            assert other_state.identity == former.identity, "the kernel reuses both numbers"
             assert kernel.locate(whole_of(former)) is pod_interfaces.Location.GONE
             assert not kernel.return_to_host(whole_of(former))
             assert "cali0" in node.links()

@@ -44,16 +44,16 @@ def by_name(bench: Bench) -> dict[str, port.Interface]:
 
 
 def uplink_of(bench: Bench, speed: int = 10**10, reserve: int = 0) -> port.Uplink:
-    found = by_name(bench)[bench.nic]
-    return port.Uplink(interface=found.name, ifindex=found.ifindex, mac=found.mac, speed=speed, reserve=reserve)
+    interface = by_name(bench)[bench.nic]
+    return port.Uplink(interface=interface.name, ifindex=interface.ifindex, mac=interface.mac, speed=speed, reserve=reserve)
 
 
 def share_of(bench: Bench, number: int = 1, bandwidth: int = 10**8, ceil: int = 0) -> port.Share:
-    found = by_name(bench)[bench.nic]
+    interface = by_name(bench)[bench.nic]
     return port.Share(
         id=f"share-{number}",
-        interface=found.name,
-        ifindex=found.ifindex,
+        interface=interface.name,
+        ifindex=interface.ifindex,
         mac=f"02:11:22:33:44:{number:02x}",
         bandwidth=bandwidth,
         ceil=ceil,
@@ -62,21 +62,21 @@ def share_of(bench: Bench, number: int = 1, bandwidth: int = 10**8, ceil: int = 
 
 
 def test_interfaces_come_by_rising_index_and_each_name_once(bench: Bench) -> None:
-    found = bench.port.interfaces()
-    assert [item.ifindex for item in found] == sorted({item.ifindex for item in found})
-    assert len({item.name for item in found}) == len(found)
+    interfaces = bench.port.interfaces()
+    assert [interface.ifindex for interface in interfaces] == sorted({interface.ifindex for interface in interfaces})
+    assert len({interface.name for interface in interfaces}) == len(interfaces)
 
 
 def test_an_interface_is_described_as_it_is(bench: Bench) -> None:
-    found = by_name(bench)[bench.nic]
-    assert (found.mac, found.mtu, found.carrier, found.state) == (bench.mac, bench.mtu, True, "up")
-    assert found.encapsulation == port.ETHERNET
-    assert found.driver
-    assert not found.default_route
+    interface = by_name(bench)[bench.nic]
+    assert (interface.mac, interface.mtu, interface.carrier, interface.state) == (bench.mac, bench.mtu, True, "up")
+    assert interface.encapsulation == port.ETHERNET
+    assert interface.driver
+    assert not interface.default_route
 
 
 def test_the_interface_of_the_default_route_is_marked(bench: Bench) -> None:
-    assert [item.name for item in bench.port.interfaces() if item.default_route] == [bench.uplink]
+    assert [interface.name for interface in bench.port.interfaces() if interface.default_route] == [bench.uplink]
 
 
 def test_one_interface_is_the_same_as_among_all(bench: Bench) -> None:

@@ -35,7 +35,7 @@ def read(own: netns.Namespace) -> dict[str, port.Interface]:
 
 def test_a_namespace_is_given_by_name_path_or_descriptor(own: netns.Namespace) -> None:
     expected = kernel_port.KernelPort(own.name).interfaces()
-    assert "nic0" in {item.name for item in expected}
+    assert "nic0" in {interface.name for interface in expected}
     assert kernel_port.KernelPort(own.path).interfaces() == expected
     descriptor = os.open(own.path, os.O_RDONLY)
     try:
@@ -46,7 +46,7 @@ def test_a_namespace_is_given_by_name_path_or_descriptor(own: netns.Namespace) -
 
 
 def test_without_a_namespace_the_process_s_own_is_read(own: netns.Namespace) -> None:
-    names = {item.name for item in kernel_port.KernelPort().interfaces()}
+    names = {interface.name for interface in kernel_port.KernelPort().interfaces()}
     assert names == {name for _, name in socket.if_nameindex()}
     assert "nic0" not in names
 
@@ -62,11 +62,11 @@ def test_no_thread_of_the_process_is_left_in_another_namespace(own: netns.Namesp
 
 
 def spaces_of_threads() -> set[pathlib.Path]:
-    found = set()
+    spaces = set()
     for task in pathlib.Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found.add((task / "ns/net").readlink())
-    return found
+            spaces.add((task / "ns/net").readlink())
+    return spaces
 
 
 def test_reading_keeps_no_descriptor_open(own: netns.Namespace) -> None:
@@ -95,11 +95,11 @@ def test_links_above_and_below_are_seen(own: netns.Namespace) -> None:
     own.ip("link", "set", "nic0", "master", "br0")
     own.make_nic("nic1", mac="02:00:00:00:00:21")
     own.ip("link", "add", "child", "link", "nic1", "type", "macvlan", "mode", "private")
-    found = read(own)
-    assert found["nic0"].master == found["br0"].ifindex
-    assert found["br0"].kind == "bridge"
-    assert (found["child"].kind, found["child"].lower) == ("macvlan", found["nic1"].ifindex)
-    assert found["nic1"].master is None
+    interfaces = read(own)
+    assert interfaces["nic0"].master == interfaces["br0"].ifindex
+    assert interfaces["br0"].kind == "bridge"
+    assert (interfaces["child"].kind, interfaces["child"].lower) == ("macvlan", interfaces["nic1"].ifindex)
+    assert interfaces["nic1"].master is None
 
 
 def test_a_parent_in_another_namespace_is_not_taken_for_one_here(own: netns.Namespace) -> None:
@@ -116,7 +116,7 @@ def test_only_addresses_of_global_scope_count(own: netns.Namespace) -> None:
     own.ip("address", "add", "10.1.0.2/24", "dev", "nic1")
     if netns.HAS_IPV6:
         own.ip("address", "add", "fd00::2/64", "dev", "nic2", "nodad")
-    assert {name for name, item in read(own).items() if item.addressed} == {"nic1", *(["nic2"] if netns.HAS_IPV6 else [])}
+    assert {name for name, interface in read(own).items() if interface.addressed} == {"nic1", *(["nic2"] if netns.HAS_IPV6 else [])}
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_only_addresses_of_global_scope_count(own: netns.Namespace) -> None:
 def test_every_form_of_default_route_marks_its_interface(own: netns.Namespace, words: tuple[str, ...]) -> None:
     own.make_nic("nic1", mac="02:00:00:00:00:21")
     own.ip(*words)
-    found = read(own)
-    assert found["nic0"].default_route
-    assert not found["nic1"].default_route
+    interfaces = read(own)
+    assert interfaces["nic0"].default_route
+    assert not interfaces["nic1"].default_route
 
 
 def test_routes_that_are_no_way_out_mark_nothing(own: netns.Namespace) -> None:
     own.ip("route", "add", "10.9.0.0/16", "dev", "nic0")
     own.ip("route", "add", "unreachable", "default", "metric", "9000")
-    assert not any(item.default_route for item in read(own).values())
+    assert not any(interface.default_route for interface in read(own).values())
 
 
 @pytest.mark.parametrize("name", ["ETH0", "eth0.100", "n\u00e9t", "a@b", "x" * 15])

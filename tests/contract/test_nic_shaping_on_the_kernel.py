@@ -36,15 +36,15 @@ def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
     with pytest.raises(errors.HardwareError, match=rf"nic0 has a root qdisc of another program \({qdisc[0]} 7:\)"):
         nics.install(uplink(own), share(own))
     assert own.state() == before
-    found = nics.interface("nic0")
-    assert found is not None
-    assert found.queueing == f"{qdisc[0]} 7:"
-    assert next(item for item in nics.interfaces() if item.name == "nic0") == found
+    interface = nics.interface("nic0")
+    assert interface is not None
+    assert interface.queueing == f"{qdisc[0]} 7:"
+    assert next(listed for listed in nics.interfaces() if listed.name == "nic0") == interface
 
 
 def test_ours_and_the_kernel_s_default_are_nobody_s_choice(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
-    assert {item.queueing for item in nics.interfaces()} == {""}
+    assert {interface.queueing for interface in nics.interfaces()} == {""}
 
 
 @pytest.mark.parametrize("kind", ["clsact", "ingress"])

@@ -146,13 +146,17 @@ class LinkMonitor:
         if self._offered is not None and offered != self._offered:
             self._context.rediscover()
         self._offered = offered
-        for name, item in offered.items():
-            self._report_link(name, has_link=item.attributes.get("carrier") is not False)
+        for name, device in offered.items():
+            self._report_link(name, has_link=device.attributes.get("carrier") is not False)
         self._reporter.report()
 
     def _warn(self, surveyed: offers.Survey) -> None:
         """Log what an admin may not expect, once each time it begins."""
-        refused = {(item.name, item.refusal.reason, item.refusal.change) for item in surveyed.withheld if not item.refusal.expected}
+        refused = {
+            (withheld.name, withheld.refusal.reason, withheld.refusal.change)
+            for withheld in surveyed.withheld
+            if not withheld.refusal.expected
+        }
         cautioned = {(nic.interface.name, nic.caution.reason, nic.caution.change) for nic in surveyed.nics if nic.caution}
         for name, reason, change in sorted(refused - self._warned):
             _log.warning("interface not offered", extra={"interface": name, "reason": reason, "fix": change})
@@ -211,10 +215,10 @@ class TcReconciler:
         installed = {share.ifindex for share in shares_now}
         surveyed = self._survey()
         offered = {nic.name: nic for nic in surveyed.nics}
-        known = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
-        known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
+        by_name = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
+        by_name |= {name: nic.to_device() for name, nic in offered.items() if name not in by_name and nic.interface.ifindex in installed}
         damage = {}
-        for name, device in sorted(known.items()):
+        for name, device in sorted(by_name.items()):
             with self._context.hold(device.lock_names):
                 damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
             (self._damaged.add if damage[name] else self._damaged.discard)(name)

@@ -172,11 +172,11 @@ class NicConfig:
     def _check_addresses(self) -> None:
         seen: set[str] = set()
         for index, text in enumerate(self.addresses):
-            found = ip_pools.interface(text, f"addresses[{index}]")
-            if str(found.ip) in seen:
-                raise errors.ConfigError(f"{found.ip} is listed twice", field=f"addresses[{index}]")
-            seen.add(str(found.ip))
-            if found.version == ip_pools.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
+            address = ip_pools.interface(text, f"addresses[{index}]")
+            if str(address.ip) in seen:
+                raise errors.ConfigError(f"{address.ip} is listed twice", field=f"addresses[{index}]")
+            seen.add(str(address.ip))
+            if address.version == ip_pools.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
                 raise errors.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
 
     def _check_once(self) -> None:

@@ -71,9 +71,9 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def survey(self) -> offers.Survey:
         """Return what is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
         present = self._speeds.fill(self._machine.interfaces())
-        found = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
-        self._believed = {nic.name: nic.speed for nic in found.nics}
-        return found
+        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
+        self._believed = {nic.name: nic.speed for nic in surveyed.nics}
+        return surveyed
 
     def discover(self) -> inventory.Inventory:
         return self.survey().to_inventory()
@@ -187,7 +187,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def leftovers(self) -> Sequence[str]:
         """Return the interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
-        queued = [f"traffic control on {one.name}" for one in self._own() if self._machine.check(self.uplink(one, 0), ())]
+        queued = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
         return [*queued, *(() if self._attachment is None else self._attachment.leftovers())]
 
     def remove_leftovers(self) -> None:
@@ -262,10 +262,10 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
-        found = self._machine.interface(str(device.attributes[offers.IF_NAME]))
+        interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
         name = offers.base_name(device)
-        if found is not None and name in offers.device_names([found]):
-            return found
+        if interface is not None and name in offers.device_names([interface]):
+            return interface
         present = offers.device_names(self._machine.interfaces())
         if name not in present:
             raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")

@@ -137,7 +137,7 @@ class MockPort(MockHostInterfaces):
         return self._interfaces
 
     def interface(self, name: str) -> port.Interface | None:
-        return next((item for item in self._interfaces if item.name == name), None)
+        return next((interface for interface in self._interfaces if interface.name == name), None)
 
     def shaping(self) -> port.Shaping:
         return port.Shaping(classifier=port.Classifier.NONE)
@@ -260,7 +260,7 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
     speed = row.optional("speedMbps", lambda field: row.integer(field, least=1))
     carrier = row.optional("carrier", row.flag)
     linked = carrier is not False
-    found = port.Interface(
+    interface = port.Interface(
         ifindex=index,
         name=row.text("name"),
         mac=row.text("mac").lower(),
@@ -282,15 +282,15 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
         default_route=row.optional("defaultRoute", row.flag) or False,
     )
     row.close()
-    return found
+    return interface
 
 
 def _differences(held: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-    found = {share.id: share for share in held.shares if share.ifindex == uplink.ifindex}
+    installed = {share.id: share for share in held.shares if share.ifindex == uplink.ifindex}
     wanted = {share.id: share for share in shares}
-    nobodys = [f"share {key} belongs to nobody" for key in sorted(found.keys() - wanted.keys())]
-    missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
-    altered = [f"share {key} has other figures" for key in sorted(found.keys() & wanted.keys()) if found[key] != wanted[key]]
+    nobodys = [f"share {key} belongs to nobody" for key in sorted(installed.keys() - wanted.keys())]
+    missing = [f"share {key} is missing" for key in sorted(wanted.keys() - installed.keys())]
+    altered = [f"share {key} has other figures" for key in sorted(installed.keys() & wanted.keys()) if installed[key] != wanted[key]]
     return (*nobodys, *missing, *altered)
 
 

@@ -41,11 +41,11 @@ class DeviceHealth:
     def set(self, device: str, source: str, message: str) -> None:
         """What a source has to complain of; an empty message is nothing."""
         with self._guard:
-            known = self._complaints.setdefault(device, {})
-            if known.get(source, "") == message:
+            complaints = self._complaints.setdefault(device, {})
+            if complaints.get(source, "") == message:
                 return
-            known[source] = message
-            message = "; ".join(text for _, text in sorted(known.items()) if text)
+            complaints[source] = message
+            message = "; ".join(text for _, text in sorted(complaints.items()) if text)
             health = contexts.Health.UNHEALTHY if message else contexts.Health.HEALTHY
             self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
 
@@ -82,7 +82,7 @@ class StatusReporter:
 
     def report(self) -> None:
         """Say what changed. Raises HardwareError."""
-        traffic = {item.share_id: item for item in self._machine.traffic()}
+        traffic = {entry.share_id: entry for entry in self._machine.traffic()}
         present = set()
         for grant in self._context.grants():
             if not grant.admin_access:
@@ -131,12 +131,12 @@ class StatusReporter:
         if offers.is_whole(grant.device):
             return self._of_whole(grant)
         noted = (sandboxes.from_record(record) for key, record in self._context.state(grant).items() if sandboxes.is_key(key))
-        attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
-        found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
-        if found is None:
+        attached = sorted((attachment for attachment in noted if attachment is not None), key=lambda attachment: attachment.cookie)
+        share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
+        if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
         if not self._attaches:
-            return self._of_prepared(grant, found)
+            return self._of_prepared(grant, share_traffic)
         if not attached:
             return None
         leases = self._leases.leases_of(grant)
@@ -144,20 +144,20 @@ class StatusReporter:
         network = claim_status.NetworkStatus(
             interface=attached[0].name, addresses=pod_addresses, hardware_address=attached[0].mac if len(attached) == 1 else ""
         )
-        message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
-        return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
+        message = f"{share_traffic.egress.rate} bit/s out, {share_traffic.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
+        return _status(grant, (_condition("Attached", message),), values=_rates(share_traffic), network=network)
 
-    def _of_prepared(self, grant: Grant, found: port.Traffic) -> claim_status.DeviceStatus:
+    def _of_prepared(self, grant: Grant, traffic: port.Traffic) -> claim_status.DeviceStatus:
         """Return the status of a share that nobody attaches to: the interface that its container's variables name."""
         chosen = config.of(grant)
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
-            interface=sandboxes.interface_name(chosen, found.share_id),
+            interface=sandboxes.interface_name(chosen, traffic.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )
-        message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in; no interface is made in pods here"
-        return _status(grant, (_condition("Prepared", message),), values=_rates(found), network=network)
+        message = f"{traffic.egress.rate} bit/s out, {traffic.ingress.rate} bit/s in; no interface is made in pods here"
+        return _status(grant, (_condition("Prepared", message),), values=_rates(traffic), network=network)
 
     def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
         """Return the status of a whole interface; none while a container has yet to get it by the hook."""
@@ -198,17 +198,17 @@ class ShareCounters:
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()
-            found = tuple(reading for item in traffic for reading in _readings(self._grown(item), nics.get(item.share_id, "")))
-            present = {item.share_id for item in traffic}
+            metrics = tuple(reading for entry in traffic for reading in _readings(self._grown(entry), nics.get(entry.share_id, "")))
+            present = {entry.share_id for entry in traffic}
             self._drops = {key: drops for key, drops in self._drops.items() if key[0] in present}
-        return found
+        return metrics
 
-    def _grown(self, item: port.Traffic) -> port.Traffic:
+    def _grown(self, traffic: port.Traffic) -> port.Traffic:
         egress, ingress = (
-            dataclasses.replace(counters, drops=self._all_drops((item.share_id, direction), counters.drops))
-            for direction, counters in (("egress", item.egress), ("ingress", item.ingress))
+            dataclasses.replace(counters, drops=self._all_drops((traffic.share_id, direction), counters.drops))
+            for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress))
         )
-        return dataclasses.replace(item, egress=egress, ingress=ingress)
+        return dataclasses.replace(traffic, egress=egress, ingress=ingress)
 
     def _all_drops(self, key: tuple[str, str], now: int) -> int:
         """Drops of the share until now, those of former sandboxes included."""
@@ -218,9 +218,9 @@ class ShareCounters:
         return forgotten + now
 
 
-def _readings(item: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
-    for direction, counters in (("egress", item.egress), ("ingress", item.ingress)):
-        labels = {"nic": nic, "share": item.share_id, "direction": direction}
+def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
+    for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress)):
+        labels = {"nic": nic, "share": traffic.share_id, "direction": direction}
         for name, documentation, value, total in (
             ("nic_share_bytes", "Bytes that passed a share of a NIC.", counters.bytes, True),
             ("nic_share_packets", "Packets that passed a share of a NIC.", counters.packets, True),
@@ -231,9 +231,9 @@ def _readings(item: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
             yield advanced.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
 
 
-def _rates(found: port.Traffic) -> records.Record:
+def _rates(traffic: port.Traffic) -> records.Record:
     """Return the rates as the kernel gives them back, in bits per second."""
-    each = (("egress", found.egress), ("ingress", found.ingress))
+    each = (("egress", traffic.egress), ("ingress", traffic.ingress))
     return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in each}
 
 

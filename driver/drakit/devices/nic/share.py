@@ -50,7 +50,7 @@ class ClaimConflicts:
     def add(self, claim: claims.ClaimRef, asked: Wanted) -> None:
         """Add a grant of the claim; raises ConfigError where it conflicts with an earlier one."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
-        same_round = planned == claim.uid and asked.key not in {one.key for one in earlier}
+        same_round = planned == claim.uid and asked.key not in {wanted.key for wanted in earlier}
         others: tuple[Wanted, ...] = earlier if same_round else ()
         self._local.planned = (None, ())  # After an error the claim is planned again from its first grant.
         for other in others:

@@ -156,14 +156,14 @@ def prepare(nics: driver.NicDriver, *written: tuple[claims.ConfigSource, Mapping
         for source, parameters in written
     )
     ref = claims.ClaimRef(uid=names.ClaimUid("0a6b1c1e-0000-4000-8000-000000000001"), namespace="default", name="net")
-    found = nics.discover().by_name()[device]
-    chosen = core_config.choose(claims.Claim(ref=ref, results=(result,), configs=configs), result, nics, found)
+    offered = nics.discover().by_name()[device]
+    chosen = core_config.choose(claims.Claim(ref=ref, results=(result,), configs=configs), result, nics, offered)
     assert isinstance(chosen.config, config.NicConfig)
     grant = drivers.Grant(
         claim=ref,
         request=result.request,
         pool=result.pool,
-        device=found,
+        device=offered,
         config=chosen.config,
         share_id=result.share_id,
         consumed_capacity=result.consumed_capacity,
@@ -224,16 +224,16 @@ def test_a_mistake_is_reported_wherever_it_stands_and_the_port_is_never_touched(
 
 def settled(*written: tuple[claims.ConfigSource, Mapping[str, object]]) -> config.NicConfig:
     configs = [claims.OpaqueConfig(source=source, driver="nic.drakit.dev", parameters={**HEAD, **each}) for source, each in written]  # type: ignore[dict-item]
-    found = core_config.decode(config.settle(configs), (config.NicConfig,))
-    assert isinstance(found, config.NicConfig)
-    return found
+    decoded = core_config.decode(config.settle(configs), (config.NicConfig,))
+    assert isinstance(decoded, config.NicConfig)
+    return decoded
 
 
 def test_a_claim_cannot_lift_what_its_class_says() -> None:
     limits = {"ceil": "2G", "mode": "bridge", "sysctls": {"ipv4.arp_ignore": 1}, "mtu": 1400}
-    found = settled((CLASS, limits), (CLAIM, {"interfaceName": "net1"}))
-    assert (found.ceil, found.mode, dict(found.sysctls)) == (quantity.Quantity.of("2G"), config.Mode.BRIDGE, {"ipv4.arp_ignore": 1})
-    assert (found.interface_name, found.mtu) == ("net1", None), "of all else, the last wins whole"
+    decoded = settled((CLASS, limits), (CLAIM, {"interfaceName": "net1"}))
+    assert (decoded.ceil, decoded.mode, dict(decoded.sysctls)) == (quantity.Quantity.of("2G"), config.Mode.BRIDGE, {"ipv4.arp_ignore": 1})
+    assert (decoded.interface_name, decoded.mtu) == ("net1", None), "of all else, the last wins whole"
 
 
 def test_of_two_classes_the_last_that_sets_class_only_fields_counts() -> None:

@@ -23,10 +23,10 @@ class Machine(mock_port.MockPort):
     change: Callable[[port.Interface], port.Interface | None] = staticmethod(lambda item: item)
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(found for item in super().interfaces() if (found := self.change(item)) is not None)
+        return tuple(changed for interface in super().interfaces() if (changed := self.change(interface)) is not None)
 
     def interface(self, name: str) -> port.Interface | None:
-        return next((item for item in self.interfaces() if item.name == name), None)
+        return next((interface for interface in self.interfaces() if interface.name == name), None)
 
     def remove(self, share_id: str, hint: port.Share | None = None) -> None:
         self.removed = (*getattr(self, "removed", ()), (share_id, hint))
@@ -76,16 +76,16 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
         yield Place(node=node, machine=machine, attachment=attachment)
 
 
-def renamed(item: port.Interface) -> port.Interface:
-    return dataclasses.replace(item, name="lan") if item.name == "eth1" else item
+def renamed(interface: port.Interface) -> port.Interface:
+    return dataclasses.replace(interface, name="lan") if interface.name == "eth1" else interface
 
 
-def replaced(item: port.Interface) -> port.Interface:
-    return dataclasses.replace(item, ifindex=77) if item.name == "eth1" else item
+def replaced(interface: port.Interface) -> port.Interface:
+    return dataclasses.replace(interface, ifindex=77) if interface.name == "eth1" else interface
 
 
-def pulled(item: port.Interface) -> port.Interface | None:
-    return None if item.name == "eth1" else item
+def pulled(interface: port.Interface) -> port.Interface | None:
+    return None if interface.name == "eth1" else interface
 
 
 @pytest.mark.parametrize("change, field, value", [(renamed, "interface", "lan"), (replaced, "ifIndex", 77)])

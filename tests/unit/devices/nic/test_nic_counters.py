@@ -24,8 +24,8 @@ class Machine:
 
 
 def drops(counters: reporting.ShareCounters, machine: Machine) -> float:
-    found = counters.readings(cast("port.Port", machine))
-    (reading,) = (item for item in found if item.name == "nic_share_drops" and item.labels["direction"] == "egress")
+    metrics = counters.readings(cast("port.Port", machine))
+    (reading,) = (metric for metric in metrics if metric.name == "nic_share_drops" and metric.labels["direction"] == "egress")
     assert reading.total
     return reading.value
 

@@ -57,8 +57,8 @@ def planned(nics: nic_driver.NicDriver, **changes: object) -> Grant:
 
 
 def test_two_nics_are_offered_and_the_uplink_is_withheld(nics: nic_driver.NicDriver) -> None:
-    assert [item.name for item in nics.discover().devices] == [NIC, "pci-0000-4b-00-0"]
-    assert [(item.name, item.reason) for item in nics.survey().withheld] == [("eth0", "carries the host's default route")]
+    assert [device.name for device in nics.discover().devices] == [NIC, "pci-0000-4b-00-0"]
+    assert [(device.name, device.reason) for device in nics.survey().withheld] == [("eth0", "carries the host's default route")]
 
 
 def test_a_share_is_installed_shown_to_the_container_and_remembered(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
@@ -119,10 +119,10 @@ class Without(mock_port.MockPort):
         self.pulled = pulled
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(item for item in super().interfaces() if item.name != self.pulled)
+        return tuple(interface for interface in super().interfaces() if interface.name != self.pulled)
 
     def interface(self, name: str) -> port.Interface | None:
-        return next((item for item in self.interfaces() if item.name == name), None)
+        return next((interface for interface in self.interfaces() if interface.name == name), None)
 
 
 def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
@@ -139,7 +139,9 @@ class Renamed(mock_port.MockPort):
 
     def __init__(self, machine: mock_port.MockPort, name: str) -> None:
         self.__dict__.update(machine.__dict__)
-        self._interfaces = tuple(dataclasses.replace(item, name="lan") if item.name == name else item for item in machine.interfaces())
+        self._interfaces = tuple(
+            dataclasses.replace(interface, name="lan") if interface.name == name else interface for interface in machine.interfaces()
+        )
 
 
 def test_hardware_is_found_again_after_a_rename(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
@@ -222,8 +224,8 @@ def test_an_address_is_local_unicast_and_always_the_same(node: str, share: str) 
 
 
 def test_addresses_differ_by_node_and_by_share() -> None:
-    found = {shares.mac_address(node, share) for node in ("a", "b", "ab") for share in ("x", "bx", SHARE)}
-    assert len(found) == 9
+    addresses = {shares.mac_address(node, share) for node in ("a", "b", "ab") for share in ("x", "bx", SHARE)}
+    assert len(addresses) == 9
 
 
 class Unable(mock_port.MockPort):
@@ -269,8 +271,8 @@ def test_a_share_borrows_up_to_the_class_and_admin_ceil_and_records_the_request(
     choices = settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
     nics = nic_driver.NicDriver(machine, node="node-1", settings=choices)
     chosen = config.NicConfig(ceil=None if asked is None else quantity.Quantity.of(asked))
-    one = planned(nics, config=chosen)
-    prepared = nics.prepare(one)
+    grant = planned(nics, config=chosen)
+    prepared = nics.prepare(grant)
     (installed,) = machine.shares()
     assert installed.ceil == ceil
     assert prepared.record["ceil"] == (0 if chosen.ceil is None else chosen.ceil.value), "another bound makes no claim another one"

@@ -120,9 +120,9 @@ def test_an_unknown_machine_is_refused(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in machines.names() if mock_port.from_machine(machines.load(name))])
 def test_every_machine_s_nics_are_read(name: str) -> None:
-    found = mock_port.from_machine(machines.load(name))
-    assert any(item.default_route for item in found)
-    assert all(item.speed and item.pci for item in found)
+    interfaces = mock_port.from_machine(machines.load(name))
+    assert any(interface.default_route for interface in interfaces)
+    assert all(interface.speed and interface.pci for interface in interfaces)
 
 
 HEAD = "name: m\ndescription: d\n"

@@ -57,9 +57,9 @@ class AddressIndex:
         except (OSError, ValueError):
             return False
 
-    def learn(self, found: Iterable[tuple[str, NoteLocation]]) -> None:
+    def learn(self, noted: Iterable[tuple[str, NoteLocation]]) -> None:
         """Take what was read from all notes in place of what was known. Raises HardwareError where other processes cannot be notified."""
-        places = list(found)
+        places = list(noted)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -144,11 +144,11 @@ def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
 class _Taken:
     """Addresses that a pool must not use: those in the index, except those about to be released."""
 
-    def __init__(self, known: AddressIndex, freed: frozenset[str]) -> None:
-        self._known, self._freed = known, freed
+    def __init__(self, index: AddressIndex, freed: frozenset[str]) -> None:
+        self._index, self._freed = index, freed
 
     def __contains__(self, host: object) -> bool:
-        return host not in self._freed and host in self._known
+        return host not in self._freed and host in self._index
 
 
 class AddressLeases:
@@ -165,11 +165,11 @@ class AddressLeases:
         node: str,
         is_alive: IsAlive = _is_alive,
         survey: Callable[[], IsAlive] | None = None,
-        known: AddressIndex | None = None,
+        index: AddressIndex | None = None,
     ) -> None:
         self._context, self._node, self._is_alive = context, node, is_alive
         self._survey = survey or (lambda: is_alive)
-        self._index = known or AddressIndex(context.data_dir)
+        self._index = index or AddressIndex(context.data_dir)
 
     def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """Return the sandbox's addresses, recorded before they are configured; those of an earlier call where it has any.
@@ -185,22 +185,24 @@ class AddressLeases:
         over = [lease for lease in own if self._is_over(lease, grant, sandbox_id)]
         over += self._over_holders(chosen, grant, sandbox_id, over)
         try:
-            found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
+            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         except errors.DeviceBusyError:
             every = tuple(self.all_leases())
             self._index.learn(_noted(every))
             is_alive = self._survey()
             over = [lease for lease in every if self._is_over(lease, grant, sandbox_id, is_alive)]
-            found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
+            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         for lease in over:
             with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
                 self.release(lease.grant, lease.sandbox_id)
-        if found:
-            lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=found)
+        if addresses:
+            lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
             for host in lease.hosts:
                 self._index.add(host, lease.place)
-            self._context.set_state(grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": found})
-        return found
+            self._context.set_state(
+                grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": addresses}
+            )
+        return addresses
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
         """Release the sandbox's addresses; none is success. Raises ClaimError where the claim, and so its leases, are gone."""
@@ -216,8 +218,8 @@ class AddressLeases:
 
     def leases_of(self, grant: Grant) -> tuple[Lease, ...]:
         """Return the leases of one grant."""
-        found = (_lease(grant, record) for key, record in self._context.state(grant).items() if key.startswith(_NOTE))
-        return tuple(lease for lease in found if lease is not None)
+        leases = (_lease(grant, record) for key, record in self._context.state(grant).items() if key.startswith(_NOTE))
+        return tuple(lease for lease in leases if lease is not None)
 
     def all_leases(self) -> Iterator[Lease]:
         """Yield every lease of the node; the cost grows with the number of claims."""
@@ -256,14 +258,14 @@ class AddressLeases:
 
     def _over_holders(self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, over: Sequence[Lease]) -> Iterator[Lease]:
         """Yield the leases of configured addresses whose sandboxes are gone, beside those known. Raises ConfigError for an address in use."""
-        found = list(over)
+        ended = list(over)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):
-                if lease in found:
+                if lease in ended:
                     continue
                 if not self._is_over(lease, grant, sandbox_id):
                     raise errors.ConfigError(_taken(address, lease, grant, sandbox_id), field="parameters.addresses")
-                found.append(lease)
+                ended.append(lease)
                 yield lease
 
     def _from_pools(self, chosen: config.NicConfig, sandbox_id: SandboxId, freed: frozenset[str]) -> tuple[str, ...]:

@@ -58,8 +58,8 @@ class AddressPool:
         """An address of the pool, as CIDR, that is not in ``taken`` (addresses without prefix), from the place ``start`` on; None: none is free."""
         subnet, first = ipaddress.ip_network(self.subnet), ipaddress.ip_address(self.first)
         size = int(ipaddress.ip_address(self.last)) - int(first) + 1
-        found = (first + (start + step) % size for step in range(size))
-        address = next((one for one in found if str(one) not in taken), None)
+        addresses = (first + (start + step) % size for step in range(size))
+        address = next((candidate for candidate in addresses if str(candidate) not in taken), None)
         return None if address is None else f"{address}/{subnet.prefixlen}"
 
 
@@ -70,14 +70,14 @@ def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]
 
 def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
     """Return one address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
-    found = []
+    addresses = []
     for version in sorted({pool.version for pool in pools}):
         free = (pool.free(taken, start) for pool in pools if pool.version == version)
-        address = next((one for one in free if one), None)
+        address = next((candidate for candidate in free if candidate), None)
         if address is None:
             raise errors.DeviceBusyError(f"the address pool for IPv{version} of this node is used up")
-        found.append(address)
-    return tuple(found)
+        addresses.append(address)
+    return tuple(addresses)
 
 
 def interface(text: str, field: str) -> Interface:
@@ -124,12 +124,12 @@ def _check_unicast(address: Address, field: str) -> None:
         raise errors.ConfigError(f"{address} is not the address of one host", field=field)
 
 
-def _check_for_host(found: Interface, field: str) -> None:
-    _check_unicast(found.ip, field)
-    net = found.network
-    if net.num_addresses > _POINT_TO_POINT and found.version == IPV4 and found.ip in {net.network_address, net.broadcast_address}:
-        raise errors.ConfigError(f"{found.ip} is the network's own or its broadcast address", field=field)
-    if isinstance(found, ipaddress.IPv6Interface) and (found.ip.ipv4_mapped is not None or net.prefixlen == 0):
-        raise errors.ConfigError(f"{found} is not an address an interface can have", field=field)
+def _check_for_host(address: Interface, field: str) -> None:
+    _check_unicast(address.ip, field)
+    net = address.network
+    if net.num_addresses > _POINT_TO_POINT and address.version == IPV4 and address.ip in {net.network_address, net.broadcast_address}:
+        raise errors.ConfigError(f"{address.ip} is the network's own or its broadcast address", field=field)
+    if isinstance(address, ipaddress.IPv6Interface) and (address.ip.ipv4_mapped is not None or net.prefixlen == 0):
+        raise errors.ConfigError(f"{address} is not an address an interface can have", field=field)
     if net.prefixlen == 0:
-        raise errors.ConfigError(f"{found} is on a network of all addresses", field=field)
+        raise errors.ConfigError(f"{address} is on a network of all addresses", field=field)

@@ -63,13 +63,15 @@ class Attacher:
         context: contexts.DriverContext,
         *,
         node: str,
-        known: address_leases.AddressIndex | None = None,
+        index: address_leases.AddressIndex | None = None,
     ) -> None:
         self._machine, self._kernel, self._context = machine, kernel, context
         self._node = node
-        self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, known=known)
+        self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, index=index)
 
-    def attach(self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
+    def attach(
+        self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, just_read: Grant | None = None
+    ) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
 
         Raises RefusedError, DrakitError.
@@ -78,7 +80,7 @@ class Attacher:
             raise server.RefusedError(
                 "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", server.Reason.HOST_NETWORK
             )
-        grant = known or self._prepared(request)[0]
+        grant = just_read or self._prepared(request)[0]
         with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))):
             grant, share = self._wanted(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
@@ -88,8 +90,8 @@ class Attacher:
     def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
         """Return every attachment that is noted of a grant."""
         notes = self._context.state(grant)
-        found = (sandboxes.from_record(record) for key, record in notes.items() if sandboxes.is_key(key))
-        return tuple(attachment for attachment in found if attachment is not None)
+        noted = (sandboxes.from_record(record) for key, record in notes.items() if sandboxes.is_key(key))
+        return tuple(attachment for attachment in noted if attachment is not None)
 
     def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the links of an attachment that are there now, usually one or none."""
@@ -127,27 +129,27 @@ class Attacher:
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
-        known = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
-        attachment = self._planned(call, known)
+        recorded = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
+        attachment = self._planned(call, recorded)
         link = _own(call.sandbox.find(attachment.name), call.share, attachment)
-        if known != attachment:
+        if recorded != attachment:
             self._check_mac(call, attachment)
             self._context.set_state(call.grant, attachment.key, sandboxes.to_record(attachment))
         try:
             self._complete(call, attachment, link)
             self._wanted(call.request, is_waited_for)
         except Exception:
-            if known is None:
+            if recorded is None:
                 self._undo_after_failure(call.grant, call.share, attachment)
             raise
-        if known is None:
+        if recorded is None:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
-    def _planned(self, call: Call, known: sandboxes.Attachment | None) -> sandboxes.Attachment:
+    def _planned(self, call: Call, recorded: sandboxes.Attachment | None) -> sandboxes.Attachment:
         """Return what the attachment is to be: as it was noted, where it was."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
-        if known is not None:
-            return dataclasses.replace(known, nsid=nsid)
+        if recorded is not None:
+            return dataclasses.replace(recorded, nsid=nsid)
         chosen, sandbox = config.of(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
         return sandboxes.Attachment(
             cookie=cookie,
@@ -163,7 +165,7 @@ class Attacher:
 
         Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
         """
-        if not config.of(call.grant).mac or all(found.cookie == attachment.cookie for found in self._machine.members_at(attachment.mac)):
+        if not config.of(call.grant).mac or all(member.cookie == attachment.cookie for member in self._machine.members_at(attachment.mac)):
             return
         for grant in self._context.grants():
             share = shares.from_record(grant.record)
@@ -176,8 +178,8 @@ class Attacher:
 
     def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
-        found = self._addresses(call, attachment)
-        wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
+        addresses = self._addresses(call, attachment)
+        wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=addresses)
         was_up = link is not None and link.up
         if link is None:
             _make(call.sandbox, wanted, call.share)
@@ -288,9 +290,9 @@ class AttachmentCollector:
         marked = self._kernel.marked()
         if not marked:
             return
-        known = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
+        share_ids = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
         for nsid, link in marked:
-            if sandboxes.share_of(link.alias) not in known:
+            if sandboxes.share_of(link.alias) not in share_ids:
                 _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
                 self._kernel.delete(nsid, link)
 

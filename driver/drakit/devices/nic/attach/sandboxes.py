@@ -173,8 +173,8 @@ class KernelSandboxes(kernel_pods.KernelPods):
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
         """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
-            found = _children(host, rtnetlink.nsids(host.sock))
-            return tuple((nsid, link) for nsid, link in found if share_of(link.alias))
+            children = _children(host, rtnetlink.nsids(host.sock))
+            return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
 
     def delete(self, nsid: int, link: link_requests.Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
@@ -192,7 +192,7 @@ def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_
 
     Another host on this machine, such as a node in a container, has NICs of the same index and children with marks of the same form.
     """
-    found = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
+    links = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
-    return [] if own == rtnetlink.NO_NSID else [(nsid, link) for nsid, link in found if link.other_nsid == own]
+    return [] if own == rtnetlink.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]

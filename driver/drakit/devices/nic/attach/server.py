@@ -274,19 +274,19 @@ def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
     if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
         raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
     fresh = path.with_name(f"{path.name}.new")
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with _turn(path):
             fresh.unlink(missing_ok=True)
-            found.bind(str(fresh))
+            listener.bind(str(fresh))
             fresh.chmod(0o600)
-            found.listen(_BACKLOG)
+            listener.listen(_BACKLOG)
             inode = fresh.stat().st_ino
             fresh.rename(path)
     except OSError as error:
-        found.close()
+        listener.close()
         raise errors.HardwareError("bind", f"{path}: {error.strerror or error}") from error
-    return found, inode
+    return listener, inode
 
 
 def _is_served(path: pathlib.Path, own: int) -> bool:

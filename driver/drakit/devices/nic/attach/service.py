@@ -175,15 +175,15 @@ class Service:
     def start(self, context: contexts.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Start to answer calls. Raises HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
-        known = address_leases.AddressIndex(context.data_dir)
-        self._attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, known=known)
+        index = address_leases.AddressIndex(context.data_dir)
+        self._attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index)
         missing = self.missing()
         if missing:
             _log.error("NIC sharing unavailable", extra={"error": missing})
             context.rediscover()
         self._collector = attacher.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
         self._collector.remove_orphans()
-        self._whole_attacher = whole_interface.WholeAttacher(self._kernel, context, node=self._node, known=known)
+        self._whole_attacher = whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index)
         self._context = context
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
@@ -224,7 +224,7 @@ class Service:
                 )
             self._whole_attacher.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
-            self._attacher.attach(request, descriptor, is_waited_for, known=grant)
+            self._attacher.attach(request, descriptor, is_waited_for, just_read=grant)
 
     def stop(self) -> None:
         """Answer no more; what is attached stays."""
@@ -264,8 +264,8 @@ class Service:
                     self._kernel.delete(attachment.nsid, link)
         if self._attacher is not None:
             self._attacher.end(grant)
-        known = {attachment.mac for attachment in noted}
-        if self._attacher is None or share is None or any(member.mac not in known for member in self._machine.members(of=share)):
+        noted_macs = {attachment.mac for attachment in noted}
+        if self._attacher is None or share is None or any(member.mac not in noted_macs for member in self._machine.members(of=share)):
             self._delete_marked(share_id)
 
     def _delete_marked(self, share_id: str) -> None:

@@ -58,14 +58,14 @@ class NodeContext:
         """
         if interface.kind not in AGGREGATE_KINDS:
             return not interface.is_virtual
-        slaves = [item for item in self._interfaces if item.master == interface.ifindex]
+        slaves = [other for other in self._interfaces if other.master == interface.ifindex]
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
         """Return the speed believed, in bits per second: what hardware reports, capped by the admin's figure, or that alone."""
         given = self.settings.rule_for(interface).speed
-        known = interface.speed if self.is_believable(interface) else None
-        return min((figure for figure in (known, None if given is None else given.value) if figure is not None), default=None)
+        reported = interface.speed if self.is_believable(interface) else None
+        return min((figure for figure in (reported, None if given is None else given.value) if figure is not None), default=None)
 
 
 def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
@@ -105,14 +105,14 @@ def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
             carriers.setdefault(interface.master, set()).add(interface.ifindex)
         if interface.lower is not None and interface.kind in _STACKED_KINDS:
             carriers.setdefault(interface.ifindex, set()).add(interface.lower)
-    found: set[int] = set()
+    reached: set[int] = set()
     pending = [interface.ifindex for interface in interfaces if interface.default_route]
     while pending:
         index = pending.pop()
-        if index not in found:
-            found.add(index)
+        if index not in reached:
+            reached.add(index)
             pending += carriers.get(index, ())
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def _reserve(interface: port.Interface, context: NodeContext) -> int:

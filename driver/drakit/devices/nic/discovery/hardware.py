@@ -78,8 +78,8 @@ def _number(file: pathlib.Path) -> int | None:
 
 def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
     """Return the name of the RDMA device of a PCI function (``mlx5_0``); empty where it has none."""
-    found = (entry.name for entry in _entries(classes / "infiniband") if (entry / "device").resolve().name == bus_id)
-    return next(found, "")
+    names = (entry.name for entry in _entries(classes / "infiniband") if (entry / "device").resolve().name == bus_id)
+    return next(names, "")
 
 
 def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[edits.DeviceNode, ...]:

@@ -207,12 +207,14 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names(interfaces).items()):
-        found = _judge(name, interface, context)
-        if isinstance(found, Nic):
-            nics.append(found)
+        verdict = _judge(name, interface, context)
+        if isinstance(verdict, Nic):
+            nics.append(verdict)
         else:
-            withheld.append(Withheld(name=interface.name, refusal=found))
-    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda item: item.name)), interest=_interest(interfaces, settings))
+            withheld.append(Withheld(name=interface.name, refusal=verdict))
+    return Survey(
+        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
+    )
 
 
 def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
@@ -314,5 +316,5 @@ def _bound(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) ->
 
 def _slots(shares: int) -> capacity.Capacity:
     """Return a capacity with room for so many shares, of which each consumes one."""
-    one = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
-    return capacity.Capacity(value=quantity.Quantity.of(shares), policy=one)
+    policy = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+    return capacity.Capacity(value=quantity.Quantity.of(shares), policy=policy)

@@ -231,15 +231,15 @@ def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> N
 
 def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
     """Return the addresses of a link in CIDR form, sorted, without IPv6 link-local ones."""
-    found = []
+    listed = []
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, _, index = _IFADDR.unpack_from(body)
         attrs = rtnetlink.attributes(body[_IFADDR.size :])
         packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
         address = ipaddress.ip_address(packed) if packed else None
         if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
-            found.append(f"{address}/{prefix}")
-    return tuple(sorted(found))
+            listed.append(f"{address}/{prefix}")
+    return tuple(sorted(listed))
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:

@@ -287,14 +287,14 @@ def nsid_of(host: Socket, descriptor: int) -> int:
 
 def assign_nsid(host: Socket, descriptor: int) -> int:
     """Return that number; assign one to a namespace that has none."""
-    found = nsid_of(host, descriptor)
-    if found == NO_NSID:
+    nsid = nsid_of(host, descriptor)
+    if nsid == NO_NSID:
         with contextlib.suppress(FileExistsError):
             host.ask(_NEWNSID, _of(descriptor) + pack(_NSID, struct.pack("=i", NO_NSID)))
-        found = nsid_of(host, descriptor)
-    if found == NO_NSID:
+        nsid = nsid_of(host, descriptor)
+    if nsid == NO_NSID:
         raise OSError(errno.ENOENT, "the network namespace got no number")
-    return found
+    return nsid
 
 
 def nsids(host: Socket) -> tuple[int, ...]:
@@ -312,5 +312,5 @@ def _of(descriptor: int) -> bytes:
 
 
 def _number(answer: bytes) -> int:
-    found: int = struct.unpack("=i", attributes(answer[_GENERIC.size :])[_NSID])[0]
-    return found
+    nsid: int = struct.unpack("=i", attributes(answer[_GENERIC.size :])[_NSID])[0]
+    return nsid

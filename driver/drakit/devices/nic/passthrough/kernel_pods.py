@@ -144,10 +144,10 @@ class KernelPods:
         with self._sock_in(target) as sock:
             if not locator.is_recorded_by_earlier_version(whole, sock.cookie):
                 return None
-            found = [link for link in link_requests.links(sock) if link.alias == whole.mark or link.name == wanted.name]
-            if not found:
+            links = [link for link in link_requests.links(sock) if link.alias == whole.mark or link.name == wanted.name]
+            if not links:
                 raise OSError(errno.ENODEV, f"the pod no longer has the interface {wanted.name}")
-            return found[0]
+            return links[0]
 
     def _move(self, host: locator.Host, whole: pod_interfaces.Passthrough, target: int, name: str) -> None:
         with self._sock_in(target) as sock:
@@ -235,9 +235,9 @@ def _others() -> Iterator[str]:
     named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
     for path in (*shown, *named):
         with contextlib.suppress(OSError):
-            found = path.stat()
-            if (found.st_dev, found.st_ino) not in seen:
-                seen.add((found.st_dev, found.st_ino))
+            status = path.stat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
                 yield str(path)
 
 

@@ -74,7 +74,7 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     if own == rtnetlink.NO_NSID:
         return ()
     uppers = (place for place in places if (place.link.other, place.link.other_nsid) == (ifindex, own))
-    return tuple(one for one in uppers if one.nsid != own and one.link.kind not in pod_interfaces.PAIRS)
+    return tuple(place for place in uppers if place.nsid != own and place.link.kind not in pod_interfaces.PAIRS)
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
@@ -115,5 +115,5 @@ def _identity(link: link_requests.Link, other_nsid: int) -> pod_interfaces.Ident
     return pod_interfaces.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else pod_interfaces.HOST_NSID)
 
 
-def _only(found: list[link_requests.Link]) -> link_requests.Link | None:
-    return found[0] if len(found) == 1 else None
+def _only(links: list[link_requests.Link]) -> link_requests.Link | None:
+    return links[0] if len(links) == 1 else None

@@ -77,10 +77,10 @@ def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -
     """Yield the interfaces that claims have whole and that are not present, as they were."""
     there = {(interface.name, interface.mac) for interface in present} | {interface.pci.bus_id for interface in present if interface.pci}
     for record in intents:
-        found = intent_of(record)
-        if found is None:
+        intent = intent_of(record)
+        if intent is None:
             continue
-        interface = found.interface
+        interface = intent.interface
         if (interface.name, interface.mac) not in there and (interface.pci is None or interface.pci.bus_id not in there):
             yield interface
 
@@ -212,10 +212,10 @@ class WholeAttacher:
         context: contexts.DriverContext,
         *,
         node: str,
-        known: address_leases.AddressIndex | None = None,
+        index: address_leases.AddressIndex | None = None,
     ) -> None:
         self._kernel, self._context = kernel, context
-        self._leases = address_leases.AddressLeases(context, node=node, known=known)
+        self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
@@ -326,10 +326,10 @@ def _check_free(grant: Grant, where: pod_interfaces.Location) -> None:
 def _check_routes(host_state: pod_interfaces.HostState) -> None:
     """Raise HardwareError where not all routes can be recorded: the first pod would lose them silently."""
     if host_state.routes_left_out:
-        found = len(host_state.routes) + host_state.routes_left_out
+        count = len(host_state.routes) + host_state.routes_left_out
         bound = f"of which at most {host_routes.MOST} can be restored"
         raise errors.HardwareError(
-            "plan", f"the host has {found} routes by {host_state.name}, {bound}; remove some, or take it out of nic.whole"
+            "plan", f"the host has {count} routes by {host_state.name}, {bound}; remove some, or take it out of nic.whole"
         )
 
 

@@ -67,8 +67,8 @@ def entries(descriptor: int, key: int, value: int) -> dict[bytes, bytes]:
     except OSError as error:
         if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
             raise
-    found = {name: look_up(descriptor, name, value) for name in set(keys(descriptor, key))}
-    return {name: content for name, content in found.items() if content is not None}
+    values = {name: look_up(descriptor, name, value) for name in set(keys(descriptor, key))}
+    return {name: content for name, content in values.items() if content is not None}
 
 
 def _batches(descriptor: int, key: int, value: int) -> Iterator[tuple[bytes, bytes]]:
@@ -127,7 +127,7 @@ def maps_of(program_id: int) -> dict[str, int]:
         numbers = _map_ids(descriptor)
     finally:
         os.close(descriptor)
-    return {_name_of(found): found for found in (_bpf(_MAP_BY_ID, struct.pack("=III", number, 0, 0)) for number in numbers)}
+    return {_name_of(used): used for used in (_bpf(_MAP_BY_ID, struct.pack("=III", number, 0, 0)) for number in numbers)}
 
 
 def map_id(descriptor: int) -> int:

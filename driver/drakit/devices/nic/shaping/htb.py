@@ -99,7 +99,7 @@ Owners = Mapping[tuple[int, str], int]
 def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iterable[ShareMember]) -> HtbClasses:
     """Return the classes wanted in each direction, by number."""
     total = _whole(uplink.speed)
-    found = [
+    specs = [
         _inner(ROOT, 0, total, total),
         _leaf(HOST, ROOT, max(_whole(uplink.reserve), SMALL), prio=_FIRST),
         _leaf(STRAY, ROOT, SMALL, prio=_LAST),
@@ -109,8 +109,8 @@ def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iter
     for member in members:
         beside.setdefault(member.share, []).append(member)
     for share in shares:
-        found += share_classes(uplink, share, beside.get(share.minor, ()))
-    return {spec.minor: spec for spec in found}
+        specs += share_classes(uplink, share, beside.get(share.minor, ()))
+    return {spec.minor: spec for spec in specs}
 
 
 def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[ShareMember]) -> tuple[HtbClass, ...]:
@@ -125,21 +125,21 @@ def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[Sh
     return _inner(share.minor, ROOT, rate, ceil), *below
 
 
-def differences(wanted: HtbClasses, found: HtbClasses) -> tuple[Change, ...]:
+def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
     """Return what to do, in an order in which it can be done: children go before their parents and come after them."""
     drops, puts = [], []
-    for minor, spec in found.items():
+    for minor, spec in present.items():
         if minor not in wanted:
             drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} belongs to nobody"))
         elif spec.parent != wanted[minor].parent:
             drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} is in the wrong place"))
     moved = {change.spec.minor for change in drops}
     for minor, spec in wanted.items():
-        if minor not in found or minor in moved or spec.parent in moved:
+        if minor not in present or minor in moved or spec.parent in moved:
             puts.append(Change(spec=spec, why=f"class {text(minor)} is missing"))
-        elif spec != found[minor]:
-            puts.append(Change(spec=spec, why=_altered(spec, found[minor])))
-    drops.sort(key=lambda change: -_depth(change.spec, found))
+        elif spec != present[minor]:
+            puts.append(Change(spec=spec, why=_altered(spec, present[minor])))
+    drops.sort(key=lambda change: -_depth(change.spec, present))
     puts.sort(key=lambda change: _depth(change.spec, wanted))
     return (*drops, *puts)
 
@@ -152,11 +152,11 @@ def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequenc
     """
     if classifier is port.Classifier.MAC:
         return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, member.mac): member.minor for member in members}}
-    found = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
+    lookups = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
     for member in sorted(members, key=lambda member: member.minor, reverse=True):
-        found |= owners_of(member)
-        found[member.cookie, ANY] = member.minor
-    return found
+        lookups |= owners_of(member)
+        lookups[member.cookie, ANY] = member.minor
+    return lookups
 
 
 def owners_of(member: ShareMember) -> Owners:
@@ -227,10 +227,12 @@ def _depth(spec: HtbClass, among: HtbClasses) -> int:
     return depth
 
 
-def _altered(wanted: HtbClass, found: HtbClass) -> str:
+def _altered(wanted: HtbClass, present: HtbClass) -> str:
     fields = [field.name for field in dataclasses.fields(HtbClass)]
     changed = [
-        f"{name} {getattr(found, name)}, not {getattr(wanted, name)}" for name in fields if getattr(wanted, name) != getattr(found, name)
+        f"{name} {getattr(present, name)}, not {getattr(wanted, name)}"
+        for name in fields
+        if getattr(wanted, name) != getattr(present, name)
     ]
     return f"class {text(wanted.minor)} has {'; '.join(changed)}"
 
@@ -309,19 +311,19 @@ class ShareNumbers:
         self._numbers = NumberPool(SHARES, (*promised.values(), *self._known.values(), *self._given.values()))
 
     def _forget(self, share_id: str) -> None:
-        known = self._known if self._known is not None else {}
-        for minor in (known.pop(share_id, None), self._given.pop(share_id, None)):
+        numbers = self._known if self._known is not None else {}
+        for minor in (numbers.pop(share_id, None), self._given.pop(share_id, None)):
             if minor is not None:
                 self._numbers.release(minor)
 
     def _free(self, share_id: str, at: Callable[[int], port.Share | None]) -> int | None:
         while (minor := self._numbers.lowest()) is not None:
-            found = at(minor)
-            if found is None or found.id == share_id:
+            holder = at(minor)
+            if holder is None or holder.id == share_id:
                 return minor
             self._numbers.take(minor)
         return None
 
 
-def _is(found: port.Share | None, share_id: str) -> bool:
-    return found is not None and found.id == share_id
+def _is(share: port.Share | None, share_id: str) -> bool:
+    return share is not None and share.id == share_id

@@ -57,8 +57,8 @@ class KernelShares:
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if share.minor not in htb.SHARES:
             raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
-        with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
-            found.install(uplink, share)
+        with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
+            nic.install(uplink, share)
 
     def remove(self, share_id: str, hint: port.Share | None = None) -> None:
         with self._sock("remove") as sock:
@@ -67,93 +67,93 @@ class KernelShares:
             place = self._search(sock, share_id)
             if place is not None:
                 ifindex, minor = place
-                with self._nic(sock, ifindex) as found:
-                    found.remove(minor)
+                with self._nic(sock, ifindex) as nic:
+                    nic.remove(minor)
             elif hint is not None:
                 ifb_links.clear(sock, hint.ifindex, self._owner)
-                with self._nic(sock, hint.ifindex, hint.interface) as found:
-                    if not found.other_owner:
-                        found.tidy()
+                with self._nic(sock, hint.ifindex, hint.interface) as nic:
+                    if not nic.other_owner:
+                        nic.tidy()
 
     def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
         """Return whether the share was where it was planned to be."""
-        with self._nic(sock, hint.ifindex, hint.interface) as found:
-            is_there = _holds(found, hint) and not found.other_owner
+        with self._nic(sock, hint.ifindex, hint.interface) as nic:
+            is_there = _holds(nic, hint) and not nic.other_owner
             if is_there:
-                found.remove(hint.minor)
+                nic.remove(hint.minor)
             return is_there
 
     def shares(self) -> tuple[port.Share, ...]:
         with self._sock("shares") as sock:
-            found = [share for ifindex, name, memory in self._memories(sock) for share in memory.read_shares(ifindex, name).values()]
-        return tuple(sorted(found, key=lambda share: share.id))
+            installed = [share for ifindex, name, memory in self._memories(sock) for share in memory.read_shares(ifindex, name).values()]
+        return tuple(sorted(installed, key=lambda share: share.id))
 
     def share(self, ifindex: int, minor: int) -> port.Share | None:
         with self._sock("share") as sock, self._memory(sock, ifindex) as memory:
-            found = None if memory is None else memory.share(minor)
-            return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=link_requests.name_of(sock, ifindex))
+            share = None if memory is None else memory.share(minor)
+            return None if share is None else dataclasses.replace(share, ifindex=ifindex, interface=link_requests.name_of(sock, ifindex))
 
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
-        with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as found:
-            kept = found.memory.share(share.minor)
+        with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as nic:
+            kept = nic.memory.share(share.minor)
             if kept is None or kept.id != share.id:
                 raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
-            found.admit(kept, cookie, mac.lower())  # As it is installed: the admin may allow it less than it was planned with.
+            nic.admit(kept, cookie, mac.lower())  # As it is installed: the admin may allow it less than it was planned with.
 
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
-        with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
-            kept = found.memory.share(share.minor)
-            if kept is not None and kept.id == share.id and not found.other_owner:
-                found.dismiss(kept, cookie, mac.lower())
+        with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
+            kept = nic.memory.share(share.minor)
+            if kept is not None and kept.id == share.id and not nic.other_owner:
+                nic.dismiss(kept, cookie, mac.lower())
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
         if of is not None:
             return self._members_of(of)
-        found = []
+        members = []
         with self._sock("members") as sock:
             for ifindex, _, memory in self._memories(sock):
                 ids = {minor: share.id for minor, share in memory.read_shares(ifindex, "").items()}
-                found += [
+                members += [
                     port.Member(share_id=ids.get(member.share, ""), cookie=member.cookie, mac=member.mac)
                     for member in memory.read_members()
                 ]
-        return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
+        return tuple(sorted(members, key=lambda member: (member.share_id, member.mac)))
 
     def _members_of(self, share: port.Share) -> tuple[port.Member, ...]:
         with self._sock("members") as sock, self._memory(sock, share.ifindex) as memory:
             kept = None if memory is None else memory.share(share.minor)
             if memory is None or kept is None or kept.id != share.id:
                 return ()
-            found = [port.Member(share_id=share.id, cookie=member.cookie, mac=member.mac) for member in memory.members_of(share.minor)]
-        return tuple(sorted(found, key=lambda member: member.mac))
+            members = [port.Member(share_id=share.id, cookie=member.cookie, mac=member.mac) for member in memory.members_of(share.minor)]
+        return tuple(sorted(members, key=lambda member: member.mac))
 
     def members_at(self, mac: str) -> tuple[port.Member, ...]:
-        found = []
+        members = []
         with self._sock("members") as sock:
             for _, _, memory in self._memories(sock):
                 member = memory.member_at(mac.lower())
                 share = None if member is None else memory.share(member.share)
-                found += [port.Member(share_id=share.id if share else "", cookie=member.cookie, mac=member.mac)] if member else []
-        return tuple(sorted(found, key=lambda member: member.share_id))
+                members += [port.Member(share_id=share.id if share else "", cookie=member.cookie, mac=member.mac)] if member else []
+        return tuple(sorted(members, key=lambda member: member.share_id))
 
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-        with self._sock("check") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
-            return tuple(why for why, _ in found.differences(uplink, shares))
+        with self._sock("check") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
+            return tuple(why for why, _ in nic.differences(uplink, shares))
 
     def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         fixed = []
         with self._sock("repair") as sock:
             self._sweep(sock)
-            with self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
-                for why, step in found.differences(uplink, shares):
+            with self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
+                for why, step in nic.differences(uplink, shares):
                     step()
                     fixed.append(why)
         return tuple(fixed)
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         with self._sock("traffic") as sock:
-            found = [traffic for nic in self._nics(sock) if not nic.other_owner for traffic in nic.traffic()]
-        return tuple(sorted(found, key=lambda traffic: traffic.share_id))
+            per_share = [traffic for nic in self._nics(sock) if not nic.other_owner for traffic in nic.traffic()]
+        return tuple(sorted(per_share, key=lambda traffic: traffic.share_id))
 
     def watch(self) -> port.Watch:
         with _failing_as("watch"):
@@ -178,29 +178,29 @@ class KernelShares:
             fair=able.fair_queues,
         )
         held = self._held.get(ifindex)
-        found = shared_nic.Nic(place, held)
+        nic = shared_nic.Nic(place, held)
         self._held.pop(ifindex, None)
-        if held is not None and found.memory is not held:
+        if held is not None and nic.memory is not held:
             held.close()
         try:
-            yield found
+            yield nic
         finally:
-            if found.memory.has_shares() and not found.other_owner:
-                self._held[ifindex] = found.memory
+            if nic.memory.has_shares() and not nic.other_owner:
+                self._held[ifindex] = nic.memory
             else:
-                found.memory.close()
+                nic.memory.close()
 
     @contextlib.contextmanager
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
         """One NIC, to be changed; raises HardwareError where another driver shares it out."""
-        with self._nic(sock, ifindex, name) as found:
-            parts.refuse_other_owner(found.found.link, self._owner, name)
-            yield found
+        with self._nic(sock, ifindex, name) as nic:
+            parts.refuse_other_owner(nic.present.link, self._owner, name)
+            yield nic
 
     def _nics(self, sock: rtnetlink.Socket) -> Iterator[shared_nic.Nic]:
         for ifindex in sorted(ifb_links.ours(sock).keys() | self._held.keys()):
-            with self._nic(sock, ifindex) as found:
-                yield found
+            with self._nic(sock, ifindex) as nic:
+                yield nic
 
     def _memories(self, sock: rtnetlink.Socket) -> Iterator[tuple[int, str, maps.Maps]]:
         """Index, name and maps of every NIC: the maps held, as long as the very classifiers are there that are known to use them."""
@@ -219,8 +219,8 @@ class KernelShares:
         elif held is not None and ifb is not None and parts.are_verified(parts.classifier_filters(sock, ifindex, ifb.ifindex), held):
             yield held
         else:
-            with self._nic(sock, ifindex) as found:
-                yield found.memory
+            with self._nic(sock, ifindex) as nic:
+                yield nic.memory
 
     def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
         """Interface index and class of a share."""
@@ -248,8 +248,8 @@ def _failing_as(call: str) -> Iterator[None]:
         raise errors.HardwareError(call, str(error)) from error
 
 
-def _holds(found: shared_nic.Nic, share: port.Share) -> bool:
-    kept = found.memory.share(share.minor)
+def _holds(nic: shared_nic.Nic, share: port.Share) -> bool:
+    kept = nic.memory.share(share.minor)
     return kept is not None and kept.id == share.id
 
 

@@ -45,15 +45,15 @@ class Maps:
     are known to have; another process may have given away more.
     """
 
-    def __init__(self, found: Mapping[str, int]) -> None:
-        self._found = dict(found)
+    def __init__(self, descriptors: Mapping[str, int]) -> None:
+        self._descriptors = dict(descriptors)
         self.verified: set[int] = set()
         self._members: htb.NumberPool | None = None
 
     @classmethod
-    def complete(cls, found: Mapping[str, int]) -> Self:
+    def complete(cls, descriptors: Mapping[str, int]) -> Self:
         """Return the maps that were found, and new ones in the place of those that were not."""
-        made = dict(found)
+        made = dict(descriptors)
         for name, (key, value) in _SIZES.items():
             if name not in made:
                 made[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
@@ -61,28 +61,28 @@ class Maps:
 
     @property
     def owners(self) -> int:
-        return self._found["drakit_owners"]
+        return self._descriptors["drakit_owners"]
 
     @property
     def routes(self) -> int:
-        return self._found["drakit_routes"]
+        return self._descriptors["drakit_routes"]
 
     @property
     def ledger(self) -> int:
-        return self._found["drakit_ledger"]
+        return self._descriptors["drakit_ledger"]
 
     def descriptors(self) -> Mapping[str, int]:
         """Return the descriptors, by name; they stay this object's."""
-        return dict(self._found)
+        return dict(self._descriptors)
 
     def numbers(self) -> Mapping[str, int]:
         """Return the kernel's numbers of the maps, by name."""
-        return {name: bpf.map_id(descriptor) for name, descriptor in self._found.items()}
+        return {name: bpf.map_id(descriptor) for name, descriptor in self._descriptors.items()}
 
     def close(self) -> None:
-        for descriptor in self._found.values():
+        for descriptor in self._descriptors.values():
             os.close(descriptor)
-        self._found = {}
+        self._descriptors = {}
 
     def read_owners(self) -> htb.Owners:
         """Return the whole map ``owners``."""
@@ -128,8 +128,8 @@ class Maps:
 
     def read_members(self) -> tuple[htb.ShareMember, ...]:
         """Return the members, from the whole map ``routes``, by class."""
-        found = (_member(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _MEMBER.size).items())
-        return tuple(sorted((member for member in found if member is not None), key=lambda member: member.minor))
+        members = (_member(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _MEMBER.size).items())
+        return tuple(sorted((member for member in members if member is not None), key=lambda member: member.minor))
 
     def member_at(self, mac: str) -> htb.ShareMember | None:
         """Return the member of an address."""
@@ -141,8 +141,10 @@ class Maps:
         listed = self.listed_members(minor)
         if listed is None:
             return tuple(member for member in self.read_members() if member.share == minor)
-        found = (self.member_at(mac) for mac in listed)
-        return tuple(sorted((member for member in found if member is not None and member.share == minor), key=lambda member: member.minor))
+        members = (self.member_at(mac) for mac in listed)
+        return tuple(
+            sorted((member for member in members if member is not None and member.share == minor), key=lambda member: member.minor)
+        )
 
     def listed_members(self, minor: int) -> frozenset[str] | None:
         """Return the addresses that a share's entry lists, None where it does not know them; empty without an entry."""
@@ -175,7 +177,7 @@ class Maps:
 
     def add_member(self, member: htb.ShareMember) -> None:
         """Lead the frames for a member's address to its class; it is listed before, so that no list lacks one."""
-        listed = {item.mac for item in self.members_of(member.share)}
+        listed = {other.mac for other in self.members_of(member.share)}
         self.set_listed_members(member.share, listed | {member.mac})
         self.member_numbers().take(member.minor)
         bpf.update(self.routes, _ROUTE.pack(_octets(member.mac)), _MEMBER.pack(_MAJOR | member.minor, member.share, member.cookie))
@@ -187,7 +189,7 @@ class Maps:
 
         if member is not None:
             self.member_numbers().release(member.minor)
-            self.set_listed_members(member.share, {item.mac for item in self.members_of(member.share)})
+            self.set_listed_members(member.share, {other.mac for other in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:
         """Return every address that is led to a class."""
@@ -219,9 +221,9 @@ class Maps:
         if len(identity) > _TEXT_BYTES:
             raise ValueError(f"the share id {share.id[:64]!r} is longer than {_TEXT_BYTES} bytes")
         listing = None if macs is None else b"".join(_octets(mac) for mac in sorted(macs))
-        known = listing is not None and len(identity) + 1 + len(listing) <= _TEXT_BYTES
-        text = identity.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if known and listing else identity
-        mark = 1 + len(macs) if known and macs is not None else _UNKNOWN
+        is_listed = listing is not None and len(identity) + 1 + len(listing) <= _TEXT_BYTES
+        text = identity.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if is_listed and listing else identity
+        mark = 1 + len(macs) if is_listed and macs is not None else _UNKNOWN
         bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
     def delete_share(self, minor: int) -> None:
@@ -230,12 +232,12 @@ class Maps:
 
 
 @contextlib.contextmanager
-def closing(found: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+def closing(descriptors: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """Descriptors that are closed in the end."""
     try:
-        yield found
+        yield descriptors
     finally:
-        for descriptor in found.values():
+        for descriptor in descriptors.values():
             os.close(descriptor)
 
 

@@ -35,7 +35,7 @@ class Part(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class NicParts:
     """The parts of a NIC as they are."""
 
     root: tc_messages.Qdisc | None
@@ -55,7 +55,7 @@ class Found:
     @property
     def owns_hook(self) -> bool:
         """Whether the hook qdisc is ours: the ifb records it and, in case the ifb is lost, so do the names of our filters there."""
-        marked = any(item.name.endswith(_OWN) for item in (self.redirect, self.guard) if item)
+        marked = any(hooked.name.endswith(_OWN) for hooked in (self.redirect, self.guard) if hooked)
         return marked or (self.link is not None and ifb_links.owns_hook(self.link))
 
 
@@ -74,22 +74,22 @@ class NicContext:
     fair: bool = False
 
 
-def find(sock: rtnetlink.Socket, nic: int) -> Found:
+def find(sock: rtnetlink.Socket, nic: int) -> NicParts:
     """Read all parts of a NIC, which need not be there.
 
     The ifb is created first and deleted last. Where it is missing and other parts exist, another driver may have created it since: it is read again.
     """
-    found = _read(sock, nic)
-    if found.link is None and found.any_of_ours and ifb_links.find(sock, nic) is not None:
+    present = _read(sock, nic)
+    if present.link is None and present.any_of_ours and ifb_links.find(sock, nic) is not None:
         return _read(sock, nic)
-    return found
+    return present
 
 
-def _read(sock: rtnetlink.Socket, nic: int) -> Found:
+def _read(sock: rtnetlink.Socket, nic: int) -> NicParts:
     link = ifb_links.find(sock, nic)
     root, hook = (tc_messages.qdisc(sock, nic, parent) for parent in (tc_messages.AT_ROOT, tc_messages.AT_INGRESS))
     ifb = link.ifindex if link else 0
-    return Found(
+    return NicParts(
         root=root,
         hook=hook,
         link=link,
@@ -136,32 +136,32 @@ def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
     return hook is not None and hook.kind == "clsact"
 
 
-def refuse_foreign(found: Found, name: str) -> None:
+def refuse_foreign(present: NicParts, name: str) -> None:
     """Raise HardwareError where another program's root qdisc or link is in the way."""
-    if chosen_by_others(found.root):
+    if chosen_by_others(present.root):
         fix = "remove it, or take the interface out of nic.include"
-        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({found.root}); {fix}")
-    if found.link and not ifb_links.is_ours(found.link):
-        raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of another program; rename it")
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({present.root}); {fix}")
+    if present.link and not ifb_links.is_ours(present.link):
+        raise errors.HardwareError("RTM_NEWLINK", f"the name {present.link.name} belongs to a link of another program; rename it")
 
 
-def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
+def memory_of(present: NicParts, held: maps.Maps | None) -> maps.Maps:
     """Return the maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
-    if held is not None and are_verified((found.ingress, found.egress), held):
+    if held is not None and are_verified((present.ingress, present.egress), held):
         return held
-    return maps.Maps.complete(_used_maps(found, held))
+    return maps.Maps.complete(_used_maps(present, held))
 
 
 def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
     """Return whether all of these classifiers are there and known to look into these maps."""
-    return all(item is not None and item.program in held.verified for item in filters)
+    return all(classifier is not None and classifier.program in held.verified for classifier in filters)
 
 
-def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
+def _used_maps(present: NicParts, held: maps.Maps | None) -> dict[str, int]:
     """Descriptors of the maps that the classifiers use; of those that none uses, what is still held."""
     kept: dict[str, int] = {}
-    for item in (found.ingress, found.egress):
-        for name, descriptor in (bpf.maps_of(item.program) if item else {}).items():
+    for classifier in (present.ingress, present.egress):
+        for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
             if name in maps.NAMES and name not in kept:
                 kept[name] = descriptor
             else:
@@ -172,17 +172,17 @@ def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
     return kept
 
 
-def missing(place: NicContext, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
+def missing(place: NicContext, present: NicParts, memory: maps.Maps) -> tuple[Part, ...]:
     """Return the parts that are missing or not as they should be, in the order in which they are to be made."""
     is_there: Mapping[Part, bool] = {
-        Part.IFB: _is_marked(place, found.link),
-        Part.IFB_ROOT: is_our_root(found.ifb_root),
-        Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, memory),
-        Part.ROOT: is_our_root(found.root),
-        Part.EGRESS: _is_current(place, Part.EGRESS, found.egress) and _uses(found.egress, _EGRESS_MAPS, memory),
-        Part.HOOK: found.hook is not None,
-        Part.REDIRECT: _is_current(place, Part.REDIRECT, found.redirect) and _leads_to(found.redirect, found.link),
-        Part.GUARD: _is_current(place, Part.GUARD, found.guard) or (found.hook is not None and not has_egress_hook(found.hook)),
+        Part.IFB: _is_marked(place, present.link),
+        Part.IFB_ROOT: is_our_root(present.ifb_root),
+        Part.INGRESS: _is_current(place, Part.INGRESS, present.ingress) and _uses(present.ingress, _INGRESS_MAPS, memory),
+        Part.ROOT: is_our_root(present.root),
+        Part.EGRESS: _is_current(place, Part.EGRESS, present.egress) and _uses(present.egress, _EGRESS_MAPS, memory),
+        Part.HOOK: present.hook is not None,
+        Part.REDIRECT: _is_current(place, Part.REDIRECT, present.redirect) and _leads_to(present.redirect, present.link),
+        Part.GUARD: _is_current(place, Part.GUARD, present.guard) or (present.hook is not None and not has_egress_hook(present.hook)),
     }
     return tuple(part for part, there in is_there.items() if not there)
 
@@ -217,18 +217,18 @@ def make(part: Part, place: NicContext, memory: maps.Maps) -> None:
 def release(place: NicContext) -> None:
     """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
     sock, nic = place.sock, place.nic
-    found = find(sock, nic)
-    refuse_other_owner(found.link, place.owner, place.name)
-    if found.hook:
+    present = find(sock, nic)
+    refuse_other_owner(present.link, place.owner, place.name)
+    if present.hook:
         tc_messages.delete_filter(sock, nic, tc_messages.HOOK_INGRESS)
-        if has_egress_hook(found.hook):
+        if has_egress_hook(present.hook):
             tc_messages.delete_filter(sock, nic, tc_messages.HOOK_EGRESS)
-        if found.owns_hook and has_egress_hook(found.hook) and not _is_used(sock, nic):
+        if present.owns_hook and has_egress_hook(present.hook) and not _is_used(sock, nic):
             tc_messages.delete_hooks(sock, nic)
-    if is_our_root(found.root):
+    if is_our_root(present.root):
         tc_messages.delete_root(sock, nic)
-    if found.link and ifb_links.is_ours(found.link):
-        link_requests.delete(sock, found.link.ifindex)
+    if present.link and ifb_links.is_ours(present.link):
+        link_requests.delete(sock, present.link.ifindex)
 
 
 def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
@@ -241,8 +241,8 @@ def _label(place: NicContext, part: Part) -> str:
     return f"drakit_{part.name.lower()}{kind}_{classifiers.REVISION}"
 
 
-def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) -> bool:
-    return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
+def _is_current(place: NicContext, part: Part, installed: tc_messages.Filter | None) -> bool:
+    return installed is not None and installed.name.removesuffix(_OWN) == _label(place, part)
 
 
 def _is_marked(place: NicContext, link: link_requests.Link | None) -> bool:
@@ -250,20 +250,20 @@ def _is_marked(place: NicContext, link: link_requests.Link | None) -> bool:
     return link is not None and link.up and bool(link.alias) and (not place.owner or ifb_links.owner(link) == place.owner)
 
 
-def _leads_to(item: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
-    return item is not None and link is not None and item.redirect == link.ifindex
+def _leads_to(installed: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
+    return installed is not None and link is not None and installed.redirect == link.ifindex
 
 
-def _uses(item: tc_messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
+def _uses(installed: tc_messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
     """Return whether a classifier looks into just these of our maps."""
-    if item is None:
+    if installed is None:
         return False
-    if item.program not in memory.verified:
+    if installed.program not in memory.verified:
         numbers = memory.numbers()
-        with maps.closing(bpf.maps_of(item.program)) as used:
+        with maps.closing(bpf.maps_of(installed.program)) as used:
             if {name: bpf.map_id(descriptor) for name, descriptor in used.items()} != {name: numbers[name] for name in names}:
                 return False
-        memory.verified.add(item.program)
+        memory.verified.add(installed.program)
     return True
 
 
@@ -279,18 +279,18 @@ def _ifb(place: NicContext) -> int:
 def _make_ifb(place: NicContext) -> None:
     """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
     for _ in range(_CLAIM_TRIES):
-        found = find(place.sock, place.nic)
-        refuse_other_owner(found.link, place.owner, place.name)
-        refuse_foreign(found, place.name)
-        is_own_hook = found.owns_hook or (found.hook is None and not (found.link and found.link.alias))
-        if found.link is None:
+        present = find(place.sock, place.nic)
+        refuse_other_owner(present.link, place.owner, place.name)
+        refuse_foreign(present, place.name)
+        is_own_hook = present.owns_hook or (present.hook is None and not (present.link and present.link.alias))
+        if present.link is None:
             if ifb_links.claim(place.sock, place.nic, driver=place.owner, with_hook=is_own_hook):
                 return
-        elif found.link.alias or is_our_root(found.ifb_root):
-            ifb_links.mark(place.sock, found.link.ifindex, place.nic, driver=place.owner, with_hook=is_own_hook)
+        elif present.link.alias or is_our_root(present.ifb_root):
+            ifb_links.mark(place.sock, present.link.ifindex, place.nic, driver=place.owner, with_hook=is_own_hook)
             return
         else:  # Two drivers could mark it, but only one can put its own in its place.
-            link_requests.delete(place.sock, found.link.ifindex)
+            link_requests.delete(place.sock, present.link.ifindex)
     raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is created and deleted by another program")
 
 

@@ -28,19 +28,19 @@ class Nic:
 
     def __init__(self, place: parts.NicContext, held: maps.Maps | None = None) -> None:
         self.place = place
-        self.found = parts.find(place.sock, place.nic)
-        self.memory = parts.memory_of(self.found, held)
+        self.present = parts.find(place.sock, place.nic)
+        self.memory = parts.memory_of(self.present, held)
 
     @property
     def other_owner(self) -> str:
         """The driver that shares this NIC out, where it is not the one that asks."""
-        return parts.other_owner(self.found.link, self.place.owner)
+        return parts.other_owner(self.present.link, self.place.owner)
 
     @property
     def _sides(self) -> Mapping[str, int]:
         """The interfaces that have classes now, by direction: the NIC, and its ifb."""
-        found = self.found
-        sides = {_OUT: (self.place.nic, found.root), _IN: (found.link.ifindex if found.link else 0, found.ifb_root)}
+        present = self.present
+        sides = {_OUT: (self.place.nic, present.root), _IN: (present.link.ifindex if present.link else 0, present.ifb_root)}
         return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -69,7 +69,7 @@ class Nic:
         Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
         """
         classes = {minor for ifindex in self._sides.values() for minor in tc_messages.classes(self.place.sock, ifindex)}
-        if self.found.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(htb.SHARES):
+        if self.present.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(htb.SHARES):
             parts.release(self.place)
 
     def _empty(self) -> None:
@@ -105,8 +105,8 @@ class Nic:
         for read in (self.memory.member_numbers, self.memory.reload_member_numbers):
             numbers = read()
             while (minor := numbers.lowest()) is not None:
-                found = tc_messages.class_at(self.place.sock, self.place.nic, minor)
-                if found is None or (found.spec.parent == share and minor not in own):
+                existing = tc_messages.class_at(self.place.sock, self.place.nic, minor)
+                if existing is None or (existing.spec.parent == share and minor not in own):
                     return minor
                 numbers.take(minor)
         raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
@@ -139,7 +139,7 @@ class Nic:
     def differences(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> Iterator[Step]:
         """Yield what is not as wanted, each with the step that fixes it. Run each step before taking the next."""
         if not shares:
-            if self.found.any_of_ours:
+            if self.present.any_of_ours:
                 yield "the NIC has our queueing and no share", self._empty
             return
         yield from self._part_steps(uplink)
@@ -152,22 +152,22 @@ class Nic:
         queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
         for side, ifindex in self._sides.items():
             limits = {minor: queue.limit for minor, queue in queues.get(ifindex, {}).items()}
-            found = {minor: item.spec for minor, item in tc_messages.classes(self.place.sock, ifindex, limits).items()}
-            for change in htb.differences(specs, found):
+            present = {minor: entry.spec for minor, entry in tc_messages.classes(self.place.sock, ifindex, limits).items()}
+            for change in htb.differences(specs, present):
                 yield f"{side}: {change.why}", _change(self.place, ifindex, change)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
         if not link_requests.name_of(self.place.sock, self.place.nic):
             raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
-        parts.refuse_foreign(self.found, self.place.name)
-        for part in parts.missing(self.place, self.found, self.memory):
+        parts.refuse_foreign(self.present, self.place.name)
+        for part in parts.missing(self.place, self.present, self.memory):
             yield part.value, functools.partial(self._make, part, uplink)
 
     def _make(self, part: parts.Part, uplink: port.Uplink) -> None:
         """Make a part, and all classes in a fresh HTB."""
         parts.make(part, self.place, self.memory)
-        self.found = parts.find(self.place.sock, self.place.nic)
-        parts.refuse_other_owner(self.found.link, self.place.owner, self.place.name)
+        self.present = parts.find(self.place.sock, self.place.nic)
+        parts.refuse_other_owner(self.present.link, self.place.owner, self.place.name)
         if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
             shares = self.memory.read_shares(self.place.nic, self.place.name).values()
             ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
@@ -178,11 +178,11 @@ class Nic:
 
     def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
         wanted = {share.minor: share for share in shares}
-        found = self.memory.read_shares(self.place.nic, self.place.name)
-        for minor in found.keys() - wanted.keys():
-            yield f"share {found[minor].id} belongs to nobody", functools.partial(self._take, minor)
+        installed = self.memory.read_shares(self.place.nic, self.place.name)
+        for minor in installed.keys() - wanted.keys():
+            yield f"share {installed[minor].id} belongs to nobody", functools.partial(self._take, minor)
         for minor, share in wanted.items():
-            kept = found.get(minor)
+            kept = installed.get(minor)
             if kept is None:
                 yield f"share {share.id} is missing", functools.partial(self.memory.write_share, share)
             elif dataclasses.replace(kept, interface=share.interface) != share:
@@ -201,11 +201,11 @@ class Nic:
     def _owner_steps(self, uplink: port.Uplink, members: Sequence[htb.ShareMember]) -> Iterator[Step]:
         memory = self.memory
         wanted = htb.owners(self.place.classifier, host=self._host, mac=uplink.mac, members=members)
-        found = memory.read_owners()
-        for owner in found.keys() - wanted.keys():
+        present = memory.read_owners()
+        for owner in present.keys() - wanted.keys():
             yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.delete_owner, owner)
         for owner, minor in wanted.items():
-            if found.get(owner) != minor:
+            if present.get(owner) != minor:
                 why = f"frames of {owner[1]} in namespace {owner[0]} are not led to {htb.text(minor)}"
                 yield why, functools.partial(memory.set_owner, owner, minor)
         for mac in memory.addresses() - {uplink.mac} - {member.mac for member in members}:
@@ -244,8 +244,8 @@ class Nic:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            for child, found in tc_messages.classes(self.place.sock, ifindex).items():
-                if found.spec.parent == minor:
+            for child, below in tc_messages.classes(self.place.sock, ifindex).items():
+                if below.spec.parent == minor:
                     tc_messages.delete_class(self.place.sock, ifindex, child)
             tc_messages.delete_class(self.place.sock, ifindex, minor)
 
@@ -265,7 +265,7 @@ class Nic:
         if self.place.classifier is not port.Classifier.MAC and memory.uncount_member(member.cookie, member.minor):
             memory.delete_owner((member.cookie, htb.ANY))
         elif memory.owner((member.cookie, htb.ANY)) == member.minor:
-            heir = next((item.minor for item in memory.read_members() if item.cookie == member.cookie), None)
+            heir = next((other.minor for other in memory.read_members() if other.cookie == member.cookie), None)
             if heir is None:
                 memory.delete_owner((member.cookie, htb.ANY))
             else:
@@ -283,6 +283,6 @@ def _change(place: parts.NicContext, ifindex: int, change: htb.Change) -> Callab
 def _counters(side: Mapping[int, tc_messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
     """A share's counters: what passed by its own class, what waits by its members' or, while it has none, its own, and what their queues dropped."""
     own = side[minor].counters
-    members = [number for number, item in side.items() if item.spec.parent == minor]
+    members = [number for number, entry in side.items() if entry.spec.parent == minor]
     waiting = sum(side[number].counters.backlog for number in members)
     return dataclasses.replace(own, drops=sum(drops.get(number, 0) for number in (minor, *members)), backlog=own.backlog + waiting)

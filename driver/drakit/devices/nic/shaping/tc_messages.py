@@ -191,8 +191,8 @@ def delete_class(sock: rtnetlink.Socket, ifindex: int, minor: int) -> None:
 def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | None = None) -> Mapping[int, Class]:
     """Return the classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
     answers = sock.dump(_GETCLASS, _TCMSG.pack(0, ifindex, 0, 0, 0))
-    found = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
-    return {item.spec.minor: item for item in found}
+    listed = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
+    return {entry.spec.minor: entry for entry in listed}
 
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
@@ -216,14 +216,14 @@ class Queue:
 
 def queues(sock: rtnetlink.Socket, *, fair: bool = False) -> Mapping[int, Mapping[int, Queue]]:
     """Return the queues of our classes, by interface and class; costs as much as there are qdiscs in the namespace."""
-    found: dict[int, dict[int, Queue]] = {}
+    by_interface: dict[int, dict[int, Queue]] = {}
     for answer in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, parent, _ = _TCMSG.unpack_from(answer)
         attrs = rtnetlink.attributes(answer[_TCMSG.size :])
         if handle >> 16 == parent & 0xFFFF and parent & 0xFFFF0000 == OURS:
             drops = _counters(attrs.get(_STATS, b""), 0, 0).drops
-            found.setdefault(ifindex, {})[parent & 0xFFFF] = Queue(limit=_limit(attrs, fair=fair), drops=drops)
-    return found
+            by_interface.setdefault(ifindex, {})[parent & 0xFFFF] = Queue(limit=_limit(attrs, fair=fair), drops=drops)
+    return by_interface
 
 
 def _limit(attrs: rtnetlink.Attributes, *, fair: bool) -> int:

@@ -42,7 +42,7 @@ def sandbox_id(cookie: int, pod: str = "") -> address_leases.SandboxId:
 
 
 def leases(context: fake_context.FakeContext, gone: frozenset[int] = frozenset()) -> address_leases.AddressLeases:
-    return address_leases.AddressLeases(context, node="node-1", is_alive=lambda one: one.sandbox_id.cookie not in gone)
+    return address_leases.AddressLeases(context, node="node-1", is_alive=lambda lease: lease.sandbox_id.cookie not in gone)
 
 
 def test_every_sandbox_has_addresses_of_its_own_and_keeps_them(context: fake_context.FakeContext) -> None:
@@ -60,30 +60,30 @@ def test_two_pods_of_one_share_have_two_addresses(context: fake_context.FakeCont
 
 
 def test_a_pool_that_is_used_up_is_reported_and_what_is_given_back_is_given_again(context: fake_context.FakeContext) -> None:
-    one = config.NicConfig(address_pools=(POOL,))
-    share = context.put(grant(chosen=one))
-    given = [leases(context).acquire(share, one, sandbox_id(cookie)) for cookie in (1, 2, 3)]
+    chosen = config.NicConfig(address_pools=(POOL,))
+    share = context.put(grant(chosen=chosen))
+    given = [leases(context).acquire(share, chosen, sandbox_id(cookie)) for cookie in (1, 2, 3)]
     assert {text for texts in given for text in texts} == {f"10.9.1.{host}/16" for host in (1, 2, 3)}
     with pytest.raises(errors.DeviceBusyError, match=r"^the address pool for IPv4 of this node is used up$"):
-        leases(context).acquire(share, one, sandbox_id(4))
+        leases(context).acquire(share, chosen, sandbox_id(4))
     for _ in range(2):
         leases(context).release(share, sandbox_id(2))
-    assert leases(context).acquire(share, one, sandbox_id(4)) == given[1]
+    assert leases(context).acquire(share, chosen, sandbox_id(4)) == given[1]
 
 
 def test_what_a_sandbox_that_is_gone_had_is_free(context: fake_context.FakeContext) -> None:
-    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
-    share = context.put(grant(chosen=one))
-    assert leases(context).acquire(share, one, sandbox_id(1)) == ("10.9.1.1/16",)
-    assert leases(context, frozenset({1})).acquire(share, one, sandbox_id(2)) == ("10.9.1.1/16",)
+    chosen = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    share = context.put(grant(chosen=chosen))
+    assert leases(context).acquire(share, chosen, sandbox_id(1)) == ("10.9.1.1/16",)
+    assert leases(context, frozenset({1})).acquire(share, chosen, sandbox_id(2)) == ("10.9.1.1/16",)
     assert [lease.sandbox_id.cookie for lease in leases(context).leases_of(share)] == [2]
 
 
 def test_an_unprepared_claim_has_given_all_back(context: fake_context.FakeContext) -> None:
-    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
-    leases(context).acquire(context.put(grant(chosen=one)), one, sandbox_id(1))
-    context.remove(grant(chosen=one))
-    assert leases(context).acquire(context.put(grant(2, one)), one, sandbox_id(2)) == ("10.9.1.1/16",)
+    chosen = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    leases(context).acquire(context.put(grant(chosen=chosen)), chosen, sandbox_id(1))
+    context.remove(grant(chosen=chosen))
+    assert leases(context).acquire(context.put(grant(2, chosen)), chosen, sandbox_id(2)) == ("10.9.1.1/16",)
 
 
 def test_a_static_address_with_a_second_pod_is_refused_by_name(context: fake_context.FakeContext) -> None:
@@ -127,13 +127,13 @@ class CountingContext(fake_context.FakeContext):
     read = 0
 
     def grants(self) -> Sequence[fake_context.Grant]:
-        found = super().grants()
-        self.read += len(found)
-        return found
+        grants = super().grants()
+        self.read += len(grants)
+        return grants
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> fake_context.Grant | None:
         self.read += 1
-        return next((one for one in super().grants() if (one.claim.uid, one.share_id) == (uid, share_id)), None)
+        return next((grant for grant in super().grants() if (grant.claim.uid, grant.share_id) == (uid, share_id)), None)
 
     def state(self, grant: fake_context.Grant) -> Mapping[str, records.Record]:
         self.read += 1
@@ -149,7 +149,7 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
     for others in (2, 200):
         context = CountingContext(tmp_path)
         register = registers.AddressIndex(tmp_path)
-        own = address_leases.AddressLeases(context, node="node-1", known=register)
+        own = address_leases.AddressLeases(context, node="node-1", index=register)
         for number in range(others):
             own.acquire(context.put(grant(number, WIDE)), WIDE, sandbox_id(number))
         context.read = 0
@@ -170,7 +170,7 @@ def test_an_exhausted_pool_costs_one_read_of_all_records_and_one_of_the_kernel(t
         return True
 
     full = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.100"),))
-    own = address_leases.AddressLeases(context, node="node-1", is_alive=is_alive, survey=survey, known=registers.AddressIndex(tmp_path))
+    own = address_leases.AddressLeases(context, node="node-1", is_alive=is_alive, survey=survey, index=registers.AddressIndex(tmp_path))
     given = [own.acquire(context.put(grant(number, full)), full, sandbox_id(number)) for number in range(100)]
     last = context.put(grant(100, full))
     context.read = 0
@@ -181,13 +181,13 @@ def test_an_exhausted_pool_costs_one_read_of_all_records_and_one_of_the_kernel(t
 
 
 def test_what_another_process_gave_out_is_not_given_again(context: fake_context.FakeContext) -> None:
-    one = config.NicConfig(address_pools=(POOL,))
-    share = context.put(grant(chosen=one))
-    old, new = (address_leases.AddressLeases(context, node="node-1", known=registers.AddressIndex(context.data_dir)) for _ in range(2))
-    given = [process.acquire(share, one, sandbox_id(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
+    chosen = config.NicConfig(address_pools=(POOL,))
+    share = context.put(grant(chosen=chosen))
+    old, new = (address_leases.AddressLeases(context, node="node-1", index=registers.AddressIndex(context.data_dir)) for _ in range(2))
+    given = [process.acquire(share, chosen, sandbox_id(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
     assert len(set(given)) == 3
     with pytest.raises(errors.DeviceBusyError):
-        new.acquire(share, one, sandbox_id(4))
+        new.acquire(share, chosen, sandbox_id(4))
 
 
 def test_what_another_process_took_back_is_free(context: fake_context.FakeContext) -> None:
@@ -201,11 +201,11 @@ def test_what_another_process_took_back_is_free(context: fake_context.FakeContex
 def test_addresses_of_unprepared_claims_are_free_even_if_their_end_was_not_reported(
     context: fake_context.FakeContext,
 ) -> None:
-    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    chosen = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
     own = leases(context)
     for number, result in ((1, True), (2, False), (3, True)):
-        share = context.put(grant(number, one))
-        assert own.acquire(share, one, sandbox_id(number)) == ("10.9.1.1/16",)
+        share = context.put(grant(number, chosen))
+        assert own.acquire(share, chosen, sandbox_id(number)) == ("10.9.1.1/16",)
         if result:
             own.end(share)
         context.remove(share)
@@ -236,9 +236,9 @@ def test_a_pool_gives_each_address_once(size: int, start: int, data: strategies.
     pool = ip_pools.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last=f"10.9.1.{size}")
     taken: set[str] = set()
     for _ in range(size):
-        found = pool.free(taken, start)
-        assert found is not None
-        host = found.partition("/")[0]
+        address = pool.free(taken, start)
+        assert address is not None
+        host = address.partition("/")[0]
         assert host not in taken
         assert pool.holds(ip_pools.host(host, ""))
         taken.add(host)

@@ -19,14 +19,14 @@ def message(**changes: str) -> bytes:
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
-    found = server.decode(message())
-    assert (found.claim, found.device, found.share_id) == (UID, "nic0", SHARE)
-    assert (found.container, found.sandbox, found.pod) == ("container-1", "sandbox-1", UID)
+    request = server.decode(message())
+    assert (request.claim, request.device, request.share_id) == (UID, "nic0", SHARE)
+    assert (request.container, request.sandbox, request.pod) == ("container-1", "sandbox-1", UID)
 
 
 def test_a_device_given_whole_has_no_share_and_some_runtimes_tell_of_no_sandbox() -> None:
-    found = server.decode(message(_3="-", _5="", _6=""))
-    assert (found.share_id, found.sandbox, found.pod) == (None, "", "")
+    request = server.decode(message(_3="-", _5="", _6=""))
+    assert (request.share_id, request.sandbox, request.pod) == (None, "", "")
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_what_is_no_request_is_refused(wrong: bytes) -> None:
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: f"attach 1\n{text}".encode(errors="replace")))
 def test_any_bytes_are_a_request_or_refused(content: bytes) -> None:
     try:
-        found = server.decode(content)
+        request = server.decode(content)
     except server.MalformedError:
         return
-    assert found.container
+    assert request.container
 
 
 @given(st.text())

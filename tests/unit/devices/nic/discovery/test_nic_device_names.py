@@ -34,4 +34,4 @@ def test_a_rename_keeps_the_device_of_hardware() -> None:
 
 def test_of_several_interfaces_of_one_function_the_oldest_has_its_name() -> None:
     pair = [nic(9, "rep0", "0000:8a:00.0"), nic(4, "uplink", "0000:8a:00.0")]
-    assert {name: item.name for name, item in offers.device_names(pair).items()} == {"pci-0000-8a-00-0": "uplink", "rep0": "rep0"}
+    assert {name: interface.name for name, interface in offers.device_names(pair).items()} == {"pci-0000-8a-00-0": "uplink", "rep0": "rep0"}

@@ -66,7 +66,7 @@ def test_the_settings_that_are_named_make_it_offered(
     result = refusal(nic(**facts), **before)
     assert all(key in f"{result.reason} {result.change}" for key in keys), result
     kept = {key: value for key, value in before.items() if key != "exclude"}
-    assert [item.interface.name for item in survey(nic(**facts), **{**kept, **after}).nics] == [nic(**facts).name]
+    assert [offered.interface.name for offered in survey(nic(**facts), **{**kept, **after}).nics] == [nic(**facts).name]
 
 
 @pytest.mark.parametrize("facts", [{"kind": port.LOOPBACK}, {"encapsulation": "infiniband"}, {"kind": "ifb"}, {"master": 9}])

@@ -35,8 +35,13 @@ def sysfs(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_virtual_function_knows_its_parent_and_number(sysfs: pathlib.Path) -> None:
-    found = hardware.pci_function("0000:0c:00.3", sysfs / "devices", sysfs / "class")
-    assert (found.physical_function, found.function_number, found.vendor, found.rdma_device) == ("0000:0c:00.0", 1, "15b3", "mlx5_1")
+    function = hardware.pci_function("0000:0c:00.3", sysfs / "devices", sysfs / "class")
+    assert (function.physical_function, function.function_number, function.vendor, function.rdma_device) == (
+        "0000:0c:00.0",
+        1,
+        "15b3",
+        "mlx5_1",
+    )
     parent = hardware.pci_function("0000:0c:00.0", sysfs / "devices", sysfs / "class")
     assert (parent.physical_function, parent.function_number, parent.virtual_functions, parent.rdma_device) == ("", None, 8, "")
 

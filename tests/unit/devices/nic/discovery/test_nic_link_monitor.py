@@ -27,9 +27,9 @@ class Machine(mock_port.MockPort):
     """A mock machine whose links the test loses and finds."""
 
     def link(self, name: str, *, carrier: bool) -> None:
-        whole = {item.name: item for item in mock_port.from_machine(machines.load("dgx-a100-40gb"))}[name]
+        whole = {interface.name: interface for interface in mock_port.from_machine(machines.load("dgx-a100-40gb"))}[name]
         changed = whole if carrier else dataclasses.replace(whole, carrier=False, state="down", speed=None)
-        self._interfaces = tuple(changed if item.name == name else item for item in self._interfaces)
+        self._interfaces = tuple(changed if interface.name == name else interface for interface in self._interfaces)
 
 
 class MonitorSetup:
@@ -90,7 +90,7 @@ def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathli
 def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     setup = MonitorSetup(tmp_path)
     setup.monitor.check()
-    assert [item.name for item in setup.driver.survey().withheld] == ["eth0"]
+    assert [withheld.name for withheld in setup.driver.survey().withheld] == ["eth0"]
     assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
 
 
@@ -191,7 +191,7 @@ def test_the_status_of_a_claim_says_what_went_wrong(tmp_path: pathlib.Path) -> N
     setup.monitor.check()
     failed = setup.context.status_of(CLAIM.uid, NIC, SHARE)
     assert failed is not None
-    assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
+    assert [(condition.status, condition.reason, condition.message) for condition in failed.conditions] == [
         (False, "AttachFailed", "the pod has another interface named 'net1'")
     ]
     setup.attach(grant)
@@ -200,7 +200,7 @@ def test_the_status_of_a_claim_says_what_went_wrong(tmp_path: pathlib.Path) -> N
     setup.monitor.check()
     missing = setup.context.status_of(CLAIM.uid, NIC, SHARE)
     assert missing is not None
-    assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
+    assert [(condition.status, condition.reason) for condition in missing.conditions] == [(False, "ShareMissing")]
 
 
 def test_a_pod_s_failure_is_reported_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
@@ -216,7 +216,7 @@ def test_a_pod_s_failure_is_reported_until_that_pod_is_attached(tmp_path: pathli
         status = setup.context.status_of(CLAIM.uid, NIC, SHARE)
         assert status is not None
         assert status.network is not None, "what other pods of the claim have is told all the same"
-        reported += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
+        reported += [condition.message if condition.reason == "AttachFailed" else condition.reason for condition in status.conditions]
     assert reported == ["third reason", "second reason", "second reason", "Attached"]
 
 
@@ -230,19 +230,19 @@ def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> 
     for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
         reporter.report()
         status = setup.context.status_of(CLAIM.uid, NIC, SHARE)
-        reasons += [one.reason for one in status.conditions] if status is not None else []
+        reasons += [condition.reason for condition in status.conditions] if status is not None else []
     assert reasons == ["AttachFailed", "AttachFailed", "Attached"], "the kubelet tries again within five minutes"
 
 
 def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> None:
     setup = MonitorSetup(tmp_path)
     setup.prepared()
-    found = setup.driver.metrics()
-    assert {(one.name, one.labels["direction"]) for one in found if one.total} == {
+    metrics = setup.driver.metrics()
+    assert {(metric.name, metric.labels["direction"]) for metric in metrics if metric.total} == {
         (f"nic_share_{what}", way) for what in ("bytes", "packets", "drops") for way in ("egress", "ingress")
     }
-    rates = [one for one in found if one.name == "nic_share_rate_bits_per_second"]
-    assert [(dict(one.labels), one.value) for one in rates] == [
+    rates = [metric for metric in metrics if metric.name == "nic_share_rate_bits_per_second"]
+    assert [(dict(metric.labels), metric.value) for metric in rates] == [
         ({"nic": "eth1", "share": SHARE, "direction": way}, 1e9) for way in ("egress", "ingress")
     ]
 
@@ -250,11 +250,11 @@ def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> No
 def test_a_speed_is_remembered_while_the_link_is_away_only() -> None:
     linked = port.Interface(ifindex=2, name="eth1", mtu=1500, speed=10**10)
     unlinked = dataclasses.replace(linked, speed=None, carrier=False)
-    known = offers.LastSpeeds()
-    assert known.fill([unlinked]) == (unlinked,)
-    assert known.fill([linked]) == (linked,)
-    assert known.fill([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)
-    assert known.fill([dataclasses.replace(linked, speed=None)]) == (dataclasses.replace(linked, speed=None),), "a link of unknown speed"
+    speeds = offers.LastSpeeds()
+    assert speeds.fill([unlinked]) == (unlinked,)
+    assert speeds.fill([linked]) == (linked,)
+    assert speeds.fill([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)
+    assert speeds.fill([dataclasses.replace(linked, speed=None)]) == (dataclasses.replace(linked, speed=None),), "a link of unknown speed"
 
 
 def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:

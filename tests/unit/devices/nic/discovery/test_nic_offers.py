@@ -32,8 +32,8 @@ def survey(*interfaces: port.Interface, **choices: object) -> offers.Survey:
     return offers.survey(interfaces, nic_settings.NicSettings(**choices))  # type: ignore[arg-type]
 
 
-def reasons(found: offers.Survey) -> dict[str, str]:
-    return {item.name: item.reason for item in found.withheld}
+def reasons(surveyed: offers.Survey) -> dict[str, str]:
+    return {withheld.name: withheld.reason for withheld in surveyed.withheld}
 
 
 def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
@@ -44,7 +44,7 @@ def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
     assert capacity.policy is not None
     assert capacity.policy.valid_range is not None
     span = capacity.policy.valid_range
-    assert [str(item) for item in (capacity.policy.default, span.min, span.step, span.max)] == ["100M", "10M", "10M", "100G"]
+    assert [str(figure) for figure in (capacity.policy.default, span.min, span.step, span.max)] == ["100M", "10M", "10M", "100G"]
 
 
 @pytest.mark.parametrize(
@@ -72,33 +72,33 @@ def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
     ],
 )
 def test_what_is_not_offered_has_its_reason(facts: dict[str, object], reason: str) -> None:
-    found = survey(nic(2, "eth0", **facts), nic(9, "other"))
-    assert reasons(found) == {"eth0": reason}
-    assert [item.interface.name for item in found.nics] == ["other"]
+    surveyed = survey(nic(2, "eth0", **facts), nic(9, "other"))
+    assert reasons(surveyed) == {"eth0": reason}
+    assert [offered.interface.name for offered in surveyed.nics] == ["other"]
 
 
 def test_what_carries_the_uplink_is_withheld_with_it() -> None:
     bond = nic(3, "bond0", kind="bond", default_route=False)
     vlan = nic(4, "bond0.7", kind="vlan", lower=3, default_route=True)
-    found = survey(nic(1, "eth0", master=3), nic(2, "eth1", master=3), bond, vlan, nic(5, "eth2"))
-    assert [item.interface.name for item in found.nics] == ["eth2"]
-    assert reasons(found)["bond0"] == "carries the host's default route"
+    surveyed = survey(nic(1, "eth0", master=3), nic(2, "eth1", master=3), bond, vlan, nic(5, "eth2"))
+    assert [offered.interface.name for offered in surveyed.nics] == ["eth2"]
+    assert reasons(surveyed)["bond0"] == "carries the host's default route"
 
 
 def test_a_ring_of_masters_ends() -> None:
-    found = survey(nic(1, "a", master=2, default_route=True), nic(2, "b", master=1))
-    assert len(found.withheld) == 2
+    surveyed = survey(nic(1, "a", master=2, default_route=True), nic(2, "b", master=1))
+    assert len(surveyed.withheld) == 2
 
 
 def test_a_peer_s_end_is_not_taken_for_a_carrier() -> None:
     speeds = (nic_settings.InterfaceRule(match="*", speed=BITS("1G")),)
     uplink = nic(2, "veth0", kind="veth", lower=3, default_route=True)
-    assert [item.name for item in survey(uplink, nic(3, "veth1", kind="veth"), interfaces=speeds).nics] == ["veth1"]
+    assert [offered.name for offered in survey(uplink, nic(3, "veth1", kind="veth"), interfaces=speeds).nics] == ["veth1"]
 
 
 def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
     bond = nic(3, "bond0", kind="bond", speed=200 * GIGA)
-    assert [item.speed for item in survey(bond, nic(1, "eth0", master=3), nic(2, "eth1", master=3)).nics] == [200 * GIGA]
+    assert [offered.speed for offered in survey(bond, nic(1, "eth0", master=3), nic(2, "eth1", master=3)).nics] == [200 * GIGA]
     assert "not believed" in reasons(survey(bond, nic(1, "eth0", master=3), nic(2, "veth1", master=3, kind="veth")))["bond0"]
     assert "not believed" in reasons(survey(bond))["bond0"]
 
@@ -115,45 +115,45 @@ def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
 def test_the_admins_speed_caps_the_reported_one_and_replaces_an_implausible_one(
     reported: int | None, kind: str, given: str, speed: int
 ) -> None:
-    (found,) = survey(nic(speed=reported, kind=kind), interfaces=(nic_settings.InterfaceRule(match="eth*", speed=BITS(given)),)).nics
-    assert found.speed == speed
-    assert found.bandwidth.value == BITS(speed)
+    (offered,) = survey(nic(speed=reported, kind=kind), interfaces=(nic_settings.InterfaceRule(match="eth*", speed=BITS(given)),)).nics
+    assert offered.speed == speed
+    assert offered.bandwidth.value == BITS(speed)
 
 
 def test_a_reserve_is_kept_from_the_shares_and_the_first_rule_that_matches_counts() -> None:
     rules = (nic_settings.InterfaceRule(match="eth0", reserve=BITS("1G")), nic_settings.InterfaceRule(match="*", reserve=BITS("2G")))
-    found = survey(nic(1, "eth0"), nic(2, "eth1"), reserve=BITS("5G"), interfaces=rules)
-    assert [str(item.bandwidth.value) for item in found.nics] == ["99G", "98G"]
+    surveyed = survey(nic(1, "eth0"), nic(2, "eth1"), reserve=BITS("5G"), interfaces=rules)
+    assert [str(offered.bandwidth.value) for offered in surveyed.nics] == ["99G", "98G"]
     assert str(survey(nic(), reserve=BITS("5G")).nics[0].bandwidth.value) == "95G"
 
 
 def test_filters_go_by_interface_name() -> None:
     machine = (nic(1, "eth0"), nic(2, "eth1"), nic(3, "ib0"))
-    found = survey(*machine, include=("eth*",), exclude=("eth1",))
-    assert [item.interface.name for item in found.nics] == ["eth0"]
-    assert reasons(found) == {"eth1": "is in the setting exclude", "ib0": "is not in the setting include"}
+    surveyed = survey(*machine, include=("eth*",), exclude=("eth1",))
+    assert [offered.interface.name for offered in surveyed.nics] == ["eth0"]
+    assert reasons(surveyed) == {"eth1": "is in the setting exclude", "ib0": "is not in the setting include"}
 
 
 def test_the_host_s_interfaces_are_offered_only_when_named() -> None:
     machine = (nic(1, "eth0", default_route=True, addressed=True), nic(2, "eth1", addressed=True))
     for_the_host = BITS("1G")
-    assert [item.name for item in survey(*machine, take_over=("eth1",), reserve=for_the_host).nics] == ["eth1"]
-    assert [item.name for item in survey(*machine, take_over=("*",), reserve=for_the_host).nics] == ["eth0", "eth1"]
-    assert [item.name for item in survey(*machine, offer_addressed=True).nics] == ["eth1"], "never the uplink"
+    assert [offered.name for offered in survey(*machine, take_over=("eth1",), reserve=for_the_host).nics] == ["eth1"]
+    assert [offered.name for offered in survey(*machine, take_over=("*",), reserve=for_the_host).nics] == ["eth0", "eth1"]
+    assert [offered.name for offered in survey(*machine, offer_addressed=True).nics] == ["eth1"], "never the uplink"
 
 
 def test_devices_come_in_the_order_of_their_names_whatever_their_indices() -> None:
-    one = survey(nic(1, "b", pci=pci("0000:8a:00.0")), nic(2, "a", pci=pci("0000:0c:00.0")))
+    surveyed = survey(nic(1, "b", pci=pci("0000:8a:00.0")), nic(2, "a", pci=pci("0000:0c:00.0")))
     other = survey(nic(8, "a", pci=pci("0000:0c:00.0")), nic(9, "b", pci=pci("0000:8a:00.0")))
-    assert [item.name for item in one.nics] == ["pci-0000-0c-00-0", "pci-0000-8a-00-0"]
-    assert one.to_inventory() == other.to_inventory()
+    assert [offered.name for offered in surveyed.nics] == ["pci-0000-0c-00-0", "pci-0000-8a-00-0"]
+    assert surveyed.to_inventory() == other.to_inventory()
 
 
 def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones() -> None:
     behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_node=3))
     bare = nic(2, "veth0", kind="veth")
-    found = survey(behind_pci, bare, interfaces=(nic_settings.InterfaceRule(match="veth*", speed=BITS("1G")),))
-    first, second = (item.to_device().attributes for item in found.nics)
+    surveyed = survey(behind_pci, bare, interfaces=(nic_settings.InterfaceRule(match="veth*", speed=BITS("1G")),))
+    first, second = (offered.to_device().attributes for offered in surveyed.nics)
     assert set(first) - set(second) == {f"resource.kubernetes.io/{name}" for name in ("pciBusID", "pcieRoot", "numaNode")}
     assert not set(second) - set(first)
     assert (first["resource.kubernetes.io/numaNode"], first["dra.net/numaNode"], second["dra.net/numaNode"]) == (3, 3, -1)
@@ -214,15 +214,15 @@ def port_of(bus_id: str) -> port.PciFunction:
 
 def test_nothing_is_offered_where_no_rate_could_be_held() -> None:
     shaping = port.Shaping(classifier=port.Classifier.NONE, missing="this kernel has no HTB")
-    found = offers.survey([nic()], nic_settings.NicSettings(take_over=("*",)), shaping)
-    assert found.nics == ()
-    assert reasons(found) == {"eth0": "this kernel has no HTB"}
+    surveyed = offers.survey([nic()], nic_settings.NicSettings(take_over=("*",)), shaping)
+    assert surveyed.nics == ()
+    assert reasons(surveyed) == {"eth0": "this kernel has no HTB"}
 
 
 @pytest.mark.parametrize("classifier", port.Classifier)
 def test_the_classifier_in_use_is_published(classifier: port.Classifier) -> None:
-    found = offers.survey([nic()], nic_settings.NicSettings(), port.Shaping(classifier=classifier))
-    assert found.to_inventory().devices[0].attributes["shaping"] == classifier.value
+    surveyed = offers.survey([nic()], nic_settings.NicSettings(), port.Shaping(classifier=classifier))
+    assert surveyed.to_inventory().devices[0].attributes["shaping"] == classifier.value
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,23 @@ def test_an_interface_in_a_pod_is_the_wanted_one_only_by_what_the_pod_cannot_wri
 
 def test_without_a_note_only_what_is_unique_is_known() -> None:
     away = dataclasses.replace(VETH, other_nsid=3)
-    assert [pod_interfaces.is_in_pod(one, None, one, 5) for one in (HARDWARE, VETH, away, VLAN, DUMMY)] == [True, True, False, False, False]
+    assert [pod_interfaces.is_in_pod(identity, None, identity, 5) for identity in (HARDWARE, VETH, away, VLAN, DUMMY)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_only_what_has_hardware_or_another_end_is_ever_taken_from_a_pod() -> None:
-    assert [one.is_provable for one in (HARDWARE, VETH, VLAN, DUMMY, pod_interfaces.Identity())] == [True, True, True, False, False]
+    assert [identity.is_provable for identity in (HARDWARE, VETH, VLAN, DUMMY, pod_interfaces.Identity())] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("of", [HARDWARE, VETH, DUMMY])

@@ -42,7 +42,7 @@ class Machine(mock_port.MockPort):
         self.away: set[str] = set()
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(item for item in super().interfaces() if item.name not in self.away)
+        return tuple(interface for interface in super().interfaces() if interface.name not in self.away)
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
         return None if name in self.away else super().host_state(name)
@@ -66,8 +66,8 @@ class Node:
     def grant(
         self, device: str = WHOLE, chosen: config.NicConfig | None = None, claim: claims.ClaimRef = CLAIM, **changes: object
     ) -> Grant:
-        found = self.driver.discover().by_name()[device]
-        base = Grant(claim=claim, request="uplink", pool="node-1", device=found, config=chosen or config.NicConfig())
+        offered = self.driver.discover().by_name()[device]
+        base = Grant(claim=claim, request="uplink", pool="node-1", device=offered, config=chosen or config.NicConfig())
         return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
     def planned(self, grant: Grant) -> Grant:
@@ -84,7 +84,7 @@ def node(machine: Machine) -> Node:
 def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
     offered = node.driver.discover()
     draw = (devices.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
-    names_in_order = [item.name for item in offered.devices]
+    names_in_order = [device.name for device in offered.devices]
     assert names_in_order.index(NIC) + 1 == names_in_order.index(WHOLE), "the scheduler takes the first that fits: the shared form"
     for name in (NIC, WHOLE):
         assert offered.by_name()[name].consumes == draw
@@ -99,7 +99,7 @@ def test_bonds_are_shared_only() -> None:
     slaves = tuple(port.Interface(ifindex=n, name=f"p{n}", mac=f"02:00:00:00:00:1{n}", mtu=1500, speed=10**10, master=5) for n in (1, 2))
     survey = offers.survey((bond, *slaves), settings.NicSettings(whole=("*",)))
     assert [(nic.name, nic.whole) for nic in survey.nics] == [("bond0", False)]
-    assert {item.reason for item in survey.withheld} == {"is enslaved to bond0"}
+    assert {withheld.reason for withheld in survey.withheld} == {"is enslaved to bond0"}
 
 
 def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
@@ -131,7 +131,7 @@ def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> Non
     asked = node.planned(node.grant())
     node.driver.prepare(asked)
     node.machine.away.add("eth1")
-    assert "eth1" not in {item.name for item in node.machine.interfaces()}
+    assert "eth1" not in {interface.name for interface in node.machine.interfaces()}
     assert node.driver.discover() == before
     node.machine.away.clear()
     node.driver.unprepare(asked)
@@ -201,11 +201,11 @@ def function_grant(node: Node, **chosen: object) -> Grant:
 
 
 def test_of_a_virtual_function_a_rate_may_be_asked_by_one_claim(node: Node) -> None:
-    found = node.driver.discover().by_name()[FUNCTION_WHOLE]
-    assert found.allow_multiple_allocations
-    assert found.capacity["shares"].value == quantity.ONE
-    assert found.capacity["bandwidth"].value == BYTES("50G")
-    assert found.attributes["dra.net/isSriovVf"] is True
+    offered = node.driver.discover().by_name()[FUNCTION_WHOLE]
+    assert offered.allow_multiple_allocations
+    assert offered.capacity["shares"].value == quantity.ONE
+    assert offered.capacity["bandwidth"].value == BYTES("50G")
+    assert offered.attributes["dra.net/isSriovVf"] is True
 
 
 def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> None:

@@ -37,7 +37,7 @@ class Node:
 
     def at(self, minor: int) -> port.Share | None:
         self.probes += 1
-        return next((item for item in self.installed if item.minor == minor), None)
+        return next((share for share in self.installed if share.minor == minor), None)
 
 
 def test_shares_planned_in_sequence_get_distinct_numbers_before_any_is_journaled() -> None:

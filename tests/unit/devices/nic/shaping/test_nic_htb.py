@@ -117,22 +117,22 @@ def test_a_class_makes_up_for_a_gap_of_four_milliseconds_and_never_gains_more() 
 
 def test_a_known_address_without_a_known_owner_leads_to_no_share() -> None:
     members = [member(0x8000, cookie=7), member(0x8001, of=0x101, cookie=8)]
-    found = htb.owners(port.Classifier.NETNS, host=1, mac=NIC, members=members)
-    assert {minor for (cookie, _), minor in found.items() if cookie == htb.ANY_NAMESPACE} == {htb.STRAY}
-    assert found[1, htb.ANY] == found[htb.KERNEL_MADE, NIC] == htb.HOST
-    assert {found[7, htb.ANY], found[7, members[0].mac]} == {0x8000}
+    lookups = htb.owners(port.Classifier.NETNS, host=1, mac=NIC, members=members)
+    assert {minor for (cookie, _), minor in lookups.items() if cookie == htb.ANY_NAMESPACE} == {htb.STRAY}
+    assert lookups[1, htb.ANY] == lookups[htb.KERNEL_MADE, NIC] == htb.HOST
+    assert {lookups[7, htb.ANY], lookups[7, members[0].mac]} == {0x8000}
 
 
 def test_two_shares_of_one_namespace_split_by_address_and_the_first_gets_the_rest() -> None:
     members = [member(0x8001, cookie=7), member(0x8000, of=0x101, cookie=7)]
-    found = htb.owners(port.Classifier.NETNS, host=1, mac=NIC, members=members)
-    assert [found[7, item.mac] for item in members] == [0x8001, 0x8000]
-    assert found[7, htb.ANY] == 0x8000
+    lookups = htb.owners(port.Classifier.NETNS, host=1, mac=NIC, members=members)
+    assert [lookups[7, item.mac] for item in members] == [0x8001, 0x8000]
+    assert lookups[7, htb.ANY] == 0x8000
 
 
 def test_where_namespaces_are_not_distinguished_addresses_lead_to_shares() -> None:
-    found = htb.owners(port.Classifier.MAC, host=0, mac=NIC, members=[member(0x8000)])
-    assert found == {(htb.ANY_NAMESPACE, NIC): htb.HOST, (htb.ANY_NAMESPACE, member(0x8000).mac): 0x8000}
+    lookups = htb.owners(port.Classifier.MAC, host=0, mac=NIC, members=[member(0x8000)])
+    assert lookups == {(htb.ANY_NAMESPACE, NIC): htb.HOST, (htb.ANY_NAMESPACE, member(0x8000).mac): 0x8000}
 
 
 def test_class_numbers_never_meet_and_run_out_politely() -> None:
@@ -156,7 +156,7 @@ def test_a_thousand_shares_that_came_and_went_leave_nothing(seed: int) -> None:
     for comes in [*turns, *[False] * 1000]:
         if comes:
             minor = numbers.lowest()
-            assert minor == min(set(htb.SHARES[:1001]) - {item.minor for item in live})
+            assert minor == min(set(htb.SHARES[:1001]) - {share.minor for share in live})
             numbers.take(minor)
             live.append(share(minor))
             new = htb.share_classes(UPLINK, live[-1], [])
