@@ -139,7 +139,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         events = self._machine.watch()
         survey = functools.partial(background.survey_and_narrow, self.survey, events)
         health = reporting.DeviceHealth(context)
-        reporter = reporting.StatusReporter(self._machine, context, node=self._node, attaches=self._attachment is not None)
+        reporter = reporting.StatusReporter(self._machine, context, attaches=self._attachment is not None)
         reconciler = background.TcReconciler(
             self._machine,
             context,

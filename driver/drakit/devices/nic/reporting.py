@@ -69,12 +69,10 @@ class StatusReporter:
         machine: port.Port,
         context: contexts.DriverContext,
         *,
-        node: str,
         attaches: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._context, self._attaches = machine, context, attaches
-        self._leases = address_leases.AddressLeases(context, node=node)
         self._said: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
@@ -139,7 +137,7 @@ class StatusReporter:
             return self._of_prepared(grant, share_traffic)
         if not attached:
             return None
-        leases = self._leases.leases_of(grant)
+        leases = address_leases.leases_of(self._context, grant)
         pod_addresses = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
         network = claim_status.NetworkStatus(
             interface=attached[0].name, addresses=pod_addresses, hardware_address=attached[0].mac if len(attached) == 1 else ""
@@ -166,7 +164,7 @@ class StatusReporter:
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
         chosen = config.of(grant)
-        leases = self._leases.leases_of(grant)
+        leases = address_leases.leases_of(self._context, grant)
         pod_addresses = leases[0].addresses if leases else chosen.addresses
         network = claim_status.NetworkStatus(
             interface=chosen.interface_name or planned.host_state.name,

@@ -176,7 +176,7 @@ class AddressLeases:
 
         Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
         """
-        own = self.leases_of(grant)
+        own = leases_of(self._context, grant)
         kept = next((lease for lease in own if lease.sandbox_id.cookie == sandbox_id.cookie), None)
         if kept is not None:
             return kept.addresses
@@ -206,25 +206,20 @@ class AddressLeases:
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
         """Release the sandbox's addresses; none is success. Raises ClaimError where the claim, and so its leases, are gone."""
-        for lease in self.leases_of(grant):
+        for lease in leases_of(self._context, grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._forget(lease)
         self._context.set_state(grant, sandbox_id.key, None)
 
     def end(self, grant: Grant) -> None:
         """Drop a grant that is about to be unprepared; its notes end with it."""
-        for lease in self.leases_of(grant):
+        for lease in leases_of(self._context, grant):
             self._forget(lease)
-
-    def leases_of(self, grant: Grant) -> tuple[Lease, ...]:
-        """Return the leases of one grant."""
-        leases = (_lease(grant, record) for key, record in self._context.state(grant).items() if key.startswith(_NOTE))
-        return tuple(lease for lease in leases if lease is not None)
 
     def all_leases(self) -> Iterator[Lease]:
         """Yield every lease of the node; the cost grows with the number of claims."""
         for grant in self._context.grants():
-            yield from self.leases_of(grant)
+            yield from leases_of(self._context, grant)
 
     def _forget(self, lease: Lease) -> None:
         for host in lease.hosts:
@@ -272,6 +267,12 @@ class AddressLeases:
         own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
         pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in own]
         return ip_pools.take(pools, _Taken(self._index, freed), start=zlib.crc32(f"{sandbox_id.cookie:x}".encode()))
+
+
+def leases_of(context: contexts.DriverContext, grant: Grant) -> tuple[Lease, ...]:
+    """Return the leases of one grant."""
+    leases = (_lease(grant, record) for key, record in context.state(grant).items() if key.startswith(_NOTE))
+    return tuple(lease for lease in leases if lease is not None)
 
 
 def _hosts(leases: Iterable[Lease]) -> frozenset[str]:

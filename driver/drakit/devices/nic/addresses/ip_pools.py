@@ -7,8 +7,8 @@ address could be given twice. Raises ConfigError, whose field is the one given.
 import dataclasses
 import fnmatch
 import ipaddress
-from collections.abc import Container, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 from drakit.core import errors
 
@@ -16,6 +16,7 @@ IPV4, IPV6 = 4, 6
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+Parsed = TypeVar("Parsed")
 
 _QUOTE_MAX = 64
 _POINT_TO_POINT = 2
@@ -82,41 +83,34 @@ def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0)
 
 def interface(text: str, field: str) -> Interface:
     """Return an address an interface may have, with its prefix."""
-    try:
-        found = ipaddress.ip_interface(text)
-    except ValueError as error:
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not an address with a prefix, such as 10.1.2.3/24", field=field) from error
-    _check_canonical(text, str(found), field)
-    _check_for_host(found, field)
-    return found
+    address = _parsed(ipaddress.ip_interface, "an address with a prefix, such as 10.1.2.3/24", text, field)
+    _check_for_host(address, field)
+    return address
 
 
 def network(text: str, field: str) -> Network:
     """Return a network: an address with all host bits 0, and a prefix."""
-    try:
-        found = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not a network, such as 10.1.0.0/16", field=field) from error
-    _check_canonical(text, str(found), field)
-    return found
+    return _parsed(ipaddress.ip_network, "a network, such as 10.1.0.0/16", text, field)
 
 
 def host(text: str, field: str) -> Address:
     """Return the address of one host, without a prefix."""
+    address = _parsed(ipaddress.ip_address, "an address, such as 10.1.2.3", text, field)
+    _check_unicast(address, field)
+    return address
+
+
+def _parsed(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> Parsed:
+    """Return what a text says in the canonical form; raises ConfigError for any other."""
     try:
-        found = ipaddress.ip_address(text)
+        parsed = parse(text)
     except ValueError as error:
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not an address, such as 10.1.2.3", field=field) from error
-    _check_canonical(text, str(found), field)
-    _check_unicast(found, field)
-    return found
-
-
-def _check_canonical(text: str, canonical: str, field: str) -> None:
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not {what}", field=field) from error
     if "%" in text:
         raise errors.ConfigError("must not name an interface (%)", field=field)
-    if text != canonical:
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {canonical!r}", field=field)
+    if text != str(parsed):
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {str(parsed)!r}", field=field)
+    return parsed
 
 
 def _check_unicast(address: Address, field: str) -> None:

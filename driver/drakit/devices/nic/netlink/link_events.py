@@ -80,9 +80,15 @@ class KernelWatch:
         return bool(ready)
 
     def drain(self) -> None:
-        self._read_all(self._socket)
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 1 << 12)
+        while True:
+            try:
+                self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:  # ENOBUFS: more happened than the socket could hold, which is something that happened.
+                continue
 
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # As many calls to wake are waiting as a pipe can hold.
@@ -92,16 +98,6 @@ class KernelWatch:
         self._socket.close()
         os.close(self._woken)
         os.close(self._waker)
-
-    @staticmethod
-    def _read_all(sock: socket.socket) -> None:
-        while True:
-            try:
-                sock.recv(1 << 16)
-            except BlockingIOError:
-                return
-            except OSError:  # ENOBUFS: more happened than the socket could hold, which is something that happened.
-                continue
 
 
 def _beginning(glob: str) -> str:

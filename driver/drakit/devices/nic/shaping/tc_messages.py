@@ -81,13 +81,7 @@ class Filter:
 
 def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
     """Return the qdisc at the root or the ingress of an interface; None where there is none, also no interface."""
-    try:
-        answers = sock.ask(_GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0), rtnetlink.ECHO)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise
-    return next(map(_qdisc, answers), None)
+    return next(map(_qdisc, _get(sock, _GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0))), None)
 
 
 def roots(sock: rtnetlink.Socket) -> Mapping[int, Qdisc]:
@@ -197,12 +191,7 @@ def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | No
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
     """Return one class of our HTB, or None."""
-    try:
-        answers = sock.ask(_GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0), rtnetlink.ECHO)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise
+    answers = _get(sock, _GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0))
     return next((_class(answer, None) for answer in answers), None)
 
 
@@ -256,13 +245,7 @@ def put_filter(
 
 def filter_at(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Filter | None:
     """Our filter at a qdisc or hook, or None."""
-    try:
-        answers = sock.ask(_GETFILTER, _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf"), rtnetlink.ECHO)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise
-    for answer in answers:
+    for answer in _get(sock, _GETFILTER, _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf")):
         options = rtnetlink.attributes(rtnetlink.attributes(answer[_TCMSG.size :]).get(_OPTIONS, b""))
         if _BPF_ID in options:
             return Filter(
@@ -320,6 +303,16 @@ def _counters(stats: bytes, rate: int, ceil: int) -> port.Counters:
     passed, packets = struct.unpack_from("=QI", attrs[_BASIC]) if _BASIC in attrs else (0, 0)
     _, backlog, drops = struct.unpack_from("=III", attrs[_QUEUE]) if _QUEUE in attrs else (0, 0, 0)
     return port.Counters(rate=rate, ceil=ceil, bytes=passed, packets=packets, drops=drops, backlog=backlog)
+
+
+def _get(sock: rtnetlink.Socket, kind: int, body: bytes) -> tuple[bytes, ...]:
+    """Return the one object that is asked for; nothing where it, or its interface, is not there."""
+    try:
+        return sock.ask(kind, body, rtnetlink.ECHO)
+    except OSError as error:
+        if error.errno in _GONE:
+            return ()
+        raise
 
 
 def _delete(sock: rtnetlink.Socket, kind: int, body: bytes) -> None:

@@ -76,7 +76,7 @@ def test_what_a_sandbox_that_is_gone_had_is_free(context: fake_context.FakeConte
     share = context.put(grant(chosen=chosen))
     assert leases(context).acquire(share, chosen, sandbox_id(1)) == ("10.9.1.1/16",)
     assert leases(context, frozenset({1})).acquire(share, chosen, sandbox_id(2)) == ("10.9.1.1/16",)
-    assert [lease.sandbox_id.cookie for lease in leases(context).leases_of(share)] == [2]
+    assert [lease.sandbox_id.cookie for lease in address_leases.leases_of(context, share)] == [2]
 
 
 def test_an_unprepared_claim_has_given_all_back(context: fake_context.FakeContext) -> None:
@@ -101,7 +101,7 @@ def test_a_new_sandbox_of_the_same_pod_takes_the_address_over(context: fake_cont
     share = context.put(grant(chosen=STATIC))
     for cookie in (7, 8):
         assert leases(context).acquire(share, STATIC, sandbox_id(cookie, "pod-a")) == ("10.1.2.3/24",)
-    assert [lease.sandbox_id.cookie for lease in leases(context).leases_of(share)] == [8]
+    assert [lease.sandbox_id.cookie for lease in address_leases.leases_of(context, share)] == [8]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_nothing_is_given_out_where_other_processes_could_not_be_notified(tmp_pa
 def test_own_addresses_leave_the_pool_of_their_family_alone(context: fake_context.FakeContext) -> None:
     both = dataclasses.replace(POOLED, addresses=("10.1.2.3/24",))
     assert leases(context).acquire(context.put(grant(chosen=both)), both, sandbox_id(7))[0] == "10.1.2.3/24"
-    assert len(leases(context).leases_of(grant(chosen=both))[0].addresses) == 2
+    assert len(address_leases.leases_of(context, grant(chosen=both))[0].addresses) == 2
 
 
 def test_only_what_is_taken_is_locked_for() -> None:

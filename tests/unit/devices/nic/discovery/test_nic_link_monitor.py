@@ -45,7 +45,7 @@ class MonitorSetup:
         self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
         self.context = fake_context.FakeContext(folder)
         self.health = reporting.DeviceHealth(self.context)
-        self.reporter = reporting.StatusReporter(self.machine, self.context, node="node-1")
+        self.reporter = reporting.StatusReporter(self.machine, self.context)
         self.monitor = background.LinkMonitor(
             self.context,
             survey=self.driver.survey,
@@ -224,7 +224,7 @@ def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> 
     setup, now = MonitorSetup(tmp_path), [0.0]
     grant = setup.prepared()
     setup.attach(grant)
-    reporter = reporting.StatusReporter(setup.machine, setup.context, node="node-1", monotonic=lambda: now[0])
+    reporter = reporting.StatusReporter(setup.machine, setup.context, monotonic=lambda: now[0])
     reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
     reasons = []
     for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
