@@ -87,8 +87,7 @@ def test_neither_counts_nor_ends_what_is_the_other_s(world: nic_attach.World) ->
         assert driver.machine.shares() == (share,)
         attachment = nic_attach.author_of(other)._attachment
         assert attachment is not None
-        assert attachment._collector is not None
-        attachment._collector.remove_orphans()
+        attachment.remove_leftovers()
         assert len(pod.space.links()) == 2, "the pod has lo and its interface"
         driver.unprepare(ref)
 

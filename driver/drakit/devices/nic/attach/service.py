@@ -131,24 +131,31 @@ class Callbacks:
     finished: Callable[[], None] = lambda: None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Started:
+    """What a service attaches with once the driver has its memory."""
+
+    context: contexts.DriverContext
+    share_attacher: attacher.Attacher
+    whole_attacher: whole_interface.WholeAttacher
+    collector: attacher.AttachmentCollector
+
+
 class Service:
     """Attachment on one node: ``home`` is the driver's folder, by the same path on the host and here; ``kernel`` the sandboxes of ``machine``."""
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
-        self._attacher: attacher.Attacher | None = None
-        self._whole_attacher: whole_interface.WholeAttacher | None = None
-        self._context: contexts.DriverContext | None = None
         self._calls = server.Calls()
         self.callbacks = Callbacks()
+        self._started: _Started | None = None
         self._server: server.Server | None = None
-        self._collector: attacher.AttachmentCollector | None = None
         self._is_able = False
 
     def missing(self) -> str:
         """Why this host's container runtime cannot be given the client; empty when it can, and before ``start``, which puts it there."""
-        if self._attacher is not None and not self._is_able:
+        if self._started is not None and not self._is_able:
             try:
                 self._copies.try_out(self._copies.ensure())
             except errors.HardwareError as error:
@@ -176,25 +183,31 @@ class Service:
         """Start to answer calls. Raises HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
-        self._attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index)
+        share_attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index)
+        self._started = started = _Started(
+            context=context,
+            share_attacher=share_attacher,
+            whole_attacher=whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index),
+            collector=attacher.AttachmentCollector(self._machine, self._kernel, context, share_attacher, intents=intents),
+        )
         missing = self.missing()
         if missing:
             _log.error("NIC sharing unavailable", extra={"error": missing})
             context.rediscover()
-        self._collector = attacher.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
-        self._collector.remove_orphans()
-        self._whole_attacher = whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index)
-        self._context = context
-        self._server = server.Server(self._home / SOCKET, self._attach)
+        started.collector.remove_orphans()
+        self._server = server.Server(self._home / SOCKET, functools.partial(self._attach, started))
         self._server.start()
 
-    def _attach(self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def _attach(self, started: _Started, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
         began = time.monotonic()
-        grant = None if self._context is None else self._context.grant(request.claim, request.device, request.share_id)
+        grant = started.context.grant(request.claim, request.device, request.share_id)
         pod = request.pod or request.sandbox
         try:
-            self._attach_granted(request, grant, descriptor, is_waited_for)
+            if grant is not None and offers.is_whole(grant.device):
+                started.whole_attacher.attach(request, grant, descriptor, is_waited_for)
+            else:
+                started.share_attacher.attach(request, descriptor, is_waited_for, just_read=grant)
         except Exception as error:
             reason, seconds = server.reason_of(error), time.monotonic() - began
             self._calls.refused(reason, seconds)
@@ -215,28 +228,16 @@ class Service:
         """Return what became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 
-    def _attach_granted(self, request: server.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """A share, or a whole interface, as the grant says."""
-        if grant is not None and offers.is_whole(grant.device) and self._whole_attacher is not None:
-            if self._kernel.is_host(descriptor):
-                raise server.RefusedError(
-                    "the pod uses the host's network (hostNetwork), where the interface is already", server.Reason.HOST_NETWORK
-                )
-            self._whole_attacher.attach(request, grant, descriptor, is_waited_for)
-        elif self._attacher is not None:
-            self._attacher.attach(request, descriptor, is_waited_for, just_read=grant)
-
     def stop(self) -> None:
         """Answer no more; what is attached stays."""
         if self._server is not None:
             self._server.stop()
             self._server = None
-        self._collector = None
 
     def collect(self) -> None:
         """Compare the recorded attachments with the kernel once. Raises DrakitError."""
-        if self._collector is not None:
-            self._collector.collect()
+        if self._started is not None:
+            self._started.collector.collect()
 
     def leftovers(self) -> Iterator[str]:
         """Name the interfaces with this driver's mark in pods' network namespaces. Raises HardwareError."""
@@ -244,12 +245,12 @@ class Service:
 
     def remove_leftovers(self) -> None:
         """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raises HardwareError."""
-        if self._collector is not None:
-            self._collector.remove_orphans()
+        if self._started is not None:
+            self._started.collector.remove_orphans()
 
     def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
-        return None if self._context is None else whole_interface.placement_of(self._context, grant)
+        return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.
@@ -257,15 +258,16 @@ class Service:
         Called under the device's lock. Without memory, in a one-off command or after the journal was lost, all namespaces are searched.
         """
         share = shares.from_record(grant.record) or shares.from_record(grant.intent)
-        noted = () if self._attacher is None else self._attacher.attachments(grant)
-        if self._attacher is not None and share is not None:
-            for attachment in noted:
-                for link in self._attacher.links(share, attachment):
-                    self._kernel.delete(attachment.nsid, link)
-        if self._attacher is not None:
-            self._attacher.end(grant)
+        noted: tuple[sandboxes.Attachment, ...] = ()
+        if self._started is not None:
+            noted = self._started.share_attacher.attachments(grant)
+            if share is not None:
+                for attachment in noted:
+                    for link in self._started.share_attacher.links(share, attachment):
+                        self._kernel.delete(attachment.nsid, link)
+            self._started.share_attacher.end(grant)
         noted_macs = {attachment.mac for attachment in noted}
-        if self._attacher is None or share is None or any(member.mac not in noted_macs for member in self._machine.members(of=share)):
+        if self._started is None or share is None or any(member.mac not in noted_macs for member in self._machine.members(of=share)):
             self._delete_marked(share_id)
 
     def _delete_marked(self, share_id: str) -> None:

@@ -219,6 +219,9 @@ class WholeAttacher:
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
+        if self._kernel.is_host(descriptor):
+            reason = "the pod uses the host's network (hostNetwork), where the interface is already"
+            raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
         locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
         with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
             current = self._wanted(request, is_waited_for)
