@@ -1,8 +1,8 @@
 """``drakit`` commands as processes that start in milliseconds: each is forked from one process that has imported the command line.
 
-A command has descriptors, a folder and an environment of its own, and runs ``drakit_command.main`` as ``python -m drakit`` does; the half second of
-imports is paid once in a process of tests. It may run in a network namespace, as ``ip netns exec`` would run it. A test about starts
-wants the real start.
+A command has descriptors, a folder and an environment of its own, and runs ``drakit_command.main`` as ``python -m drakit`` does, or the test
+kit as ``python -m drakit.testing`` does; the half second of imports is paid once in a process of tests. It may run in a network namespace, as
+``ip netns exec`` would run it, and with a folder sealed. A test about starts wants the real start.
 
 ``python -m fakes.forked_cli SOCKET`` serves; ``python -I -S forked_cli.py SOCKET WORDS...`` runs one command with its own descriptors.
 """
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 SECONDS = 100.0
 _MESSAGE = 1 << 20
@@ -32,13 +32,13 @@ _CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
 _LATE = (
     "drakit.cli.app",
     "drakit.cli.composition",
-    "drakit.testing",
+    "drakit.testing.__main__",
     "drakit.cli.demo.story",
     "drakit.cli.demo.nic.story",
     "drakit.devices.gpu.assembly",
     "drakit.devices.nic.kernel_port",
 )
-_MS_REC, _MS_SLAVE, _MNT_DETACH = 0x4000, 0x80000, 2
+_MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
 
 
 class Order(TypedDict):
@@ -49,6 +49,8 @@ class Order(TypedDict):
     environment: dict[str, str]
     namespace: str
     session: bool
+    kit: NotRequired[bool]
+    sealed: NotRequired[str]
 
 
 class CommandError(Exception):
@@ -136,13 +138,18 @@ class Commands:
         environment: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
         namespace: str = "",
+        kit: bool = False,
+        sealed: pathlib.Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, with files for what it reads and writes. Raises CommandError where it does not end in time."""
+        """Run a command to its end, with files for what it reads and writes. Raises CommandError where it does not end in time.
+
+        ``kit`` runs the test kit in place of ``drakit``. The folder ``sealed`` is empty and read-only for this command; that needs root.
+        """
         with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             read.write(stdin)
             read.seek(0)
             files = [read.fileno(), out.fileno(), err.fileno()]
-            order = self._order(words, folder, environment, namespace)
+            order = self._order(words, folder, environment, namespace) | {"kit": kit, "sealed": str(sealed or "")}
             started = request(self.server, order, files)
             try:
                 status = started.wait(seconds)
@@ -192,6 +199,15 @@ def _enter(namespace: str) -> None:
         raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")
 
 
+def _seal(folder: str) -> None:
+    """Mount an empty read-only folder there, in a mount namespace of this process's own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = [libc.unshare(_CLONE_NEWNS), libc.mount(b"", b"/", b"none", _MS_SLAVE | _MS_REC, None)]
+    done.append(libc.mount(b"none", folder.encode(), b"tmpfs", _MS_RDONLY, None))
+    if any(done):
+        raise OSError(ctypes.get_errno(), f"cannot seal {folder}")
+
+
 def _command(order: Order, descriptors: list[int]) -> None:
     """Become the command: returns where its main program would end."""
     for number, descriptor in enumerate(descriptors):
@@ -201,6 +217,8 @@ def _command(order: Order, descriptors: list[int]) -> None:
         os.setsid()
     if order["namespace"]:
         _enter(order["namespace"])
+    if order.get("sealed"):
+        _seal(order["sealed"])
     os.environ.clear()
     os.environ.update(order["environment"])
     if os.environ.get("PYTHONFAULTHANDLER"):
@@ -211,6 +229,11 @@ def _command(order: Order, descriptors: list[int]) -> None:
     buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
     sys.stdin, sys.stdout = open(0), open(1, "w", buffering=buffering)  # noqa: SIM115 - the command's own, until it ends
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+
+    if order.get("kit"):
+        from drakit.testing import __main__ as kit
+
+        kit.app()
 
     import drakit_command
 

@@ -10,12 +10,13 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
 import yaml
+
+from fakes import forked_cli
 
 ROOT = pathlib.Path(__file__).parents[3]
 UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
@@ -61,6 +62,7 @@ class Pod:
 
     folder: pathlib.Path
     env: dict[str, str]
+    commands: forked_cli.Commands
 
     def run(self, *arguments: str, **changed: str) -> "subprocess.CompletedProcess[str]":
         home, node = self.folder / "home", self.folder / "node"
@@ -75,9 +77,7 @@ class Pod:
             **{f"DRAKIT_NODE__{name.upper()}": place for name, place in places.items()},
             **changed,
         }
-        script = 'mount -t tmpfs -o ro none "$HOME" && exec "$@"'
-        command = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "drakit", *arguments]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+        return self.commands.run(*arguments, environment=env, sealed=home)
 
     def succeeds(self, *arguments: str, **changed: str) -> str:
         ran = self.run(*arguments, **changed)
@@ -86,12 +86,12 @@ class Pod:
 
 
 @pytest.fixture
-def pod() -> Iterator[Pod]:
+def pod(commands: forked_cli.Commands) -> Iterator[Pod]:
     # Not tmp_path: sockets lie below, whose paths may have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="pod") as name:
         folder = pathlib.Path(name)
         (folder / "claim.yaml").write_text(json.dumps(CLAIM))
-        yield Pod(folder=folder, env=environment("mock", "drakit-gpu"))
+        yield Pod(folder=folder, env=environment("mock", "drakit-gpu"), commands=commands)
 
 
 def drivers(text: str) -> dict[str, dict[str, object]]:

@@ -1,12 +1,18 @@
 """``python -m drakit.testing`` judges a driver that a module names, and says in one line what it cannot use."""
 
+import functools
 import json
 import pathlib
 import subprocess
-import sys
+from collections.abc import Callable
+from typing import TypeAlias
 from xml.etree import ElementTree
 
 import pytest
+
+from fakes import forked_cli
+
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DRIVER = """
 import drakit
@@ -35,14 +41,14 @@ def lit():
 """
 
 
-def run(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "lamp.py").write_text(DRIVER)
-    command = [sys.executable, "-m", "drakit.testing", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def run(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> Run:
+    (tmp_path / "lamp.py").write_text(DRIVER)
+    return functools.partial(commands.run, folder=tmp_path, kit=True)
 
 
-def test_a_good_driver_is_reported_with_seconds_and_as_junit(tmp_path: pathlib.Path) -> None:
-    done = run(tmp_path, "check", "lamp:Lamp", "--hardware", "lamp:lit", "--every", "9", "--junit", "report.xml")
+def test_a_good_driver_is_reported_with_seconds_and_as_junit(run: Run, tmp_path: pathlib.Path) -> None:
+    done = run("check", "lamp:Lamp", "--hardware", "lamp:lit", "--every", "9", "--junit", "report.xml")
     assert done.returncode == 0, done.stderr
     assert " s  prepare, then unprepare, leaves nothing\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("lamp.example.com: 13 pass, 0 FAIL")
@@ -50,8 +56,8 @@ def test_a_good_driver_is_reported_with_seconds_and_as_junit(tmp_path: pathlib.P
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("lamp.example.com", "19", "0")
 
 
-def test_a_broken_driver_ends_with_status_1(tmp_path: pathlib.Path) -> None:
-    done = run(tmp_path, "check", "lamp:Leaky", "--hardware", "lamp:lit", "--every", "50", "-o", "json", "--junit", "report.xml")
+def test_a_broken_driver_ends_with_status_1(run: Run, tmp_path: pathlib.Path) -> None:
+    done = run("check", "lamp:Leaky", "--hardware", "lamp:lit", "--every", "50", "-o", "json", "--junit", "report.xml")
     assert done.returncode == 1, done.stderr
     verdicts = {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
     assert verdicts["prepare, then unprepare, leaves nothing"] == "fail"
@@ -72,8 +78,8 @@ def test_a_broken_driver_ends_with_status_1(tmp_path: pathlib.Path) -> None:
         (("conformance", "--socket", ".", "--start", "/no/such/program"), "--start: "),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_status_2(tmp_path: pathlib.Path, arguments: tuple[str, ...], said: str) -> None:
-    done = run(tmp_path, *arguments)
+def test_what_cannot_be_used_is_one_line_and_status_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
