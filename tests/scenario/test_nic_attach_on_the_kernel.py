@@ -195,7 +195,7 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
     (grant,) = driver.local.context.grants()
-    assert not any(map(sandboxes.is_key, driver.local.context.state(grant)))
+    assert not sandboxes.attachments_of(driver.local.context.state(grant))
     assert driver.world.call(ref, pod).code == 0
     assert len(driver.members()) == 1
     driver.unprepare(ref)

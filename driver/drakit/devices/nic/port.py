@@ -85,7 +85,7 @@ class Classifier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shaping:
-    """What the machine can enforce; ``lacking`` names what is missing where rates cannot be enforced.
+    """What the machine can enforce; ``missing`` names what is missing where rates cannot be enforced.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth.
     """

@@ -128,8 +128,7 @@ class StatusReporter:
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
         if offers.is_whole(grant.device):
             return self._of_whole(grant)
-        noted = (sandboxes.from_record(record) for key, record in self._context.state(grant).items() if sandboxes.is_key(key))
-        attached = sorted((attachment for attachment in noted if attachment is not None), key=lambda attachment: attachment.cookie)
+        attached = sorted(sandboxes.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
         share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))

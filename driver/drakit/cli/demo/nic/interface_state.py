@@ -14,18 +14,16 @@ from drakit.devices.nic.shaping import ifb_links, tc_messages
 
 Lines = tuple[str, ...]
 
-_GETLINK, _GETADDR, _GETROUTE, _GETQDISC, _GETFILTER = 18, 22, 26, 38, 46
-_IFINFO = struct.Struct("=BxHiII")
+_GETADDR, _GETQDISC, _GETFILTER = 22, 38, 46
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _TCMSG = struct.Struct("=BxxxiIII")
-_MAC, _NAME, _MTU, _MASTER, _QUEUE, _ALIAS, _PROMISCUITY = 1, 3, 4, 10, 13, 20, 30
+_MTU, _MASTER, _QUEUE, _PROMISCUITY = 4, 10, 13, 30
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _TABLE, _MULTIPATH = 1, 4, 5, 6, 7, 15, 9
 _KIND = 1
 _FLAGS = {0x1: "up", 0x100: "promisc", 0x200: "allmulti"}
 _LOCAL = 255
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
@@ -47,14 +45,12 @@ def only(lines: Sequence[str], *kinds: str) -> Lines:
 
 
 def _link(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    for body in sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0)):
-        _, _, _, flags, _ = _IFINFO.unpack_from(body)
-        link = rtnetlink.attributes(body[_IFINFO.size :])
-        numbers = {word: rtnetlink.as_number(link[kind]) for word, kind in _NUMBERS.items() if kind in link}
-        words = [f"link {rtnetlink.as_text(link[_NAME])}", f"mac {link.get(_MAC, b'').hex(':')}"]
-        words += [f"{word} {number}" for word, number in numbers.items()]
-        words += [f"alias {rtnetlink.as_text(link[_ALIAS])!r}"] if _ALIAS in link else []
-        yield " ".join([*words, *(word for flag, word in _FLAGS.items() if flags & flag)])
+    link = link_requests.at(sock, ifindex)
+    if link is not None:
+        numbers = {word: rtnetlink.as_number(link.attributes[kind]) for word, kind in _NUMBERS.items() if kind in link.attributes}
+        words = [f"link {link.name}", f"mac {link.mac}", *(f"{word} {number}" for word, number in numbers.items())]
+        words += [f"alias {link.alias!r}"] if link.alias else []
+        yield " ".join([*words, *(word for flag, word in _FLAGS.items() if link.flags & flag)])
 
 
 def _ifb(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
@@ -73,12 +69,7 @@ def _addresses(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
 
 
 def _routes(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    routes: set[str] = set()
-    for family in _FAMILIES:
-        for body in sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
-            if _RTMSG.unpack_from(body)[0] == family:
-                routes.update(_route(body, ifindex))
-    yield from sorted(routes)
+    yield from sorted({line for body in link_requests.routes(sock) for line in _route(body, ifindex)})
 
 
 def _route(body: bytes, ifindex: int) -> Iterator[str]:

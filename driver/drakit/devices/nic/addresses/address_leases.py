@@ -154,7 +154,7 @@ class _Taken:
 class AddressLeases:
     """The leases of this node. ``is_alive`` returns whether a lease's sandbox exists; ``survey`` reads all sandboxes once and returns the same check.
 
-    All objects of one process share the index ``known``. The cost of an address grows neither with the claims nor with the addresses of the node,
+    All objects of one process share the ``index``. The cost of an address grows neither with the claims nor with the addresses of the node,
     until a pool seems to be used up: then all notes are read once, and the addresses of ended sandboxes are released.
     """
 

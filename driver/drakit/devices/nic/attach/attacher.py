@@ -72,7 +72,7 @@ class Attacher:
     def attach(
         self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, just_read: Grant | None = None
     ) -> None:
-        """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
+        """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held; ``just_read`` is the grant, if known.
 
         Raises RefusedError, DrakitError.
         """
@@ -89,9 +89,7 @@ class Attacher:
 
     def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
         """Return every attachment that is noted of a grant."""
-        notes = self._context.state(grant)
-        noted = (sandboxes.from_record(record) for key, record in notes.items() if sandboxes.is_key(key))
-        return tuple(attachment for attachment in noted if attachment is not None)
+        return sandboxes.attachments_of(self._context.state(grant))
 
     def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the links of an attachment that are there now, usually one or none."""

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit.core import records
 from drakit.core.encoding import wire
@@ -52,9 +52,10 @@ def key_of(cookie: int) -> str:
     return f"{_NOTE}{cookie:x}"
 
 
-def is_key(key: str) -> bool:
-    """Return whether a note of this key is an attachment's."""
-    return key.startswith(_NOTE)
+def attachments_of(notes: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
+    """Return every attachment that is noted of a grant."""
+    noted = (from_record(record) for key, record in notes.items() if key.startswith(_NOTE))
+    return tuple(attachment for attachment in noted if attachment is not None)
 
 
 def sandbox_name(sandbox: str, cookie: int) -> str:

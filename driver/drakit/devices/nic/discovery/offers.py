@@ -31,61 +31,47 @@ FORM = "form"
 SHARED, WHOLE = "shared", "whole"
 SLOTS = "shares"
 NO_NUMA_NODE = -1
+_NO_FUNCTION = port.PciFunction(bus_id="")
 
 
 def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
     """Return all attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
-    return {**_own(interface, speed, classifier), FORM: form, **_dranet(interface), **_standard(interface)}
-
-
-def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> Mapping[str, device.AttributeValue]:
-    return {
+    pci = interface.pci or _NO_FUNCTION
+    common: Mapping[str, device.AttributeValue] = {
         IF_NAME: device.truncate_text(_text(interface.name)),
         "mac": device.truncate_text(interface.mac),
         "mtu": interface.mtu,
+        "state": interface.state,
+        "virtual": interface.is_virtual,
+    }
+    own: Mapping[str, device.AttributeValue] = {
+        **common,
         "driver": device.truncate_text(_text(interface.driver)),
         "kind": device.truncate_text(interface.kind),
-        "state": interface.state,
         "carrier": interface.carrier,
-        "virtual": interface.is_virtual,
         SPEED: speed,
         "shaping": classifier.value,
-        "vendor": "" if interface.pci is None else interface.pci.vendor,
+        "vendor": pci.vendor,
+        FORM: form,
     }
-
-
-def _dranet(interface: port.Interface) -> Mapping[str, device.AttributeValue]:
-    pci = interface.pci
-    node = None if pci is None else pci.numa_node
-    values: Mapping[str, device.AttributeValue] = {
-        "ifName": device.truncate_text(_text(interface.name)),
-        "mac": device.truncate_text(interface.mac),
-        "mtu": interface.mtu,
+    dranet: Mapping[str, device.AttributeValue] = {
+        **common,
         "encapsulation": interface.encapsulation,
-        "state": interface.state,
         "type": device.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
-        "virtual": interface.is_virtual,
-        "numaNode": NO_NUMA_NODE if node is None else node,
-        "pciAddress": "" if pci is None else pci.bus_id,
-        "sriov": pci is not None and pci.virtual_functions > 0,
-        "sriovVfs": 0 if pci is None else pci.virtual_functions,
-        "isSriovVf": pci is not None and bool(pci.physical_function),
-        "rdma": pci is not None and bool(pci.rdma_device),
-        "rdmaDevice": "" if pci is None else device.truncate_text(pci.rdma_device),
+        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
+        "pciAddress": pci.bus_id,
+        "sriov": pci.virtual_functions > 0,
+        "sriovVfs": pci.virtual_functions,
+        "isSriovVf": bool(pci.physical_function),
+        "rdma": bool(pci.rdma_device),
+        "rdmaDevice": device.truncate_text(pci.rdma_device),
     }
-    return {f"{DRANET}/{name}": value for name, value in values.items()}
-
-
-def _standard(interface: port.Interface) -> Mapping[str, device.AttributeValue]:
-    pci = interface.pci
-    if pci is None:
-        return {}
-    values: dict[str, device.AttributeValue] = {"pciBusID": pci.bus_id}
-    if pci.root:
-        values["pcieRoot"] = pci.root
-    if pci.numa_node is not None:
-        values["numaNode"] = pci.numa_node
-    return {f"{STANDARD}/{name}": value for name, value in values.items()}
+    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
+    return {
+        **own,
+        **{f"{DRANET}/{name}": value for name, value in dranet.items()},
+        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
+    }
 
 
 def _text(name: str) -> str:

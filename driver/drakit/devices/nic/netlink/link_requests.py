@@ -126,7 +126,7 @@ class Link:
 
 def find(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link | None:
     """Return the link of exactly this name, not one that has it as an alternative name; ``more`` are attributes that ask for more."""
-    link = _asked(sock, 0, rtnetlink.text(_IFLA_IFNAME, name) + more)
+    link = at(sock, 0, rtnetlink.text(_IFLA_IFNAME, name) + more)
     return link if link is not None and link.name == name else None
 
 
@@ -140,11 +140,12 @@ def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
 
 def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
     """Return the name of the link of this index; empty where there is none."""
-    link = _asked(sock, ifindex)
+    link = at(sock, ifindex)
     return "" if link is None else link.name
 
 
-def _asked(sock: rtnetlink.Socket, ifindex: int, more: bytes = b"") -> Link | None:
+def at(sock: rtnetlink.Socket, ifindex: int, more: bytes = b"") -> Link | None:
+    """Return the link of this index, or with index 0 the one that the attributes ``more`` name."""
     try:
         answers = sock.ask(_GETLINK, _header(ifindex) + more)
     except OSError as error:

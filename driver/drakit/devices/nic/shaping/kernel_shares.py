@@ -64,9 +64,9 @@ class KernelShares:
         with self._sock("remove") as sock:
             if hint is not None and self._remove_at(sock, hint):
                 return
-            place = self._search(sock, share_id)
-            if place is not None:
-                ifindex, minor = place
+            location = self._search(sock, share_id)
+            if location is not None:
+                ifindex, minor = location
                 with self._nic(sock, ifindex) as nic:
                     nic.remove(minor)
             elif hint is not None:
@@ -169,7 +169,7 @@ class KernelShares:
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[shared_nic.Nic]:
         """One NIC; afterwards its maps are kept as long as they hold shares."""
         able = self.shaping()
-        place = parts.NicContext(
+        context = parts.NicContext(
             sock=sock,
             nic=ifindex,
             name=name or link_requests.name_of(sock, ifindex),
@@ -178,7 +178,7 @@ class KernelShares:
             fair=able.fair_queues,
         )
         held = self._held.get(ifindex)
-        nic = shared_nic.Nic(place, held)
+        nic = shared_nic.Nic(context, held)
         self._held.pop(ifindex, None)
         if held is not None and nic.memory is not held:
             held.close()

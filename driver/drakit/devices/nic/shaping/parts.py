@@ -172,53 +172,53 @@ def _used_maps(present: NicParts, held: maps.Maps | None) -> dict[str, int]:
     return kept
 
 
-def missing(place: NicContext, present: NicParts, memory: maps.Maps) -> tuple[Part, ...]:
+def missing(context: NicContext, present: NicParts, memory: maps.Maps) -> tuple[Part, ...]:
     """Return the parts that are missing or not as they should be, in the order in which they are to be made."""
     is_there: Mapping[Part, bool] = {
-        Part.IFB: _is_marked(place, present.link),
+        Part.IFB: _is_marked(context, present.link),
         Part.IFB_ROOT: is_our_root(present.ifb_root),
-        Part.INGRESS: _is_current(place, Part.INGRESS, present.ingress) and _uses(present.ingress, _INGRESS_MAPS, memory),
+        Part.INGRESS: _is_current(context, Part.INGRESS, present.ingress) and _uses(present.ingress, _INGRESS_MAPS, memory),
         Part.ROOT: is_our_root(present.root),
-        Part.EGRESS: _is_current(place, Part.EGRESS, present.egress) and _uses(present.egress, _EGRESS_MAPS, memory),
+        Part.EGRESS: _is_current(context, Part.EGRESS, present.egress) and _uses(present.egress, _EGRESS_MAPS, memory),
         Part.HOOK: present.hook is not None,
-        Part.REDIRECT: _is_current(place, Part.REDIRECT, present.redirect) and _leads_to(present.redirect, present.link),
-        Part.GUARD: _is_current(place, Part.GUARD, present.guard) or (present.hook is not None and not has_egress_hook(present.hook)),
+        Part.REDIRECT: _is_current(context, Part.REDIRECT, present.redirect) and _leads_to(present.redirect, present.link),
+        Part.GUARD: _is_current(context, Part.GUARD, present.guard) or (present.hook is not None and not has_egress_hook(present.hook)),
     }
     return tuple(part for part, there in is_there.items() if not there)
 
 
-def make(part: Part, place: NicContext, memory: maps.Maps) -> None:
+def make(part: Part, context: NicContext, memory: maps.Maps) -> None:
     """Make one part; those before it must be there."""
-    sock, nic = place.sock, place.nic
+    sock, nic = context.sock, context.nic
     match part:
         case Part.IFB:
-            _make_ifb(place)
+            _make_ifb(context)
         case Part.IFB_ROOT:
-            tc_messages.add_root(sock, _ifb(place))
+            tc_messages.add_root(sock, _ifb(context))
         case Part.INGRESS:
             program = classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
-            _attach(place, _ifb(place), tc_messages.OURS, _label(place, part), program)
+            _attach(context, _ifb(context), tc_messages.OURS, _label(context, part), program)
         case Part.ROOT:
             tc_messages.add_root(sock, nic)
         case Part.EGRESS:
-            by_namespace = place.classifier is port.Classifier.NETNS
+            by_namespace = context.classifier is port.Classifier.NETNS
             program = classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
-            _attach(place, nic, tc_messages.OURS, _label(place, part), program)
+            _attach(context, nic, tc_messages.OURS, _label(context, part), program)
         case Part.HOOK:
             tc_messages.add_hooks(sock, nic)
-            ifb_links.mark(sock, _ifb(place), nic, driver=place.owner, with_hook=True)
+            ifb_links.mark(sock, _ifb(context), nic, driver=context.owner, with_hook=True)
         case Part.REDIRECT:
-            name = _label_at_hook(place, part)
-            _attach(place, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(place))
+            name = _label_at_hook(context, part)
+            _attach(context, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(context))
         case Part.GUARD:
-            _attach(place, nic, tc_messages.HOOK_EGRESS, _label_at_hook(place, part), classifiers.guard(), action=True)
+            _attach(context, nic, tc_messages.HOOK_EGRESS, _label_at_hook(context, part), classifiers.guard(), action=True)
 
 
-def release(place: NicContext) -> None:
+def release(context: NicContext) -> None:
     """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
-    sock, nic = place.sock, place.nic
+    sock, nic = context.sock, context.nic
     present = find(sock, nic)
-    refuse_other_owner(present.link, place.owner, place.name)
+    refuse_other_owner(present.link, context.owner, context.name)
     if present.hook:
         tc_messages.delete_filter(sock, nic, tc_messages.HOOK_INGRESS)
         if has_egress_hook(present.hook):
@@ -235,19 +235,19 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
     return any(tc_messages.has_filters(sock, nic, hook) for hook in (tc_messages.HOOK_INGRESS, tc_messages.HOOK_EGRESS))
 
 
-def _label(place: NicContext, part: Part) -> str:
+def _label(context: NicContext, part: Part) -> str:
     """Return the name of a filter, which names its program and its revision."""
-    kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
+    kind = f"_{context.classifier.value}" if part is Part.EGRESS else ""
     return f"drakit_{part.name.lower()}{kind}_{classifiers.REVISION}"
 
 
-def _is_current(place: NicContext, part: Part, installed: tc_messages.Filter | None) -> bool:
-    return installed is not None and installed.name.removesuffix(_OWN) == _label(place, part)
+def _is_current(context: NicContext, part: Part, installed: tc_messages.Filter | None) -> bool:
+    return installed is not None and installed.name.removesuffix(_OWN) == _label(context, part)
 
 
-def _is_marked(place: NicContext, link: link_requests.Link | None) -> bool:
+def _is_marked(context: NicContext, link: link_requests.Link | None) -> bool:
     """Return whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
-    return link is not None and link.up and bool(link.alias) and (not place.owner or ifb_links.owner(link) == place.owner)
+    return link is not None and link.up and bool(link.alias) and (not context.owner or ifb_links.owner(link) == context.owner)
 
 
 def _leads_to(installed: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
@@ -267,41 +267,41 @@ def _uses(installed: tc_messages.Filter | None, names: frozenset[str], memory: m
     return True
 
 
-def _ifb(place: NicContext) -> int:
+def _ifb(context: NicContext) -> int:
     """Return the index of the ifb, which unlike its name is never another link's."""
-    link = ifb_links.find(place.sock, place.nic)
+    link = ifb_links.find(context.sock, context.nic)
     if link is None:
-        raise OSError(errno.ENODEV, f"{ifb_links.name_for(place.nic)} has just gone")
-    refuse_other_owner(link, place.owner, place.name)
+        raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} has just gone")
+    refuse_other_owner(link, context.owner, context.name)
     return link.ifindex
 
 
-def _make_ifb(place: NicContext) -> None:
+def _make_ifb(context: NicContext) -> None:
     """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
     for _ in range(_CLAIM_TRIES):
-        present = find(place.sock, place.nic)
-        refuse_other_owner(present.link, place.owner, place.name)
-        refuse_foreign(present, place.name)
+        present = find(context.sock, context.nic)
+        refuse_other_owner(present.link, context.owner, context.name)
+        refuse_foreign(present, context.name)
         is_own_hook = present.owns_hook or (present.hook is None and not (present.link and present.link.alias))
         if present.link is None:
-            if ifb_links.claim(place.sock, place.nic, driver=place.owner, with_hook=is_own_hook):
+            if ifb_links.claim(context.sock, context.nic, driver=context.owner, with_hook=is_own_hook):
                 return
         elif present.link.alias or is_our_root(present.ifb_root):
-            ifb_links.mark(place.sock, present.link.ifindex, place.nic, driver=place.owner, with_hook=is_own_hook)
+            ifb_links.mark(context.sock, present.link.ifindex, context.nic, driver=context.owner, with_hook=is_own_hook)
             return
         else:  # Two drivers could mark it, but only one can put its own in its place.
-            link_requests.delete(place.sock, present.link.ifindex)
-    raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is created and deleted by another program")
+            link_requests.delete(context.sock, present.link.ifindex)
+    raise OSError(errno.EBUSY, f"{ifb_links.name_for(context.nic)} is created and deleted by another program")
 
 
-def _label_at_hook(place: NicContext, part: Part) -> str:
+def _label_at_hook(context: NicContext, part: Part) -> str:
     """Return a filter's name at the hook, which records the owner of the hook."""
-    return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
+    return _label(context, part) + (_OWN if find(context.sock, context.nic).owns_hook else "")
 
 
-def _attach(place: NicContext, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
+def _attach(context: NicContext, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
     descriptor = bpf.load(name, program)
     try:
-        tc_messages.put_filter(place.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
+        tc_messages.put_filter(context.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
     finally:
         os.close(descriptor)

@@ -26,21 +26,21 @@ class Nic:
     ``memory``, which may be these very maps, is the caller's to close.
     """
 
-    def __init__(self, place: parts.NicContext, held: maps.Maps | None = None) -> None:
-        self.place = place
-        self.present = parts.find(place.sock, place.nic)
+    def __init__(self, context: parts.NicContext, held: maps.Maps | None = None) -> None:
+        self.context = context
+        self.present = parts.find(context.sock, context.nic)
         self.memory = parts.memory_of(self.present, held)
 
     @property
     def other_owner(self) -> str:
         """The driver that shares this NIC out, where it is not the one that asks."""
-        return parts.other_owner(self.present.link, self.place.owner)
+        return parts.other_owner(self.present.link, self.context.owner)
 
     @property
     def _sides(self) -> Mapping[str, int]:
         """The interfaces that have classes now, by direction: the NIC, and its ifb."""
         present = self.present
-        sides = {_OUT: (self.place.nic, present.root), _IN: (present.link.ifindex if present.link else 0, present.ifb_root)}
+        sides = {_OUT: (self.context.nic, present.root), _IN: (present.link.ifindex if present.link else 0, present.ifb_root)}
         return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -61,27 +61,27 @@ class Nic:
         """Take a share away, and with the last one all of the NIC's parts."""
         self._take(minor)
         if not self.memory.has_shares():
-            parts.release(self.place)
+            parts.release(self.context)
 
     def tidy(self) -> None:
         """Restore the NIC where it has no share: a crash in the first ``install`` or the last ``remove`` leaves parts without one.
 
         Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
         """
-        classes = {minor for ifindex in self._sides.values() for minor in tc_messages.classes(self.place.sock, ifindex)}
+        classes = {minor for ifindex in self._sides.values() for minor in tc_messages.classes(self.context.sock, ifindex)}
         if self.present.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(htb.SHARES):
-            parts.release(self.place)
+            parts.release(self.context)
 
     def _empty(self) -> None:
         """Take every share, and leave the NIC as it was."""
-        for minor in self.memory.read_shares(self.place.nic, self.place.name):
+        for minor in self.memory.read_shares(self.context.nic, self.context.name):
             self._take(minor)
-        parts.release(self.place)
+        parts.release(self.context)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
         """Add a member. An address of another member moves to this one; the host's own is refused."""
         if self.memory.route(mac) == htb.HOST:
-            raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
+            raise errors.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
         member = self.memory.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
@@ -91,7 +91,7 @@ class Nic:
         if member is None:
             member = htb.ShareMember(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
         self._put(htb.share_classes(self._uplink(), share, [*others, member]))
-        if is_new and self.place.classifier is not port.Classifier.MAC:
+        if is_new and self.context.classifier is not port.Classifier.MAC:
             self.memory.count_member(cookie, member.minor)
         self.memory.add_member(member)
         self._own(member)
@@ -105,11 +105,11 @@ class Nic:
         for read in (self.memory.member_numbers, self.memory.reload_member_numbers):
             numbers = read()
             while (minor := numbers.lowest()) is not None:
-                existing = tc_messages.class_at(self.place.sock, self.place.nic, minor)
+                existing = tc_messages.class_at(self.context.sock, self.context.nic, minor)
                 if existing is None or (existing.spec.parent == share and minor not in own):
                     return minor
                 numbers.take(minor)
-        raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
+        raise errors.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
 
     def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
         """Unseat a member; the others of its share are given its part."""
@@ -120,11 +120,11 @@ class Nic:
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         """Counters of every share that has its classes in both directions."""
-        sides = {side: tc_messages.classes(self.place.sock, ifindex) for side, ifindex in self._sides.items()}
+        sides = {side: tc_messages.classes(self.context.sock, ifindex) for side, ifindex in self._sides.items()}
         if len(sides) < len((_OUT, _IN)):
             return ()
-        shares = self.memory.read_shares(self.place.nic, self.place.name)
-        queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
+        shares = self.memory.read_shares(self.context.nic, self.context.name)
+        queues = tc_messages.queues(self.context.sock, fair=self.context.fair)
         drops = {side: {minor: queue.drops for minor, queue in queues.get(ifindex, {}).items()} for side, ifindex in self._sides.items()}
         return tuple(
             port.Traffic(
@@ -149,36 +149,36 @@ class Nic:
         yield from self._listing_steps(shares, members)
         yield from self._owner_steps(uplink, members)
         specs = htb.classes_for(uplink, shares, members)
-        queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
+        queues = tc_messages.queues(self.context.sock, fair=self.context.fair)
         for side, ifindex in self._sides.items():
             limits = {minor: queue.limit for minor, queue in queues.get(ifindex, {}).items()}
-            present = {minor: entry.spec for minor, entry in tc_messages.classes(self.place.sock, ifindex, limits).items()}
+            present = {minor: entry.spec for minor, entry in tc_messages.classes(self.context.sock, ifindex, limits).items()}
             for change in htb.differences(specs, present):
-                yield f"{side}: {change.why}", _change(self.place, ifindex, change)
+                yield f"{side}: {change.why}", _change(self.context, ifindex, change)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
-        if not link_requests.name_of(self.place.sock, self.place.nic):
-            raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
-        parts.refuse_foreign(self.present, self.place.name)
-        for part in parts.missing(self.place, self.present, self.memory):
+        if not link_requests.name_of(self.context.sock, self.context.nic):
+            raise errors.HardwareError("RTM_GETLINK", f"{self.context.name} is no longer there")
+        parts.refuse_foreign(self.present, self.context.name)
+        for part in parts.missing(self.context, self.present, self.memory):
             yield part.value, functools.partial(self._make, part, uplink)
 
     def _make(self, part: parts.Part, uplink: port.Uplink) -> None:
         """Make a part, and all classes in a fresh HTB."""
-        parts.make(part, self.place, self.memory)
-        self.present = parts.find(self.place.sock, self.place.nic)
-        parts.refuse_other_owner(self.present.link, self.place.owner, self.place.name)
+        parts.make(part, self.context, self.memory)
+        self.present = parts.find(self.context.sock, self.context.nic)
+        parts.refuse_other_owner(self.present.link, self.context.owner, self.context.name)
         if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
-            shares = self.memory.read_shares(self.place.nic, self.place.name).values()
+            shares = self.memory.read_shares(self.context.nic, self.context.name).values()
             ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
             if ifindex is None:
-                raise errors.HardwareError("RTM_NEWQDISC", f"another program has just removed the root qdisc of {self.place.name}")
+                raise errors.HardwareError("RTM_NEWQDISC", f"another program has just removed the root qdisc of {self.context.name}")
             for spec in htb.classes_for(uplink, shares, self.memory.read_members()).values():
-                tc_messages.put_class(self.place.sock, ifindex, spec, fair=self.place.fair)
+                tc_messages.put_class(self.context.sock, ifindex, spec, fair=self.context.fair)
 
     def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
         wanted = {share.minor: share for share in shares}
-        installed = self.memory.read_shares(self.place.nic, self.place.name)
+        installed = self.memory.read_shares(self.context.nic, self.context.name)
         for minor in installed.keys() - wanted.keys():
             yield f"share {installed[minor].id} belongs to nobody", functools.partial(self._take, minor)
         for minor, share in wanted.items():
@@ -200,7 +200,7 @@ class Nic:
 
     def _owner_steps(self, uplink: port.Uplink, members: Sequence[htb.ShareMember]) -> Iterator[Step]:
         memory = self.memory
-        wanted = htb.owners(self.place.classifier, host=self._host, mac=uplink.mac, members=members)
+        wanted = htb.owners(self.context.classifier, host=self._host, mac=uplink.mac, members=members)
         present = memory.read_owners()
         for owner in present.keys() - wanted.keys():
             yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.delete_owner, owner)
@@ -215,20 +215,20 @@ class Nic:
 
     @property
     def _host(self) -> int:
-        return self.place.sock.cookie if self.place.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
+        return self.context.sock.cookie if self.context.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
 
     def _uplink(self) -> port.Uplink:
         """Return the NIC as it is shaped now: by its root class."""
-        root = tc_messages.class_at(self.place.sock, self.place.nic, htb.ROOT)
+        root = tc_messages.class_at(self.context.sock, self.context.nic, htb.ROOT)
         if root is None:
-            raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; the next check restores them")
-        return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.spec.rate)
+            raise errors.HardwareError("RTM_GETTCLASS", f"{self.context.name} has lost its classes; the next check restores them")
+        return port.Uplink(interface=self.context.name, ifindex=self.context.nic, mac="", speed=root.spec.rate)
 
     def _put(self, specs: Iterable[htb.HtbClass]) -> None:
         listed = tuple(specs)
         for ifindex in self._sides.values():
             for spec in listed:
-                tc_messages.put_class(self.place.sock, ifindex, spec, fair=self.place.fair)
+                tc_messages.put_class(self.context.sock, ifindex, spec, fair=self.context.fair)
 
     def _take(self, minor: int) -> None:
         for member in self.memory.members_of(minor):
@@ -240,17 +240,17 @@ class Nic:
     def _delete(self, ifindex: int, minor: int) -> None:
         """Delete a share's class, and below it what a crash left of a member's class without its map entry."""
         try:
-            tc_messages.delete_class(self.place.sock, ifindex, minor)
+            tc_messages.delete_class(self.context.sock, ifindex, minor)
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            for child, below in tc_messages.classes(self.place.sock, ifindex).items():
+            for child, below in tc_messages.classes(self.context.sock, ifindex).items():
                 if below.spec.parent == minor:
-                    tc_messages.delete_class(self.place.sock, ifindex, child)
-            tc_messages.delete_class(self.place.sock, ifindex, minor)
+                    tc_messages.delete_class(self.context.sock, ifindex, child)
+            tc_messages.delete_class(self.context.sock, ifindex, minor)
 
     def _own(self, member: htb.ShareMember) -> None:
-        if self.place.classifier is port.Classifier.MAC:
+        if self.context.classifier is port.Classifier.MAC:
             self.memory.set_owner((htb.ANY_NAMESPACE, member.mac), member.minor)
             return
         for owner, minor in htb.owners_of(member).items():
@@ -262,7 +262,7 @@ class Nic:
         for owner in htb.owners_of(member):
             memory.delete_owner(owner)
         memory.remove_member(member.mac)
-        if self.place.classifier is not port.Classifier.MAC and memory.uncount_member(member.cookie, member.minor):
+        if self.context.classifier is not port.Classifier.MAC and memory.uncount_member(member.cookie, member.minor):
             memory.delete_owner((member.cookie, htb.ANY))
         elif memory.owner((member.cookie, htb.ANY)) == member.minor:
             heir = next((other.minor for other in memory.read_members() if other.cookie == member.cookie), None)
@@ -271,13 +271,13 @@ class Nic:
             else:
                 memory.set_first_member(member.cookie, heir)
         for ifindex in self._sides.values():
-            tc_messages.delete_class(self.place.sock, ifindex, member.minor)
+            tc_messages.delete_class(self.context.sock, ifindex, member.minor)
 
 
-def _change(place: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
+def _change(context: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
     if change.is_drop:
-        return functools.partial(tc_messages.delete_class, place.sock, ifindex, change.spec.minor)
-    return functools.partial(tc_messages.put_class, place.sock, ifindex, change.spec, fair=place.fair)
+        return functools.partial(tc_messages.delete_class, context.sock, ifindex, change.spec.minor)
+    return functools.partial(tc_messages.put_class, context.sock, ifindex, change.spec, fair=context.fair)
 
 
 def _counters(side: Mapping[int, tc_messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
