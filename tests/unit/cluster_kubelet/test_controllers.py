@@ -112,6 +112,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_prepared(cluster: QuickClu
     cluster.run(objects.pod("p", claim="c"))
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     thief = cluster.create(POD, objects.pod("q", template="t", nodeName=objects.NODE))
+    cluster.until(lambda: json_types.at(cluster.api.get(POD, "q", "default"), "status", "resourceClaimStatuses"), "its own claim's name")
     result: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
     cluster.api.patch(POD, "q", result, namespace="default", kind=PatchKind.MERGE, subresource="status")
     claim = cluster.claim("c")
