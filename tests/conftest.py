@@ -5,7 +5,6 @@ tests live to the end, so the garbage collector starts after them and leaves the
 """
 
 import gc
-import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -56,10 +55,9 @@ def commands() -> Iterator[forked_cli.Commands]:
 
 
 @pytest.fixture(scope="session")
-def mypy_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The cache of strict mypy runs, which all processes of a test run share: the types of drakit are checked once."""
-    folder = tmp_path_factory.getbasetemp()
-    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "mypy-cache"
+def mypy_cache(pytestconfig: pytest.Config) -> pathlib.Path:
+    """The cache of strict mypy runs, which all processes share and later test runs use again: mypy checks what has changed since."""
+    return pytestconfig.rootpath / ".mypy_cache" / "strict"
 
 
 def pytest_collection_finish() -> None:
