@@ -1,5 +1,6 @@
 """The wheels of drakit as ``make dist`` builds them, and virtual environments in which nothing but third-party packages is installed."""
 
+import atexit
 import functools
 import os
 import pathlib
@@ -28,6 +29,7 @@ def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:
 def built() -> new_wheels.Wheels:
     """Return the wheels of this checkout; built once for each process."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     build(folder)
     (drakit,), (cluster,) = folder.glob("drakit-*.whl"), folder.glob("drakit_cluster-*.whl")
     return new_wheels.Wheels(drakit=drakit, cluster=cluster)
