@@ -25,7 +25,7 @@ RUN export CC="$(driver/image/target "${TARGETARCH}" compiler)" \
     && driver/attach/build driver/drakit/devices/nic/attach/client
 RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip install --no-index --find-links /wheels $(driver/image/target "${TARGETARCH}" wheels) \
-        --no-compile --target /site "drakit[gpu]" \
+        --no-compile --target /site "drakit[gpu,nic]" \
     && python driver/image/assemble.py /site /image
 
 FROM python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}}

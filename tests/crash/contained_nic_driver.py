@@ -19,6 +19,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+import pyroute2  # noqa: F401 - loaded before the first fork
+
 from crash import killable_nic_driver
 from drakit.core import driver as drivers
 from drakit.core import errors, records

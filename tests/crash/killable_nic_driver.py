@@ -20,6 +20,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyroute2  # noqa: F401 - loaded before the first fork
+
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import ports, records

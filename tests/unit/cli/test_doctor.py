@@ -226,7 +226,7 @@ def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
     assert "sch_htb" in unable.fix
 
     def refused() -> port.Shaping:
-        raise errors.HardwareError("open", "No such file or directory")
+        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]")
 
     assert nics.of_kernel(refused).verdict is Verdict.FAILED
 

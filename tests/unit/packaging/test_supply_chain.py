@@ -46,7 +46,7 @@ def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     local_cluster = tomllib.loads((ROOT / "cluster" / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
-    image = names(project["project"]["dependencies"] + extras["gpu"])
+    image = names(project["project"]["dependencies"] + extras["gpu"] + extras["nic"])
     (back_end,) = project["build-system"]["requires"]
     assert image <= set(pins(LOCKS["image"]))
     assert image | names(local_cluster["project"]["dependencies"] + extras["dev"]) <= set(pins(LOCKS["dev"]))

@@ -37,7 +37,7 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
     try:
         shaping = ask()
     except errors.HardwareError as error:
-        return finding.failed(KERNEL, "traffic control", str(error), "run as root with NET_ADMIN and BPF")
+        return finding.failed(KERNEL, "traffic control", str(error), "pip install 'drakit[nic]', and run as root")
     if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then interfaces are not offered"
         return finding.failed(KERNEL, "traffic control", shaping.missing, fix)

@@ -1,8 +1,8 @@
 """The kernel's network interfaces in one network namespace, and all that the driver does to them: the port's adapter for Linux.
 
 One interface is read by its name for every prepare and plan, at a cost that does not grow with the number of interfaces: addresses and routes are
-requested by its index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped). All are read by the same requests
-without an index. Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h.
+requested by its index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped). Discovery reads all of them, by
+pyroute2 (``discovery.listing``). Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h.
 """
 
 import functools
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from drakit.devices.nic import pod_interfaces, port
-from drakit.devices.nic.discovery import hardware
+from drakit.devices.nic.discovery import hardware, listing
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, sriov
 from drakit.devices.nic.shaping import ifb_links, kernel_shares, parts, tc_messages
@@ -21,8 +21,6 @@ Answer = TypeVar("Answer")
 
 _NAME_BYTES_MAX = 15
 _LOOPBACK = 0x8
-_UNICAST = 1
-_SCOPE_LINK = 253
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 _GETADDR = 22
 _IFADDR, _RTMSG = struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI")
@@ -75,33 +73,32 @@ def _read(route: rtnetlink.Socket, plain: socket.socket, *, name: str, owner: st
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if owner else {}
-    return _interface(link, plain, _Facts(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
+    return _interface(_facts(link), plain, _Facts(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
 
 
 def _read_all(route: rtnetlink.Socket, plain: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
-    links = link_requests.links(route)
-    facts = _Facts(_addressed(route), _uplinks(route), tc_messages.roots(route), ifb_links.ours(route) if owner else {})
-    return tuple(_interface(link, plain, facts, owner) for link in sorted(links, key=lambda link: link.ifindex))
+    listed = listing.read()
+    facts = _Facts(listed.addressed, listed.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
+    return tuple(_interface(link, plain, facts, owner) for link in listed.links)
 
 
-def _interface(link: link_requests.Link, plain: socket.socket, facts: _Facts, owner: str) -> port.Interface:
+def _interface(link: listing.LinkFacts, plain: socket.socket, facts: _Facts, owner: str) -> port.Interface:
     report = hardware.ethtool(plain, link.name)
-    properties = link.attributes.get(_PROPERTIES, b"")
     return port.Interface(
         ifindex=link.ifindex,
         name=link.name,
-        altnames=tuple(rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME),
+        altnames=link.altnames,
         mac=link.mac,
         mtu=link.mtu,
         kind=port.LOOPBACK if link.flags & _LOOPBACK else link.kind or port.PHYSICAL,
         encapsulation=_ENCAPSULATIONS.get(link.layer, f"type-{link.layer}"),
         speed=report.speed,
-        carrier=bool(link.attributes.get(_CARRIER, b"\0")[0]),
-        state=_state(link.attributes.get(_STATE, b"\0")[0]),
+        carrier=link.carrier,
+        state=link.state,
         driver=report.driver,
         pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
-        master=rtnetlink.as_number(link.attributes[_MASTER]) or None if _MASTER in link.attributes else None,
-        lower=None if link.kind in pod_interfaces.PAIRS or link.other_nsid is not None else link.other or None,
+        master=link.master,
+        lower=None if link.kind in pod_interfaces.PAIRS or link.is_other_elsewhere else link.other or None,
         default_route=link.ifindex in facts.uplinks,
         addressed=link.ifindex in facts.addressed,
         queueing=parts.chosen_by_others(facts.roots.get(link.ifindex)),
@@ -109,21 +106,40 @@ def _interface(link: link_requests.Link, plain: socket.socket, facts: _Facts, ow
     )
 
 
+def _facts(link: link_requests.Link) -> listing.LinkFacts:
+    properties = link.attributes.get(_PROPERTIES, b"")
+    return listing.LinkFacts(
+        ifindex=link.ifindex,
+        name=link.name,
+        altnames=tuple(rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME),
+        mac=link.mac,
+        mtu=link.mtu,
+        kind=link.kind,
+        layer=link.layer,
+        flags=link.flags,
+        carrier=bool(link.attributes.get(_CARRIER, b"\0")[0]),
+        state=_state(link.attributes.get(_STATE, b"\0")[0]),
+        master=rtnetlink.as_number(link.attributes[_MASTER]) or None if _MASTER in link.attributes else None,
+        other=link.other,
+        is_other_elsewhere=link.other_nsid is not None,
+    )
+
+
 def _state(number: int) -> str:
     return _STATES[number] if number < len(_STATES) else "unknown"
 
 
-def _addressed(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
-    """Return the interfaces that have an address of global scope. With ``ifindex``, others need not be in the result."""
+def _addressed(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
+    """Return the interfaces that have an address of global scope; others than ``ifindex`` need not be in the result."""
     addresses = (_IFADDR.unpack_from(answer) for answer in route.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex)))
-    return {index for _, _, _, scope, index in addresses if scope < _SCOPE_LINK}
+    return {index for _, _, _, scope, index in addresses if scope < listing.SCOPE_LINK}
 
 
-def _uplinks(route: rtnetlink.Socket, ifindex: int = 0) -> Collection[int]:
+def _uplinks(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
     """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
     return {index for body in link_requests.routes(route, ifindex) if _is_default(body) for index in link_requests.interfaces_of(body)}
 
 
 def _is_default(route: bytes) -> bool:
     fields = _RTMSG.unpack_from(route)
-    return not fields[1] and fields[7] == _UNICAST
+    return not fields[1] and fields[7] == listing.UNICAST

@@ -1,0 +1,19 @@
+# Types of the part of pyroute2 0.9 that drakit calls.
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from pyroute2.netlink import nlmsg
+
+class NetlinkError(Exception):
+    code: int
+
+class NetlinkDecodeError(Exception): ...
+
+class IPRoute:
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def get_links(self) -> Iterable[nlmsg]: ...
+    def get_addr(self) -> Iterable[nlmsg]: ...
+    def get_routes(self) -> Iterable[nlmsg]: ...
