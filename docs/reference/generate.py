@@ -181,7 +181,14 @@ def _code(lines: Iterable[str]) -> Iterator[str]:
 def _cli() -> Iterator[str]:
     app = importlib.import_module("drakit.cli.app").app
     yield from ["# Command line", "", NOTE, "", *_prose(typer.main.get_command(app).help or ""), ""]
-    yield "A mistake that a person can mend is one line on standard error and exit status 1; a mistake in the command itself is status 2."
+    yield "An error that a person can fix is one line on standard error and exit status 1; a mistake in the command itself is status 2."
+    yield ""
+    yield "For scripts, `--quiet` leaves only the result of a command, and its exit status: no progress, explanation or remark."
+    yield "Errors are still written to standard error. `cluster` and `demo --keep` write the path of the kubeconfig, `dashboard` and"
+    yield "`demo --web` the address of the page."
+    yield "`run`, `publish` and `webhook` write nothing but logs, so they have `--log-level` instead."
+    yield ""
+    yield "Colours are for terminals only. `NO_COLOR=1` turns them off, `FORCE_COLOR=1` turns them on in a pipe too."
     yield from _commands(typer.main.get_command(app), "drakit")
 
 

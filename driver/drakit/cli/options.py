@@ -17,6 +17,7 @@ from typing import Annotated, Concatenate, ParamSpec
 import typer
 
 from drakit import settings as values
+from drakit.cli import terminal
 from drakit.core import errors
 from drakit.inputs import documents
 from drakit.settings import schema
@@ -60,6 +61,9 @@ class Format(enum.StrEnum):
     YAML = "yaml"
 
 
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Write only the result: no progress, explanation or remark. The exit status says how it went.")
+]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for machines.")]
 
 
@@ -115,6 +119,25 @@ def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Ca
     about.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     about.__signature__ = inspect.Signature([parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters])  # type: ignore[attr-defined]
     return about
+
+
+def quietly(command: Callable[Rest, None]) -> Callable[..., None]:
+    """Return a command with the option --quiet behind its own."""
+
+    @functools.wraps(command)
+    def call(*, quiet: bool = False, **given: object) -> None:
+        token = terminal.QUIET.set(quiet)
+        try:
+            typing.cast("Callable[..., None]", command)(**given)
+        finally:
+            terminal.QUIET.reset(token)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    quiet = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+    parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), quiet]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def _value(key: str, text: str) -> object:

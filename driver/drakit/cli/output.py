@@ -20,7 +20,23 @@ _GOES_ON = " \\"
 def console() -> rich.console.Console:
     """Standard output, as wide as a pipe needs."""
     out = terminal.console()
-    return out if out.is_terminal else terminal.console(width=PIPE_WIDTH)
+    return out if terminal.is_terminal(out) else terminal.console(width=PIPE_WIDTH)
+
+
+def prose() -> rich.console.Console:
+    """Standard output for what explains and introduces: with --quiet nothing of it is written."""
+    return terminal.console(quiet=True) if terminal.QUIET.get() else console()
+
+
+def problems() -> rich.console.Console:
+    """Where a command that tells a story says that it failed: among the rest, and on standard error with --quiet."""
+    return terminal.console(stderr=True) if terminal.QUIET.get() else console()
+
+
+def for_scripts(text: object) -> None:
+    """With --quiet, print the one thing that a script needs of a command whose prose is left out."""
+    if terminal.QUIET.get():
+        print(text, flush=True)
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,14 +45,20 @@ def counted(number: int, noun: str) -> str:
 
 
 def note(text: str) -> None:
-    """Tell a person something beside the result, on standard error; nothing to tell is fine."""
+    """Write a remark beside the result on standard error, unless it is empty or --quiet is given."""
+    if not terminal.QUIET.get():
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """Write on standard error what is wrong, unless it is empty."""
     if text:
         terminal.complain(process.PROGRAM.get(), text)
 
 
 def width(out: rich.console.Console) -> int | None:
     """Return the width of a terminal; None for a pipe, which has any width."""
-    return out.width if out.is_terminal else None
+    return out.width if terminal.is_terminal(out) else None
 
 
 def say(out: rich.console.Console, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
@@ -55,7 +77,7 @@ def command(out: rich.console.Console, text: str, *, indent: int = 2) -> None:
 
 def heading(out: rich.console.Console, title: str) -> None:
     """A title: ruled on a terminal that is wide enough, a plain line in a pipe."""
-    if out.is_terminal and len(title) + _RULE <= out.width:
+    if terminal.is_terminal(out) and len(title) + _RULE <= out.width:
         out.rule(escaping.escaped(title), align="left", style="dim")
     else:
         say(out, f"== {title}", hang=_GAP + 1)

@@ -5,6 +5,7 @@ because their colours are control characters too; they escape each piece of text
 """
 
 import contextlib
+import contextvars
 import io
 import sys
 import textwrap
@@ -17,6 +18,8 @@ import rich.segment
 from drakit.telemetry import escaping
 
 _KEPT = "\n\t"
+QUIET: contextvars.ContextVar[bool] = contextvars.ContextVar("QUIET", default=False)
+"""Whether the command was given --quiet."""
 
 _EXAMPLE = "  "
 _NARROWEST = 20
@@ -68,12 +71,17 @@ class _Escaped:
             yield segment if control else rich.segment.Segment(escaping.escaped(text, keep=_KEPT), style)
 
 
-def console(**options: int) -> rich.console.Console:
-    """Return a console on standard output whose text is escaped and whose colours are not."""
-    below = getattr(sys.stdout, "below", None)
-    made = rich.console.Console(file=below, highlight=False, emoji=False, **options)  # type: ignore[arg-type] # options are widths
+def console(*, width: int | None = None, quiet: bool = False, stderr: bool = False) -> rich.console.Console:
+    """Return a console on standard output or standard error whose text is escaped and whose colours are not; a quiet one writes nothing."""
+    below = getattr(sys.stderr if stderr else sys.stdout, "below", None)
+    made = rich.console.Console(file=below, stderr=stderr, width=width, quiet=quiet, highlight=False, emoji=False)
     made.push_render_hook(EscapingHook())
     return made
+
+
+def is_terminal(out: rich.console.Console) -> bool:
+    """Return whether a person reads it. Rich's own answer is also true in a pipe with FORCE_COLOR, which asks for colour and no more."""
+    return out.file.isatty()
 
 
 @contextlib.contextmanager
@@ -108,8 +116,8 @@ def wrapped(text: str, width: int | None, *, indent: int = 0, hang: int = 0) -> 
 
 def complain(program: str, text: str) -> None:
     """Write a message on standard error: one line in a pipe, wrapped between words on a terminal."""
-    out = rich.console.Console(file=getattr(sys.stderr, "below", sys.stderr))
-    print("\n".join(wrapped(f"{program}: {text}", out.width if out.is_terminal else None)), file=sys.stderr)
+    out = console(stderr=True)
+    print("\n".join(wrapped(f"{program}: {text}", out.width if is_terminal(out) else None)), file=sys.stderr)
 
 
 def flowed(text: str) -> str:

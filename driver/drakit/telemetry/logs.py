@@ -16,6 +16,7 @@ import datetime
 import enum
 import json
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -116,7 +117,9 @@ def bound(**fields: object) -> Iterator[None]:
 def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
     if style is Style.JSON:
         return _as_json
-    render = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    render = structlog.dev.ConsoleRenderer(
+        colors=stream.isatty() and not os.environ.get("NO_COLOR"), exception_formatter=structlog.dev.plain_traceback
+    )
     return lambda sink, method, event: render(sink, method, _for_console(event))
 
 

@@ -13,6 +13,7 @@ from drakit.cli import drawing, terminal
 from fakes import forked_cli
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+COLOURS = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 NAMES = 24
 """The room that a margin and the name of a column take beside a word in a table's paragraph."""
 SLICES = ("slices", "--mock", "dgx-a100-40gb-2gpu", "--family", "gpu", "-o", "yaml")
@@ -46,6 +47,12 @@ COMMANDS = {
 
 def on_a_terminal(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int) -> str:
     """What a command writes on a terminal of this width, without colours, and without what a bar of progress was before it was overwritten."""
+    text = CODES.sub("", raw(commands, words, folder, width)).replace("\r\n", "\n")
+    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
+
+
+def raw(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int, **variables: str) -> str:
+    """What a command writes on a terminal of this width, with these variables in its environment."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, width))
     written: list[bytes] = []
@@ -60,13 +67,13 @@ def on_a_terminal(commands: forked_cli.Commands, words: list[str], folder: pathl
     reader = threading.Thread(target=read)
     reader.start()
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"HOME": str(folder), "TERM": "xterm"}
+    environment = {key: value for key, value in environment.items() if key not in {"NO_COLOR", "FORCE_COLOR"}} | variables
     order = forked_cli.Order(words=words, folder=str(folder), environment=environment, namespace="", session=False)
     forked_cli.request(commands.server, order, [theirs, theirs, theirs]).wait(forked_cli.SECONDS)
     os.close(theirs)
     reader.join()
     os.close(ours)
-    text = CODES.sub("", b"".join(written).decode()).replace("\r\n", "\n")
-    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
+    return b"".join(written).decode()
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +91,29 @@ def test_no_line_is_wider_than_the_terminal_unless_it_is_one_word(commands: fork
         lines = on_a_terminal(commands, command.split(), files, width).splitlines()
         assert sum(len(line.split()) for line in lines) > 10
         assert [line for line in lines if len(line) > width and max(map(len, line.split())) < width - NAMES] == []
+
+
+COLOURED = {"help": "--help", "help of a command": "show --help", "demo": "demo"}
+
+
+@pytest.mark.parametrize("command", [*COLOURED.values(), *COMMANDS.values()], ids=[*COLOURED, *COMMANDS])
+def test_no_color_turns_colours_off(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
+    written = raw(commands, command.split(), files, 80, NO_COLOR="1")
+    assert len(written) > 20
+    assert COLOURS.findall(written) == []
+
+
+@pytest.mark.parametrize("command", COLOURED.values(), ids=COLOURED)
+def test_a_terminal_shows_colours(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
+    assert COLOURS.findall(raw(commands, command.split(), files, 80))
+
+
+def test_force_color_adds_colours_in_a_pipe_and_changes_no_line(commands: forked_cli.Commands, files: pathlib.Path) -> None:
+    words = COMMANDS["all"].split()
+    plain, coloured = (commands.run(*words, folder=files, environment=os.environ | {"FORCE_COLOR": value}).stdout for value in ("", "1"))
+    assert CODES.findall(plain) == []
+    assert CODES.findall(coloured)
+    assert CODES.sub("", coloured) == plain
 
 
 def test_wrapped_text_has_the_words_of_the_whole_text() -> None:

@@ -26,6 +26,7 @@ _Indented = tuple[int, str]
 """A line and how far it is indented."""
 
 
+@options.quietly
 def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -69,7 +70,7 @@ def allocate(
             world = worlds.with_live(world, kubeconfig)
         decisions = _decide(world, _nodes(world, node), chosen, repeated)
     except errors.DrakitError as error:
-        output.note(str(error))
+        output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit import extras
-from drakit.cli import local_cluster, output, process
+from drakit.cli import local_cluster, options, output, process
 from drakit.cli import manifests as sources
 from drakit.core import errors
 from drakit.telemetry import logs
@@ -23,6 +23,7 @@ _MACHINE = "dgx-a100-40gb-2gpu"
 _TRUTH = {"true": True, "false": False}
 
 
+@options.quietly
 def cluster(
     folder: Annotated[
         pathlib.Path | None,
@@ -105,8 +106,8 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
     """Say where everything is, and the exact commands that come next."""
     from drakit.cli.demo import demo_cluster
 
-    out = output.console()
-
+    output.for_scripts(running.kubeconfig)
+    out = output.prose()
     output.say(out, f"The cluster is up, with {', '.join(nodes)}. Use it:")
     out.print()
     output.command(out, f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")

@@ -12,6 +12,7 @@ from drakit.core import errors
 _PORT_MAX = 65535
 
 
+@options.quietly
 def dashboard(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Show all nodes of the cluster of --kubeconfig, or of the pod's account, not this node.")
@@ -62,5 +63,6 @@ def dashboard(
         stop = threading.Event()
         process.at_signals(stop)
         address = stack.enter_context(server.serving(server.Dashboard(read), port))
-        output.console().print(f"Dashboard: {address}\nCtrl-C ends it.", markup=False, soft_wrap=True)
+        output.for_scripts(address)
+        output.prose().print(f"Dashboard: {address}\nCtrl-C ends it.", markup=False, soft_wrap=True)
         stop.wait()

@@ -55,6 +55,7 @@ class Opened:
 
 
 @app.command("list")
+@options.quietly
 @options.on_a_node
 def list_(
     settings: values.Settings,
@@ -73,7 +74,7 @@ def list_(
     """
     rows: list[dict[str, object]] = []
     for opened in _journals(composition.families(settings, only=families or ())):
-        output.note(opened.trouble)
+        output.warn(opened.trouble)
         rows += [_row(opened.family, entry) for entry in opened.memory.entries()]
     if style is not options.Format.TABLE:
         output.document(rows, style)
@@ -83,6 +84,7 @@ def list_(
 
 
 @app.command()
+@options.quietly
 @options.on_a_node
 def show(
     settings: values.Settings,
@@ -99,7 +101,7 @@ def show(
         raise errors.ConfigError(f"{uid!r} is not a claim UID; journal list shows them", field="UID")
     entries = []
     for opened in _journals(composition.families(settings)):
-        output.note(opened.trouble)
+        output.warn(opened.trouble)
         entry = opened.memory.entry(names.ClaimUid(uid))
         entries += [opened.document(entry)] if entry is not None else []
     if not entries:
@@ -108,6 +110,7 @@ def show(
 
 
 @app.command()
+@options.quietly
 @options.on_a_node
 def export(
     settings: values.Settings,
@@ -138,6 +141,7 @@ def export(
 
 
 @app.command()
+@options.quietly
 @options.on_a_node
 def verify(
     settings: values.Settings,

@@ -33,6 +33,7 @@ class _Looked:
     skipped: "Sequence[Document]"
 
 
+@options.quietly
 def lint(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -60,7 +61,7 @@ def lint(
     try:
         looked = _lint([*(given or []), *(files or [])], gates or [])
     except errors.DrakitError as error:
-        output.note(str(error))
+        output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(looked)
@@ -113,7 +114,7 @@ def _print(looked: _Looked) -> None:
     mistakes = sum(finding.severity == "error" for finding in looked.found)
     total = ", ".join((output.counted(mistakes, "error"), output.counted(len(looked.found) - mistakes, "warning")))
     checked = total if looked.objects or looked.found else "nothing was checked"
-    output.say(out, f"{output.counted(looked.objects, 'object')}: {checked}")
+    output.say(output.prose(), f"{output.counted(looked.objects, 'object')}: {checked}")
 
 
 def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":

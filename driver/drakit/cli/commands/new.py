@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import output
+from drakit.cli import options, output
 from drakit.cli.commands import new_wheels
 from drakit.core import errors, names
 from drakit.settings import schema
@@ -55,6 +55,7 @@ class Project:
         }
 
 
+@options.quietly
 def new(
     folder: Annotated[
         pathlib.Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist, or be empty. It names the package.")
@@ -85,7 +86,7 @@ def new(
     check_free(folder)
     with new_wheels.found(source) as wheels:
         write(folder, project, wheels)
-    out = output.console()
+    out = output.prose()
     output.say(out, f"Made {folder}, a driver named {name}. Next:")
     out.print()
     for command in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[dev]'", "pytest", f"python -m {project.package} --help"):

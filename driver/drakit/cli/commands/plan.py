@@ -32,6 +32,7 @@ class _Question:
     fleet: "Fleet"
 
 
+@options.quietly
 def plan(
     machines: fleets.Machines = None,
     files: sources.Files = None,
@@ -82,7 +83,7 @@ def plan(
             question = _question(machines or [], workload, ask or [], world)
             answer = _moved(question, world) if move else _bought(question, buy or [])
     except errors.DrakitError as error:
-        output.note(str(error))
+        output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         answer.print(why=why)

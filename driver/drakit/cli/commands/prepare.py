@@ -54,6 +54,7 @@ Claims = Annotated[
 ]
 
 
+@options.quietly
 @options.on_a_node
 def prepare(
     settings: values.Settings,
@@ -92,7 +93,7 @@ def prepare(
                     continue
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
                 rows += _rows(ref, family, answer)
-                output.note(_missing_node(opened, ref))
+                output.warn(_missing_node(opened, ref))
                 failed += [f"{ref}: {answer.error}"] if answer.error else []
     failed += [f"{ref}: {_foreign(wanted[ref.uid])}" for ref in source.refs if ref.uid not in served]
     _show(rows, form)
@@ -100,6 +101,7 @@ def prepare(
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
 
 
+@options.quietly
 @options.on_a_node
 def unprepare(
     settings: values.Settings,
@@ -135,7 +137,7 @@ def unprepare(
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
         said = f"unprepared {ref.uid}" if ref.uid in uids else f"{ref.uid} is not prepared; nothing to release"
-        output.say(output.console(), said)
+        output.say(output.prose(), said)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ _FIGURES: Mapping[str, str] = {
 }
 
 
+@options.quietly
 def show(
     mock: options.Mock = None,
     folder: options.Folder = None,
@@ -66,7 +67,7 @@ def show(
     documents = []
     for family in composition.families(settings, only=families or ()):
         seen = prepare.look(family)
-        output.note(seen.trouble)
+        output.warn(seen.trouble)
         output.note(not_offered.gpus(seen.withheld))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import rich.progress
 import typer
 
 from drakit import extras
-from drakit.cli import fleets, options, output
+from drakit.cli import fleets, options, output, terminal
 from drakit.cli import manifests as sources
 from drakit.core import errors
 from drakit.telemetry import escaping
@@ -29,6 +28,7 @@ BAD_INPUT = 2
 _SHOWN_REFUSALS = 5
 
 
+@options.quietly
 def simulate(
     machines: fleets.Machines = None,
     files: sources.Files = None,
@@ -103,7 +103,7 @@ def simulate(
         if report is not None:
             _write_report(report, fleet, work, results)
     except errors.DrakitError as error:
-        output.note(str(error))
+        output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(fleet, work, results)
@@ -163,9 +163,9 @@ def _results(fleet: "Fleet", work: "Workload", policies: Sequence[str], gates: "
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on standard error where that is a terminal."""
-    below = getattr(sys.stderr, "below", sys.stderr)
-    shown = rich.console.Console(file=below, stderr=True)
-    with rich.progress.Progress(console=shown, transient=True, disable=not shown.is_terminal) as bar:
+    shown = terminal.console(stderr=True)
+    is_shown = terminal.is_terminal(shown) and not terminal.QUIET.get()
+    with rich.progress.Progress(console=shown, transient=True, disable=not is_shown) as bar:
         number = bar.add_task(escaping.escaped(title), total=total)
         yield lambda done: bar.update(number, completed=done)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drakit import settings as given
-from drakit.cli import composition, not_offered, options, output
+from drakit.cli import composition, not_offered, options, output, terminal
 from drakit.cli.commands import prepare
 from drakit.core import inventory, records
 from drakit.core.slices import reconcile, resource_slice
@@ -32,6 +32,7 @@ class Sheaf:
         return sum(len(json.dumps(entry, separators=(",", ":")).encode()) for entry in self.objects)
 
 
+@options.quietly
 @options.on_a_node
 def slices(
     settings: given.Settings,
@@ -64,7 +65,7 @@ def slices(
         return
     wanted = form or resource_slice.Form.FLAT
     output.documents((entry for sheaf in sheaves if sheaf.form is wanted for entry in sheaf.objects), style)
-    for one in sheaves:
+    for one in () if terminal.QUIET.get() else sheaves:
         typer.echo(f"# {one.driver} {one.form.value}: {output.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
 
 

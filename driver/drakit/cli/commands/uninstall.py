@@ -54,6 +54,7 @@ class Cluster:
     reason: str = ""
 
 
+@options.quietly
 def uninstall_node(
     mock: options.Mock = None,
     folder: options.Folder = None,
@@ -100,7 +101,7 @@ def uninstall_node(
             items += _mock_removed(settings, pretend, items, is_there=is_there)
         _show(settings, items, style, is_removed=is_sure and not blocked)
     if cluster.reason:
-        output.note(f"ResourceSlices are not listed: {cluster.reason}")
+        output.warn(f"ResourceSlices are not listed: {cluster.reason}")
     if blocked and is_sure:
         listed = ", ".join(f"{item.name} ({item.blocks})" for item in blocked)
         raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; delete their pods, or give --force")
@@ -300,7 +301,7 @@ def _show(settings: values.Settings, items: Sequence[Item], style: options.Forma
     output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], rows))
     if not is_removed:
         out.print()
-        output.say(out, "nothing was removed; remove it with --yes")
+        output.say(output.prose(), "nothing was removed; remove it with --yes")
 
 
 def _outcome(item: Item, *, is_removed: bool) -> str:

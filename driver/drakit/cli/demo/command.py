@@ -7,12 +7,13 @@ import typer
 
 from drakit import extras
 from drakit.cli import manifests as sources
-from drakit.cli import output
+from drakit.cli import options, output
 from drakit.core import errors
 
 DEFAULT_MACHINE = "dgx-a100-40gb-2gpu"
 
 
+@options.quietly
 def demo(
     keep: Annotated[
         bool,
@@ -77,7 +78,7 @@ def demo(
         from drakit.cli.demo import story
 
         raise typer.Exit(
-            story.play(mock or DEFAULT_MACHINE, folder, keep=keep or web, web=web, as_kubernetes=as_kubernetes, out=output.console())
+            story.play(mock or DEFAULT_MACHINE, folder, keep=keep or web, web=web, as_kubernetes=as_kubernetes, out=output.prose())
         )
     if as_kubernetes:
         raise errors.SettingsError("no cluster is started for a real interface: leave out --nic", key="--as-kubernetes")
@@ -88,14 +89,14 @@ def demo(
     from drakit.cli.demo.nic import eligibility_check
     from drakit.cli.demo.nic import story as real
 
-    options = eligibility_check.DemoOptions(
+    wanted = eligibility_check.DemoOptions(
         interface=nic, speed=speed, folder=folder, traffic=traffic, take_over=yes_take_over, keep=keep, restore=restore
     )
-    raise typer.Exit(real.play(options, output.console()))
+    raise typer.Exit(real.play(wanted, output.prose()))
 
 
-def _check_not_given(options: dict[str, str | bool | None]) -> None:
+def _check_not_given(given: dict[str, str | bool | None]) -> None:
     """Raise SettingsError for an option that only --nic uses."""
-    for name, value in options.items():
+    for name, value in given.items():
         if value:
             raise errors.SettingsError("needs a real interface: name it with --nic", key=name)

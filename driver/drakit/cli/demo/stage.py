@@ -96,14 +96,14 @@ class Stage:
         if value:
             return value
         ticks = self._ticks(event, patience)
-        if self._console.is_terminal:
+        if terminal.is_terminal(self._console):
             with self._console.status(f"waiting until {event}"):
                 return _first(look, ticks)
         return _first(look, ticks)
 
     def _ticks(self, event: str, patience: float) -> Iterator[None]:
         """Yield each time ``look`` is to be called again; in a pipe, print once what the demo waits for."""
-        began, is_written = time.monotonic(), self._console.is_terminal
+        began, is_written = time.monotonic(), terminal.is_terminal(self._console)
         while (waited := time.monotonic() - began) < patience:
             if waited > _QUIET_SECONDS and not is_written:
                 is_written = True

@@ -63,7 +63,7 @@ def play(machine: str, folder: pathlib.Path | None, *, keep: bool, web: bool, as
             _check_empty(place)
             return _play(Plan(machine=machine, folder=place, keep=keep, web=web, as_kubernetes=as_kubernetes), out)
     except KeyboardInterrupt:
-        out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
+        output.problems().print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
         return process.INTERRUPTED
 
 
@@ -80,7 +80,7 @@ def _play(plan: Plan, out: rich.console.Console) -> int:
             if plan.keep:
                 _keep(plan, scene)
     except (stage.DemoError, api_errors.ApiError) as error:
-        _tell_failure(plan, out, error)
+        _tell_failure(plan, error)
         return 1
     return 0
 
@@ -129,7 +129,9 @@ def _scene(plan: Plan, out_stage: stage.Stage, node: node_view.NodeView) -> Iter
         api = stack.enter_context(cluster.client())
         scene = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
         if plan.web:
-            out_stage.say(f"Watch it in a browser: {stack.enter_context(_dashboard(cluster.kubeconfig))}")
+            address = stack.enter_context(_dashboard(cluster.kubeconfig))
+            output.for_scripts(address)
+            out_stage.say(f"Watch it in a browser: {address}")
         scene.create([*demo_cluster.classes(), *demo_cluster.load("00-namespace")])
         driver.start()
         out_stage.check_alive = driver.check_alive
@@ -166,6 +168,7 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     """Leave everything up until Ctrl-C."""
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
     what = "cluster and the page" if plan.web else "cluster"
+    output.for_scripts(scene.cluster.kubeconfig)
     scene.stage.chapterless(f"The {what} stay{'' if plan.web else 's'} up until Ctrl-C.")
     scene.stage.commands(
         f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
@@ -182,7 +185,8 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     scene.stage.chapterless("Stopping the driver and the cluster.")
 
 
-def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> None:
+def _tell_failure(plan: Plan, error: Exception) -> None:
+    out = output.problems()
     out.print()
     output.say(out, f"FAILED: {error}", style="bold red")
     for note in getattr(error, "__notes__", ()):

@@ -22,6 +22,7 @@ EXAMINATIONS: Mapping[str, Examination] = {
 }
 
 
+@options.quietly
 def doctor(
     mock: options.Mock = None,
     folder: options.Folder = None,
@@ -75,14 +76,14 @@ def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    out = output.console()
+    out, prose = output.console(), output.prose()
     for topic in dict.fromkeys(result.topic for result in findings):
-        output.heading(out, topic)
+        output.heading(prose, topic)
         for result in findings:
-            if result.topic == topic:
+            if result.topic == topic and (result.verdict is not Verdict.OK or not prose.quiet):
                 output.say(out, f"{result.verdict.value:8} {result.subject}: {result.message}", hang=_INDENT)
                 if result.fix:
                     output.say(out, f"fix: {result.fix}", indent=_INDENT, hang=len("fix: "))
     count = Counter(result.verdict for result in findings)
-    out.print()
-    output.say(out, ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]))
+    prose.print()
+    output.say(prose, ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]))

@@ -47,7 +47,7 @@ def play(options: eligibility_check.DemoOptions, out: rich.console.Console) -> i
         with process.interruptible(), contextlib.closing(machine), _alone(options, machine) as place:
             return _play(options, place, machine, out)
     except KeyboardInterrupt:
-        out.print(f"\nInterrupted. {_how_it_is(options)}", markup=False)
+        output.problems().print(f"\nInterrupted. {_how_it_is(options)}", markup=False)
         return process.INTERRUPTED
 
 
@@ -82,7 +82,7 @@ def _play(
         out_stage.say(f"Nothing to restore on {options.interface}: there is no {place.file}.")
     if options.restore:
         return 0
-    return _perform(options, place, machine, out_stage, out)
+    return _perform(options, place, machine, out_stage)
 
 
 def _perform(
@@ -90,7 +90,6 @@ def _perform(
     place: saved_state.StateFolder,
     machine: kernel_port.KernelPort,
     out_stage: stage.Stage,
-    out: rich.console.Console,
 ) -> int:
     surveyed = eligibility_check.survey(machine, options)
     place.check()
@@ -112,12 +111,12 @@ def _perform(
             _show_and_put_back(act, ending)
     except KeyboardInterrupt:
         if ending.left:
-            _tell_left(out_stage, options.interface, ending.left)
+            _tell_left(stage.Stage(output.problems(), chapters=0), options.interface, ending.left)
         raise
     if ending.failure is not None:
-        _tell_failure(act, ending, out)
+        _tell_failure(act, ending)
         return 1
-    return _end(act, ending, out)
+    return _end(act, ending)
 
 
 def _noted(surveyed: eligibility_check.CheckedInterface) -> saved_state.SavedState:
@@ -180,7 +179,7 @@ def _keep(act: scene.Scene) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
+def _end(act: scene.Scene, ending: _Ending) -> int:
     out_stage = act.stage
     out_stage.chapter("Everything is removed, and the interface is as before")
     out_stage.lines(*act.written.lines)
@@ -190,7 +189,7 @@ def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
         out_stage.check("the saved state is removed", act.place.file.exists(), wanted=False)
     except stage.DemoError as error:
         ending.failure = error
-        _tell_failure(act, ending, out)
+        _tell_failure(act, ending)
         return 1
     out_stage.chapterless(f"All {out_stage.checks} checks held, in {out_stage.seconds:.1f} s.")
     if not act.options.traffic:
@@ -198,12 +197,13 @@ def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
     return 0
 
 
-def _tell_failure(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> None:
+def _tell_failure(act: scene.Scene, ending: _Ending) -> None:
+    out = output.problems()
     out.print()
     output.say(out, f"FAILED: {ending.failure}", style="bold red")
     driver_process.print_tail(out, act.place.log)
     out.print()
-    _tell_left(act.stage, act.name, ending.left)
+    _tell_left(stage.Stage(out, chapters=0), act.name, ending.left)
 
 
 def _tell_left(out_stage: stage.Stage, interface: str, left: interface_state.Lines) -> None:

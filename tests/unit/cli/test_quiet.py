@@ -1,0 +1,79 @@
+"""With --quiet a command writes its result and nothing else; what failed is on standard error, and the exit status says how it went."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer.core
+import typer.main
+
+from drakit.cli import app
+from fakes import command_line
+
+LOGS_ONLY = {"run", "publish", "webhook"}
+MACHINE = ("--mock", command_line.MACHINE)
+
+
+def commands(group: typer.core.TyperGroup) -> dict[str, set[str]]:
+    """The options of each command, also of those within a group."""
+    made: dict[str, set[str]] = {}
+    for name, command in group.commands.items():
+        if isinstance(command, typer.core.TyperGroup):
+            made |= {f"{name} {inner}": names for inner, names in commands(command).items()}
+        else:
+            made[name] = {option for parameter in command.params for option in parameter.opts}
+    return made
+
+
+def test_every_command_is_quiet_on_demand_unless_it_only_logs() -> None:
+    group = typer.main.get_command(app.app)
+    assert isinstance(group, typer.core.TyperGroup)
+    without = {name for name, options in commands(group).items() if not {"--quiet", "-q"} <= options}
+    assert without == LOGS_ONLY
+
+
+def test_a_demo_that_holds_writes_nothing(shell: command_line.CommandLine) -> None:
+    assert shell.run("demo", "--quiet") == command_line.Result(status=0, out="", err="")
+
+
+def test_doctor_shows_only_what_is_wrong(shell: command_line.CommandLine) -> None:
+    loud, quiet = (shell.on_node("doctor", "--no-api", *more) for more in ((), ("-q",)))
+    assert loud.status == quiet.status
+    assert {line.split()[0] for line in quiet.out.splitlines()} == {"failed", "warning", "fix:"}
+    assert set(quiet.out.splitlines()) < set(loud.out.splitlines())
+
+
+def test_remarks_are_left_out_and_errors_are_not(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    loud, quiet = (shell.run("slices", *MACHINE, "-o", "json", *more) for more in ((), ("-q",)))
+    assert (loud.status, quiet.status, quiet.err, quiet.out) == (0, 0, "", loud.out)
+    assert "bytes" in loud.err
+    missing = shell.run("lint", str(tmp_path / "none.yaml"), "--quiet")
+    assert (missing.status, missing.out) == (2, "")
+    assert "none.yaml" in missing.err
+
+
+def test_a_summary_is_left_out(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+    assert "nothing was checked" in shell.run("lint", str(file)).out
+    assert shell.run("lint", str(file), "--quiet") == command_line.Result(status=0, out="", err="")
+    made = shell.run("new", str(tmp_path / "fpga"), "--name", "fpga.example.com", "-q")
+    assert made == command_line.Result(status=0, out="", err="")
+
+
+@pytest.mark.parametrize("words, start, end", [(("cluster",), "", "kubeconfig"), (("dashboard", *MACHINE), "http://127.0.0.1:", "")])
+def test_what_stays_up_writes_one_line_for_scripts(tmp_path: pathlib.Path, words: tuple[str, ...], start: str, end: str) -> None:
+    command = [sys.executable, "-m", "drakit", *words, "--quiet"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+    ) as up:
+        assert up.stdout is not None
+        line = up.stdout.readline().rstrip("\n")
+        up.send_signal(signal.SIGINT)
+        rest, problems = up.communicate(timeout=60)
+    assert line.startswith(start)
+    assert line.endswith(end)
+    assert (rest, problems, up.returncode) == ("", "", 0)
