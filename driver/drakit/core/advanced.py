@@ -79,7 +79,7 @@ class Binder(Protocol[Config]):
         calls ``unprepare``, the first failure condition becomes True with the error's text, and the scheduler chooses another device. After any other
         error the framework retries, after a RetryError at its time. It may take minutes. It is idempotent like ``prepare``, and runs right before
         each ``prepare`` too; ``unprepare`` undoes what was bound and never prepared. A driver without it sets binding conditions itself, by
-        ``DriverContext.set_status``. Only devices of the node's own pool are bound.
+        ``DriverContext.set_status``. Only devices of the node's own pools are bound.
         """
 
 

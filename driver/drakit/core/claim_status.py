@@ -39,9 +39,9 @@ class NetworkStatus:
 class DeviceStatus:
     """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
 
-    A device of a pool that is not this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. Their statuses are
+    A device of a pool that is none of this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. Their statuses are
     merged (see ``kube.multi_node_status``): no node overwrites another's, and a condition is true when all of them report it as true. Network data is
-    written only for devices of the node's own pool.
+    written only for devices of the node's own pools. ``pool`` may be left out for these.
     """
 
     device: str
@@ -83,6 +83,13 @@ def of_device(status: DeviceStatus, pool: str) -> StatusChange:
     """What a driver says of one device; ``pool`` is meant where it names none."""
     key = (status.pool or pool, status.device, status.share_id or names.ShareId(""))
     return StatusChange(devices={key: status})
+
+
+def with_pools(change: StatusChange, allocated: Collection[DeviceKey], node_pool: str) -> StatusChange:
+    """Name the pool from which a claim was given a device, where the change names the node's own; names are unique across a node's pools."""
+    pools = {(device, share): pool for pool, device, share in allocated}
+    named = {(pools.get(key[1:], key[0]) if key[0] == node_pool else key[0], *key[1:]): status for key, status in change.devices.items()}
+    return dataclasses.replace(change, devices=named)
 
 
 def merged(before: tuple[Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()) -> tuple[Condition, ...]:

@@ -187,9 +187,10 @@ class Device:
 
     ``attributes`` and ``capacity`` are keyed by ``id`` (in the driver's own domain) or ``domain/id``. ``consumes`` is what an allocation takes
     from counter sets of the same inventory; shares of one device draw once. ``binds_to_node`` keeps the claim on the node for which it was
-    allocated, which devices of a node's own pool do anyway. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the
-    device can be used, where its pool leaves that to each device; None on a pool of one node. Raises InventoryError on construction when a rule of
-    the API is broken.
+    allocated, which devices of a node's own pools do anyway. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the
+    device can be used, where its pool leaves that to each device; None on a pool of one node. ``pool`` puts the device in the pool NODE/``pool``
+    instead of NODE, the node's own; it is a DNS label, and device names stay unique across all pools of a node. Raises InventoryError on construction
+    when a rule of the API is broken.
     """
 
     name: str
@@ -203,6 +204,7 @@ class Device:
     binding_failure_conditions: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     reach: node_selection.DeviceNodes | None = None
+    pool: str | None = None
 
     if TYPE_CHECKING:
 
@@ -220,11 +222,14 @@ class Device:
             binding_failure_conditions: tuple[str, ...] = (),
             includes: tuple[str, ...] = (),
             reach: node_selection.DeviceNodes | None = None,
+            pool: str | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         names.check_label(self.name, "devices.name")
         field = f"devices[{self.name}]"
+        if self.pool is not None:
+            names.check_pool_suffix(self.pool, f"{field}.pool")
         object.__setattr__(self, "attributes", freeze_attributes(self.attributes, f"{field}.attributes"))
         object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"{field}.capacity"))
         check_includes(self.includes, f"{field}.includes")
@@ -268,3 +273,11 @@ class Device:
         Devices that draw from one counter set are parts of one physical device, so the set's name is the lock; a device with no set is its own.
         """
         return tuple(sorted(part.counter_set for part in self.consumes)) or (self.name,)
+
+    def pool_on(self, node_pool: str) -> str:
+        """Return the name of the device's pool on a node whose own pool is ``node_pool``."""
+        return names.pool_of_node(node_pool, self.pool)
+
+    def node_pool(self, pool: str) -> str:
+        """Return the node's own pool, given the device's; the reverse of ``pool_on``."""
+        return pool if self.pool is None else pool.removesuffix(f"/{self.pool}")

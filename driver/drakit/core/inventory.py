@@ -1,7 +1,7 @@
 """What a driver offers: devices, the counter sets they draw from, mixins, and pools that belong to no single node.
 
-``Inventory`` checks on construction: device and counter set names are unique; every consumption names a counter set and counters that exist; every
-include names a mixin of the right kind; every device keeps the API's limits once flattened.
+``Inventory`` checks on construction: device and counter set names are unique; every consumption names a counter set and counters that exist, and that
+devices of no other pool draw from; every include names a mixin of the right kind; every device keeps the API's limits once flattened.
 
 Mixins (KEP-4815; KEP-5234) are named parts that devices, counter sets and consumptions include instead of repeating them. They are a form for authors
 and for compact slices; no released API server stores them. Includes apply in order, a later include wins over an earlier one, and what is written
@@ -118,6 +118,9 @@ class Inventory:
     mixins: Mixins = dataclasses.field(default_factory=Mixins)
 
     def __post_init__(self) -> None:
+        if any(item.pool is not None for item in self.devices):
+            _check_device_names(self.devices)
+            _set_pools(self.devices)
         _check_unique((item.name for item in self.devices), "devices")
         _check_unique((item.name for item in self.counter_sets), "sharedCounters")
         flat = self if self.is_flat else self.flat()
@@ -197,6 +200,53 @@ def _check_unique(names: Iterable[str], field: str) -> None:
             raise errors.InventoryError(f"the name is used {count} times", field=f"{field}[{name}]")
 
 
+def _check_device_names(offered: Sequence[device.Device]) -> None:
+    pools: dict[str, str | None] = {}
+    for item in offered:
+        if (before := pools.setdefault(item.name, item.pool)) != item.pool:
+            raise errors.InventoryError(
+                f"the name is used in the pools {_shown(before)} and {_shown(item.pool)}; a name is unique across all pools of a node",
+                field=f"devices[{item.name}]",
+            )
+
+
+def _shown(pool: str | None) -> str:
+    return names.pool_of_node("NODE", pool)
+
+
+def _set_pools(offered: Iterable[device.Device]) -> Mapping[str, str | None]:
+    """Return the pool of each counter set, which is that of all devices that draw from it; raises InventoryError for devices of two pools."""
+    first: dict[str, device.Device] = {}
+    for item in offered:
+        for part in item.consumes:
+            other = first.setdefault(part.counter_set, item)
+            if other.pool != item.pool:
+                raise errors.InventoryError(
+                    f"device {other.name} of pool {_shown(other.pool)} draws from this counter set too, and this device is in pool "
+                    f"{_shown(item.pool)}; put devices that draw from one set in one pool",
+                    field=f"devices[{item.name}].consumesCounters[{part.counter_set}]",
+                )
+    return {name: item.pool for name, item in first.items()}
+
+
+def by_pool(offered: Inventory, node_pool: str) -> Mapping[str, Inventory]:
+    """Return the pools of an inventory by name, in the order of their first devices; an inventory without devices is the node's own pool.
+
+    A set that no device draws from is in the node's own pool. Raises InventoryError for a pool name that is too long.
+    """
+    if all(item.pool is None for item in offered.devices):
+        return {node_pool: offered}
+    sets = _set_pools(offered.devices)
+    return {
+        names.check_pool(names.pool_of_node(node_pool, pool)): Inventory(
+            devices=tuple(dataclasses.replace(item, pool=None) for item in offered.devices if item.pool == pool),
+            counter_sets=tuple(item for item in offered.counter_sets if sets.get(item.name) == pool),
+            mixins=offered.mixins,
+        )
+        for pool in dict.fromkeys(item.pool for item in offered.devices)
+    }
+
+
 def _check_consumption(item: device.Device, sets: Mapping[str, Mapping[str, quantity.Quantity]]) -> None:
     for part in item.consumes:
         field = f"devices[{item.name}].consumesCounters[{part.counter_set}]"
@@ -244,9 +294,11 @@ class ClusterPool:
 
 
 def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:
-    """Whether each device says its nodes just where the pool leaves that to devices; ``place`` is None for a pool of one node."""
+    """Check that each device says its nodes just where the pool leaves that to devices; ``place`` is None for the pools of one node."""
     chooses = isinstance(place, node_selection.PerDevice)
     for item in offered.devices:
+        if place is not None and item.pool is not None:
+            raise errors.InventoryError("may be given only on a node; a ClusterPool has a name", field=f"devices[{item.name}].pool")
         field = f"devices[{item.name}].reach"
         if chooses and item.reach is None:
             raise errors.InventoryError("is required, because the pool leaves it to each device", field=field)

@@ -90,8 +90,8 @@ class GrantEntry:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Identity within the claim: request, pool, device, share id."""
-        return (self.request, self.pool, self.device.name, self.share_id or "")
+        """Identity within the claim: request, the node's own pool or one of the cluster, device, share id."""
+        return (self.request, self.device.node_pool(self.pool), self.device.name, self.share_id or "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
 DRIVER_MAX = 63
 IDENTIFIER_MAX = 32
+PROBE_POOL = "probe"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
@@ -56,6 +57,23 @@ def check_pool(text: str, field: str = "pool") -> str:
     if 0 < len(text) <= SUBDOMAIN_MAX and all(is_subdomain(part) for part in text.split("/")):
         return text
     raise errors.InventoryError(f"{text!r} is not a pool name (DNS subdomains joined by '/')", field=field)
+
+
+def check_pool_suffix(text: str, field: str) -> str:
+    """What follows the node's name in the name of a pool: a DNS label."""
+    if text == PROBE_POOL:
+        raise errors.InventoryError(f"{text!r} is kept for the slices that ask the API server which fields it stores", field=field)
+    return check_label(text, field)
+
+
+def pool_of_node(node_pool: str, suffix: str | None) -> str:
+    """Return the name of one of a node's pools: NODE without a suffix, else NODE/SUFFIX, which no node's name can be."""
+    return node_pool if suffix is None else f"{node_pool}/{suffix}"
+
+
+def is_pool_of_node(pool: str, node_pool: str) -> bool:
+    """Whether a pool is one of the node's whose own pool is ``node_pool``."""
+    return pool == node_pool or pool.startswith(f"{node_pool}/")
 
 
 def check_qualified(text: str, field: str) -> str:

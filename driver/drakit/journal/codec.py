@@ -106,7 +106,10 @@ class ClaimRow(NamedTuple):
 
 
 class GrantRow(NamedTuple):
-    """Columns of ``grants`` but its claim; ``share_id`` is empty for an exclusive grant, JSON columns are None where the value is."""
+    """Columns of ``grants`` but its claim; ``share_id`` is empty for an exclusive grant, JSON columns are None where the value is.
+
+    ``pool`` is the node's own pool for all devices of a node: their names are unique, and the snapshot has what follows it in the pool's name.
+    """
 
     position: int
     request: str
@@ -145,7 +148,7 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
     return GrantRow(
         position=position,
         request=grant.request,
-        pool=grant.pool,
+        pool=grant.device.node_pool(grant.pool),
         device=grant.device.name,
         share_id=grant.share_id or "",
         admin_access=int(grant.admin_access),
@@ -212,10 +215,11 @@ def state(text: str, path: str) -> lifecycle.State:
 
 
 def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
+    device = _device(row, path)
     return lifecycle.GrantEntry(
         request=row.request,
-        pool=row.pool,
-        device=_device(row, path),
+        pool=device.pool_on(row.pool),
+        device=device,
         share_id=_share_id(row),
         consumed_capacity=_consumed(row, path),
         admin_access=bool(row.admin_access),

@@ -84,7 +84,7 @@ def path(ref: claims.ClaimRef) -> str:
 
 
 class ApiBindings:
-    """``core.ports.Bindings`` for one driver's devices of one pool."""
+    """``core.ports.Bindings`` for one driver's devices of the pools of the node whose own pool is ``pool``."""
 
     def __init__(self, api: transport.Transport, *, driver: str, pool: str, clock: ports.Clock) -> None:
         self._api = api
@@ -109,7 +109,7 @@ class ApiBindings:
 
     def _standing(self, found: transport.Object, *, gone: bool) -> claims.BindingState:
         ref, claim = claim_codec.ref_of(found), stored_claim.read(found)
-        ours = [result for result in claim.results if (result.driver, result.pool) == (self._driver, self._pool)]
+        ours = [one for one in claim.results if one.driver == self._driver and names.is_pool_of_node(one.pool, self._pool)]
         if gone or not ours:
             return claims.BindingState(claim=ref, allocated=False, waits=False)
         met = {entry.key: _true(entry) for entry in claim.entries_of(self._driver)}

@@ -12,7 +12,7 @@ What cannot be read of a stored entry counts as not said. Pure.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
-from drakit.core import claim_status, records
+from drakit.core import claim_status, names, records
 from drakit.kube import stored_claim
 
 WAITING = "WaitingForNodes"
@@ -105,8 +105,8 @@ Stamp = Callable[[claim_status.Condition, claim_status.DeviceKey, stored_claim.S
 
 
 def keys(claim: stored_claim.StoredClaim, driver: str, pool: str) -> Iterator[claim_status.DeviceKey]:
-    """The allocated devices of a driver that are of other pools than the node's own."""
-    return (result.key for result in claim.results if result.driver == driver and result.pool != pool)
+    """The allocated devices of a driver that are of no pool of the node whose own pool is ``pool``."""
+    return (result.key for result in claim.results if result.driver == driver and not names.is_pool_of_node(result.pool, pool))
 
 
 def stored(claim: stored_claim.StoredClaim, driver: str) -> Mapping[claim_status.DeviceKey, MultiNodeStatus]:

@@ -78,6 +78,7 @@ _FORMAT = wire.Format(
         **device_json.FIELDS,
         (device.Device, "includes"): _INCLUDES,
         (device.Device, "reach"): wire.Field(inline=True, converter=wire.Converter(node_selection.of_device, node_selection.to_record)),
+        (device.Device, "pool"): wire.Field(inline=True, converter=wire.Converter(lambda _: None, lambda _: {})),
         (device.CounterConsumption, "includes"): _INCLUDES,
         (device.CounterSet, "includes"): _INCLUDES,
         (resource_slice.Pool, "generation"): wire.Field(absent=0),

@@ -1,8 +1,8 @@
 """Device statuses of claims at the API server, by server-side apply: a driver on a node touches its own entries and nobody else's.
 
 Each write reads the claim first: whether it is still the claim that is meant, what is allocated, and what of its status is ours already by
-``metadata.managedFields``. So entries of devices that are not spoken of now stay, times of conditions that did not change are kept, nothing is
-sent that stands there already, and a driver that was restarted goes on where the earlier process stopped. Devices that are not of the node's own pool
+``metadata.managedFields``. So entries of devices that are not spoken of now stay, times of conditions that did not change are kept, nothing is sent
+that stands there already, and a driver that was restarted goes on where the earlier process stopped. Devices that are of none of the node's pools
 several nodes may report: those are written together (see ``joint_status``). Where the API server refuses server-side apply because of how the claim
 is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON patch.
 
@@ -48,7 +48,7 @@ _Result = TypeVar("_Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writer:
-    """Whose statuses: one driver's devices of one pool, written from one node."""
+    """Whose statuses: one driver's devices of the pools of one node, whose own pool is ``pool``."""
 
     driver: str
     node: str
@@ -91,9 +91,10 @@ class ApiStatuses:
             self._again_after_conflicts(lambda: self._write_joint(ref, change))
 
     def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
-        """Change the devices of the node's pool; return whether the claim has devices of other pools too."""
+        """Change the devices of the node's pools; return whether the claim has devices of other pools too."""
         found = self._read(ref)
         allocated = frozenset(self._allocated(found))
+        change = claim_status.with_pools(change, allocated, self._writer.pool)
         ours = _owned(found, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
         elsewhere = any(multi_node_status.keys(found, self._writer.driver, self._writer.pool))
@@ -103,7 +104,7 @@ class ApiStatuses:
         return elsewhere
 
     def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Change this node's part of the devices that are not of its pool; a conflict means that another node was faster."""
+        """Change this node's part of the devices that are of none of its pools; a conflict means that another node was faster."""
         found = self._read(ref)
         elsewhere = multi_node_status.keys(found, self._writer.driver, self._writer.pool)
         stored = multi_node_status.stored(found, self._writer.driver)
@@ -137,7 +138,7 @@ class ApiStatuses:
         if found.allocation is None:
             raise _gone(errors.ClaimFault.NOT_ALLOCATED)
         for result in found.results:
-            if (result.driver, result.pool) == (self._writer.driver, self._writer.pool):
+            if result.driver == self._writer.driver and names.is_pool_of_node(result.pool, self._writer.pool):
                 yield result.key
 
     def _entry(

@@ -10,7 +10,7 @@ and every 10 s.
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import context, errors, ports
 
@@ -24,16 +24,17 @@ UNSEEN = "the driver could not read its hardware for a while"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceHealth:
-    """The health of one device. ``found`` is the Unix time of the report or discovery; ``message`` has at most 1024 bytes."""
+    """The health of one device of a pool. ``found`` is the Unix time of the report or discovery; ``message`` has at most 1024 bytes."""
 
     device: str
+    pool: str = ""
     health: context.Health
     message: str
     found: int
 
 
 class HealthBoard:
-    """The health of one driver's devices on one node. Safe between threads.
+    """The health of one driver's devices on one node, whose own pool is ``pool``. Safe between threads.
 
     ``stale_seconds`` is how long a device counts as healthy without a call of ``discovered``.
     """
@@ -43,17 +44,17 @@ class HealthBoard:
         self._clock = clock
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
-        self._devices: tuple[str, ...] = ()
+        self._devices: Mapping[str, str] = {}
         self._seen = 0.0
         self._seen_at = 0
         self._reports: dict[str, DeviceHealth] = {}
         self._watchers: set[threading.Event] = set()
         self._closed = False
 
-    def discovered(self, devices: Collection[str]) -> None:
-        """Set the devices that exist now; to be called after every discovery."""
+    def discovered(self, devices: Mapping[str, str]) -> None:
+        """Set the devices that exist now, and the pool of each; to be called after every discovery."""
         with self._lock:
-            before, self._devices = self._devices, tuple(devices)
+            before, self._devices = self._devices, dict(devices)
             returned = self._seen_at == 0 or self._is_stale()
             self._seen, self._seen_at = self._clock.monotonic(), self._unix()
             if before != self._devices or returned:
@@ -75,7 +76,8 @@ class HealthBoard:
             default = context.Health.UNKNOWN if stale else context.Health.HEALTHY
             message = UNSEEN if stale else ""
             held = {name: DeviceHealth(device=name, health=default, message=message, found=self._seen_at) for name in self._devices}
-            return [health for _, health in sorted((held | self._reports).items())]
+            known = sorted((held | self._reports).items())
+            return [dataclasses.replace(health, pool=self._devices.get(name, self.pool)) for name, health in known]
 
     def counts(self) -> Mapping[context.Health, int]:
         """Return the number of devices in each state."""

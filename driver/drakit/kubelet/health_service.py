@@ -74,22 +74,22 @@ def stream(board: health.HealthBoard, context: grpc.ServicerContext) -> Iterator
             for snapshot in board.follow(wake):
                 if not context.is_active():
                     return
-                yield from encode(board.pool, snapshot)
+                yield from encode(snapshot)
     except errors.RetryError as error:
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
 
-def encode(pool: str, snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.NodeWatchResourcesResponse]:
+def encode(snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.NodeWatchResourcesResponse]:
     """A snapshot as messages; at least one, so that the kubelet hears even of a driver without devices."""
     if not snapshot:
         yield wire.NodeWatchResourcesResponse()
     for start in range(0, len(snapshot), PART):
-        yield wire.NodeWatchResourcesResponse(devices=[_device(pool, entry) for entry in snapshot[start : start + PART]])
+        yield wire.NodeWatchResourcesResponse(devices=[_device(entry) for entry in snapshot[start : start + PART]])
 
 
-def _device(pool: str, entry: health.DeviceHealth) -> wire.DeviceHealth:
+def _device(entry: health.DeviceHealth) -> wire.DeviceHealth:
     return wire.DeviceHealth(
-        device=wire.DeviceIdentifier(pool_name=pool, device_name=entry.device),
+        device=wire.DeviceIdentifier(pool_name=entry.pool, device_name=entry.device),
         health=HEALTH[entry.health],
         last_updated_time=entry.found,
         health_check_timeout_seconds=health.VALID_SECONDS,

@@ -76,11 +76,11 @@ class MetadataFiles:
         """Whether ``add`` returned this mount."""
         return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
 
-    def update(self, uid: names.ClaimUid, pool: str, device: str, network: claim_status.NetworkStatus) -> bool:
+    def update(self, uid: names.ClaimUid, device: str, network: claim_status.NetworkStatus) -> bool:
         """Write a device's network facts for running containers; return whether a file of the claim has the device. Raises CdiError."""
         folder = self._claim_folder(uid)
         with self._lock, _refused(folder):
-            written = [self._update(path, (pool, device), _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
+            written = [self._update(path, device, _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
         return any(written)
 
     def remove(self, uid: names.ClaimUid) -> None:
@@ -91,9 +91,9 @@ class MetadataFiles:
             if self._synced:
                 _sync(self._folder)
 
-    def _update(self, path: pathlib.Path, key: tuple[str, str], network: records.Json) -> bool:
+    def _update(self, path: pathlib.Path, device: str, network: records.Json) -> bool:
         facts = self._read(path) or {}
-        entry = next((candidate for candidate in _objects(_request(facts).get("devices")) if _key(candidate) == key), None)
+        entry = next((candidate for candidate in _objects(_request(facts).get("devices")) if candidate.get("name") == device), None)
         if entry is None:
             return False
         if entry.get("networkData") != network:

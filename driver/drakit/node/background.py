@@ -91,7 +91,7 @@ class BackgroundServices:
             self._local.engine.reporter = self._reports = told
             self._tellers = [self._spawn(name, loop, self._stop_telling) for name, loop in told.loops()]
         if self._local.metadata is not None:
-            told_too = updating_metadata(self._local.metadata, self._local.identity.pool, sinks.status)
+            told_too = updating_metadata(self._local.metadata, sinks.status)
             sinks = dataclasses.replace(sinks, status=told_too)
         self._local.context.sinks = sinks
         self._start_author()
@@ -255,14 +255,14 @@ def watching(
         author.stop()
 
 
-def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:
+def updating_metadata(files: metadata.MetadataFiles, status: WriteStatus) -> WriteStatus:
     """Return a sink of device status that also writes the network facts in it for running containers."""
 
     def write(claim: claims.ClaimRef, told: claim_status.DeviceStatus) -> None:
         status(claim, told)
         if told.network is not None:
             try:
-                files.update(claim.uid, told.pool or pool, told.device, told.network)
+                files.update(claim.uid, told.device, told.network)
             except errors.DrakitError as error:
                 _log.warning("containers are not told of their network", claim=str(claim), claim_uid=claim.uid, error=str(error))
 

@@ -43,14 +43,15 @@ class UntilStopped:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnDevices:
-    """Whose devices are bound: one driver's, of one pool."""
+    """Whose devices are bound: one driver's, of the pools of the node whose own pool is ``pool``."""
 
     driver: str
     pool: str
 
     def among(self, claim: claims.Claim) -> Sequence[claims.AllocationResult]:
         """The claim's devices of ours that have binding conditions."""
-        return [one for one in claim.results_of(self.driver) if one.pool == self.pool and one.binding_conditions]
+        results = claim.results_of(self.driver)
+        return [one for one in results if names.is_pool_of_node(one.pool, self.pool) and one.binding_conditions]
 
 
 class Binding:

@@ -174,7 +174,7 @@ class NodeDriverContext:
 
 
 def _key(grant: Grant) -> tuple[str, str, str, str]:
-    return (grant.request, grant.pool, grant.device.name, grant.share_id or "")
+    return resolution.to_entry(grant).key
 
 
 def _says_the_same(standing: devices.Taint, wanted: devices.Taint) -> bool:

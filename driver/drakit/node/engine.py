@@ -35,7 +35,7 @@ Grant = drivers.Grant[object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeIdentity:
-    """Where the engine works: one pool of one boot of one node. ``program`` is the driver's command, for messages that say what to call."""
+    """Where the engine works: one boot of one node, whose own pool is ``pool``. ``program`` is the driver's command, for messages."""
 
     pool: str
     boot_id: str
@@ -159,7 +159,7 @@ class Engine:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
                     return answer
-            grants = self.resolver.resolve(claim)
+            grants = self.resolver.resolve(claim, begun=entry is not None and resolution.is_same(entry, claim, self._author))
             with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
                 entry, planned = self._begin(claim.ref, grants, caller)
                 return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
@@ -278,7 +278,7 @@ class Engine:
 
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
         """The claim's grants as it is now, with the intents that were chosen when it was begun."""
-        grants = self.resolver.resolve(claim)
+        grants = self.resolver.resolve(claim, begun=entry is not None)
         return grants if entry is None else resolution.with_begun_intents(grants, entry)
 
     def _undo(self, entry: lifecycle.Entry) -> None:

@@ -217,7 +217,8 @@ class Node:
     def _look(self) -> None:
         try:
             self.local.offered.refresh()
-            self.health.discovered([device.name for device in self.local.offered.flat.devices])
+            pool = self.local.identity.pool
+            self.health.discovered({device.name: device.pool_on(pool) for device in self.local.offered.flat.devices})
             if self._is_serving:
                 self.background.discovered()
         except errors.InventoryError as error:

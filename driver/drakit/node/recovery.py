@@ -213,7 +213,7 @@ class Restorer:
         """Restore a claim that has devices of this node; False when it must be planned and may not."""
         files, entry = self._cdi.of(claim.ref.uid), self._journal.entry(claim.ref.uid)
         try:
-            grants = self._resolver.resolve(claim)
+            grants = self._resolver.resolve(claim, begun=True)
             if not self._is_current(claim, grants, files, entry):
                 _log.warning("claim is allocated otherwise than its CDI files say", claim=str(claim.ref), claim_uid=claim.ref.uid)
                 self._keep(claim.ref, files, without_devices=without_devices)
@@ -281,7 +281,7 @@ class Restorer:
         """The pool and the device of this name: the node's own, or the only one in pools of the cluster, because a CDI file names no pool."""
         own = self._parts.offered.device(name)
         if own is not None:
-            return self._parts.pool, own
+            return own.pool_on(self._parts.pool), own
         shared = [(pool.name, pool.inventory.flat().by_name()) for pool in advanced.cluster_pools(self._author)]
         found = [(pool, known[name]) for pool, known in shared if name in known]
         return found[0] if len(found) == 1 else None
@@ -328,8 +328,8 @@ class Restorer:
         return resolution.cdi_name(self._author.name, grant.claim, resolution.to_entry(grant))
 
     def _serves(self, pool: str, device: str) -> bool:
-        """Whether this node prepares a device: its own pool's, or one of a cluster pool in which it has a part."""
-        return pool == self._parts.pool or advanced.cluster_device(self._author, pool, device) is not None
+        """Whether this node prepares a device: one of its own pools, or one of a cluster pool in which it has a part."""
+        return names.is_pool_of_node(pool, self._parts.pool) or advanced.cluster_device(self._author, pool, device) is not None
 
 
 def _bare(ref: claims.ClaimRef, name: edits.CdiName, device: devices.Device, author: inventory_cache.Author, pool: str) -> Grant:

@@ -41,7 +41,10 @@ class _Local(threading.local):
 
 
 class Resolver:
-    """Resolves, checks and plans for one author; ``pool`` is the node's own, ``program`` the driver's command. Safe between threads."""
+    """Resolves, checks and plans for one author; ``pool`` is the node's own, ``program`` the driver's command. Safe between threads.
+
+    Device names are unique across the pools of a node, so what a device is looked up by is its name; its pool is only compared.
+    """
 
     def __init__(
         self, author: inventory_cache.Author, journal: ports.Journal, offered: inventory_cache.InventoryCache, *, pool: str, program: str
@@ -53,9 +56,10 @@ class Resolver:
         self._pool = pool
         self._local = _Local()
 
-    def resolve(self, claim: claims.Claim) -> tuple[Grant, ...]:
-        """Return the grants of a claim in the order of its results. A device of another pool is looked up by the driver (``cluster_device``).
+    def resolve(self, claim: claims.Claim, *, begun: bool = False) -> tuple[Grant, ...]:
+        """Return the grants of a claim in the order of its results. A device of no pool of the node is looked up by the driver (``cluster_device``).
 
+        A claim that was ``begun`` with this allocation keeps a device that is in another pool of the node since.
         Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
         share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
         """
@@ -67,20 +71,20 @@ class Resolver:
                 f"no device of driver {self._author.name} is allocated (drivers: {others})",
                 field="status.allocation.devices.results",
             )
-        grants = tuple(self._grant(claim, index, result) for index, result in enumerate(results))
+        grants = tuple(self._grant(claim, index, result, begun=begun) for index, result in enumerate(results))
         _check_distinct(grants)
         return grants
 
     def check_free(self, grants: Sequence[Grant]) -> None:
         """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold by the journal.
 
-        Counters are checked in the node's own pool only.
+        Counters are checked in the node's own pools only.
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
-        for pool in sorted({grant.pool for grant in grants}):
+        for pool in sorted({grant.device.node_pool(grant.pool) for grant in grants}):
             is_own = pool == self._pool
             offered, drawn = (self._offered.flat, self._offered.drawing) if is_own else (inventory.Inventory(), {})
-            wanted = [grant for grant in grants if grant.pool == pool]
+            wanted = [grant for grant in grants if grant.device.node_pool(grant.pool) == pool]
             holdings = self._journal.holdings(pool, neighbours(wanted, drawn), shares)
             own = [grant for grant in wanted if not grant.admin_access]
             others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in wanted)]
@@ -108,15 +112,15 @@ class Resolver:
         begun = self._journal.intents_of(self._pool, device.name)
         return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
 
-    def _grant(self, claim: claims.Claim, index: int, result: claims.AllocationResult) -> Grant:
+    def _grant(self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool) -> Grant:
         field = f"status.allocation.devices.results[{index}]"
-        is_own = result.pool == self._pool
-        device = self._offered.granted(result) if is_own else advanced.cluster_device(self._author, result.pool, result.device)
-        if device is None and not is_own:
+        if names.is_pool_of_node(result.pool, self._pool):
+            device = self._own_device(result, field, begun=begun)
+        elif (shared := advanced.cluster_device(self._author, result.pool, result.device)) is not None:
+            device = shared
+        else:
             reason = f"{result.pool!r} is not this node's pool {self._pool!r}, which is the node's name"
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
-        if device is None:
-            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
         _check_share(result, device, field)
         chosen = config.choose(claim, result, self._author, device)
         return drivers.Grant(
@@ -131,6 +135,22 @@ class Resolver:
             consumed_capacity=result.consumed_capacity,
             admin_access=result.admin_access,
         )
+
+    def _own_device(self, result: claims.AllocationResult, field: str, *, begun: bool) -> devices.Device:
+        """Return the device of a result of one of the node's own pools; raises ClaimError where it is gone, or in another of them."""
+        device = self._offered.granted(result)
+        if device is not None and device.pool_on(self._pool) != result.pool and not begun:
+            self._offered.refresh()
+            device = self._offered.granted(result)
+        if device is None:
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
+        if (pool := device.pool_on(self._pool)) == result.pool:
+            return device
+        suffix = result.pool.removeprefix(self._pool).removeprefix("/")
+        if begun and (not suffix or names.is_label(suffix)):
+            return dataclasses.replace(device, pool=suffix or None)
+        reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim anew"
+        raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
 
 
 def _check_share(result: claims.AllocationResult, device: devices.Device, field: str) -> None:
@@ -283,7 +303,7 @@ def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) 
 
 def is_same(entry: lifecycle.Entry, claim: claims.Claim, author: inventory_cache.Author) -> bool:
     """Whether an entry is about the allocation the claim has now; a claim can be deallocated and allocated anew under one UID."""
-    before = {grant.key: grant for grant in entry.grants}
+    before = {(grant.request, grant.pool, grant.device.name, grant.share_id or ""): grant for grant in entry.grants}
     now = {(r.request, r.pool, r.device, r.share_id or ""): r for r in claim.results_of(author.name)}
     return before.keys() == now.keys() and all(_is_same_grant(before[key], result, claim, author) for key, result in now.items())
 

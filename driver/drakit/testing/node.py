@@ -306,8 +306,9 @@ class Node:
         return opened
 
     def _pool_of(self, name: str) -> str:
-        shared = (pool.name for pool in advanced.cluster_pools(self.driver) if name in pool.inventory.by_name())
-        return POOL if name in self.offered.by_name() else next(shared, POOL)
+        if (own := self.offered.by_name().get(name)) is not None:
+            return own.pool_on(POOL)
+        return next((pool.name for pool in advanced.cluster_pools(self.driver) if name in pool.inventory.by_name()), POOL)
 
     def _result(
         self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, quantity.Amount]

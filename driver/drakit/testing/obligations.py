@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.cdi import host_nodes, spec
-from drakit.core import advanced, edits, quantity, records
+from drakit.core import advanced, edits, inventory, quantity, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -34,7 +34,8 @@ def _offers_something(bench: benches.Bench) -> None:
 
 def _fits_the_api(bench: benches.Bench) -> None:
     with bench.node() as node:
-        for offered in (node.driver.discover(), *(pool.inventory for pool in advanced.cluster_pools(node.driver))):
+        own = inventory.by_pool(node.driver.discover(), nodes.POOL).values()
+        for offered in (*own, *(pool.inventory for pool in advanced.cluster_pools(node.driver))):
             for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
                 paging.paginate(
                     offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART

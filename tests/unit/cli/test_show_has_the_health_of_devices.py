@@ -47,7 +47,7 @@ def running(shell: command_line.CommandLine, board: health.HealthBoard) -> Itera
 
 @pytest.mark.usefixtures("running")
 def test_health_is_shown(shell: command_line.CommandLine, board: health.HealthBoard) -> None:
-    board.discovered(["gpu-0", "gpu-1"])
+    board.discovered(dict.fromkeys(["gpu-0", "gpu-1"], "node-1"))
     board.report("gpu-0", context.Health.UNHEALTHY, "XID 79")
     shown = shell.on_node("show", "--family", "gpu").out
     [header] = [line for line in shown.splitlines() if line.startswith("DEVICE")]

@@ -229,6 +229,7 @@ OTHERS: dict[str, Any] = {
     "binding_failure_conditions": ("other",),
     "includes": (),
     "reach": node_selection.AllNodes(),
+    "pool": "slow",
 }
 
 

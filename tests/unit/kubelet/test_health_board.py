@@ -47,43 +47,43 @@ def states(board: health.HealthBoard) -> dict[str, context.Health]:
 
 def test_a_device_nothing_was_said_of_is_healthy_while_it_is_discovered(board: health.HealthBoard) -> None:
     assert states(board) == {}
-    board.discovered(["b", "a"])
+    board.discovered(dict.fromkeys(["b", "a"], POOL))
     assert list(states(board).items()) == [("a", HEALTHY), ("b", HEALTHY)]
-    board.discovered(["b"])
+    board.discovered(dict.fromkeys(["b"], POOL))
     assert states(board) == {"b": HEALTHY}
 
 
 def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBoard, clock: StoppedClock) -> None:
-    board.discovered(["a"])
+    board.discovered(dict.fromkeys(["a"], POOL))
     board.report("a", UNHEALTHY, "too hot")
     clock.seconds += 1000
-    board.discovered(["a"])
-    assert board.snapshot() == [health.DeviceHealth(device="a", health=UNHEALTHY, message="too hot", found=1000)]
+    board.discovered(dict.fromkeys(["a"], POOL))
+    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=UNHEALTHY, message="too hot", found=1000)]
     board.report("a", HEALTHY)
-    assert board.snapshot() == [health.DeviceHealth(device="a", health=HEALTHY, message="", found=2000)]
+    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=HEALTHY, message="", found=2000)]
 
 
 def test_a_device_that_was_reported_and_is_gone_is_still_reported(board: health.HealthBoard) -> None:
-    board.discovered(["a"])
+    board.discovered(dict.fromkeys(["a"], POOL))
     board.report("a", UNHEALTHY, "fell off the bus")
-    board.discovered([])
+    board.discovered({})
     assert states(board) == {"a": UNHEALTHY}
 
 
 def test_without_a_look_at_the_hardware_for_long_nothing_is_promised(board: health.HealthBoard, clock: StoppedClock) -> None:
-    board.discovered(["a", "b"])
+    board.discovered(dict.fromkeys(["a", "b"], POOL))
     board.report("b", UNHEALTHY)
     clock.seconds += 301
     assert [(one.device, one.health, one.message) for one in board.snapshot()] == [("a", UNKNOWN, health.UNSEEN), ("b", UNHEALTHY, "")]
     assert board.counts() == {UNKNOWN: 1, HEALTHY: 0, UNHEALTHY: 1}
-    board.discovered(["a", "b"])
+    board.discovered(dict.fromkeys(["a", "b"], POOL))
     assert states(board)["a"] is HEALTHY
 
 
 def test_watchers_are_woken_by_changes_alone(board: health.HealthBoard, clock: StoppedClock) -> None:
     changes: list[tuple[Callable[[], None], bool]] = [
-        (lambda: board.discovered(["a"]), True),
-        (lambda: board.discovered(["a"]), False),
+        (lambda: board.discovered(dict.fromkeys(["a"], POOL)), True),
+        (lambda: board.discovered(dict.fromkeys(["a"], POOL)), False),
         (lambda: board.report("a", UNHEALTHY, "x"), True),
         (lambda: board.report("a", UNHEALTHY, "x"), False),
         (lambda: board.report("a", UNHEALTHY, "y"), True),
@@ -97,15 +97,15 @@ def test_watchers_are_woken_by_changes_alone(board: health.HealthBoard, clock: S
 
 
 def test_discovery_that_answers_again_is_a_change(board: health.HealthBoard, clock: StoppedClock) -> None:
-    board.discovered(["a"])
+    board.discovered(dict.fromkeys(["a"], POOL))
     clock.seconds += 301
     with board.watcher() as wake:
-        board.discovered(["a"])
+        board.discovered(dict.fromkeys(["a"], POOL))
         assert wake.is_set()
 
 
 def test_a_watcher_gets_all_at_once_and_again_before_the_kubelet_forgets(board: health.HealthBoard, clock: StoppedClock) -> None:
-    board.discovered(["a"])
+    board.discovered(dict.fromkeys(["a"], POOL))
     with board.watcher() as wake:
         snapshots = board.follow(wake)
         assert [one.device for one in next(snapshots)] == ["a"]

@@ -124,8 +124,8 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
         path.stat().st_ino,
         claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16",), hardware_address="02:00:00:00:00:01"),
     )
-    assert files.update(UID, "node-1", "chip-0", facts)
-    assert files.update(UID, "node-1", "chip-0", facts)
+    assert files.update(UID, "chip-0", facts)
+    assert files.update(UID, "chip-0", facts)
     assert path.stat().st_ino == inode
     for one in read(mount):
         assert one["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
@@ -133,14 +133,14 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
         assert result["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/16"], "hardwareAddress": "02:00:00:00:00:01"}
     add(files)
     assert read(mount)[0]["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
-    assert not files.update(UID, "node-1", "chip-9", facts)
-    assert not files.update(names.ClaimUid("00000000-0000-4000-8000-000000000002"), "node-1", "chip-0", facts)
+    assert not files.update(UID, "chip-9", facts)
+    assert not files.update(names.ClaimUid("00000000-0000-4000-8000-000000000002"), "chip-0", facts)
 
 
 def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.MetadataFiles) -> None:
     mount = add(files)
-    files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
-    files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="n"))
+    files.update(UID, "chip-0", claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
+    files.update(UID, "chip-0", claim_status.NetworkStatus(interface="n"))
     assert len(read(mount)) == 2
 
 

@@ -52,7 +52,7 @@ def engine() -> Engine:
 @pytest.fixture
 def board() -> health.HealthBoard:
     made = health.HealthBoard("node-1", timing.SystemClock())
-    made.discovered(["eth1"])
+    made.discovered(dict.fromkeys(["eth1"], "node-1"))
     return made
 
 
@@ -109,7 +109,7 @@ def test_a_command_reads_the_health_of_a_driver_that_runs(served: server.SocketS
 
 def test_a_command_reads_the_health_of_more_devices_than_one_message_has(served: server.SocketServer, board: health.HealthBoard) -> None:
     names = [f"eth{number}" for number in range(2 * health_service.PART + 1)]
-    board.discovered(names)
+    board.discovered(dict.fromkeys(names, "node-1"))
     assert health_client.ask(served.path.parent).keys() == set(names)
 
 
@@ -172,13 +172,13 @@ def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> No
 def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
     longest = "x" * health.MESSAGE_MAX_BYTES
     snapshot = [
-        health.DeviceHealth(device=f"{'d' * 58}{number:05}", health=context.Health.UNHEALTHY, message=longest, found=2**40)
+        health.DeviceHealth(device=f"{'d' * 58}{number:05}", pool="p" * 253, health=context.Health.UNHEALTHY, message=longest, found=2**40)
         for number in range(2 * health_service.PART + 1)
     ]
-    answers = list(health_service.encode("p" * 253, snapshot))
+    answers = list(health_service.encode(snapshot))
     assert [len(answer.devices) for answer in answers] == [health_service.PART, health_service.PART, 1]
     assert max(answer.ByteSize() for answer in answers) < 4 << 20
-    assert [len(answer.devices) for answer in health_service.encode("p", [])] == [0]
+    assert [len(answer.devices) for answer in health_service.encode([])] == [0]
 
 
 @pytest.mark.parametrize(

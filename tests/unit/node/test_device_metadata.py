@@ -124,7 +124,7 @@ def test_network_facts_that_a_driver_reports_reach_containers_too(context: Site)
     context.prepare()
     assert context.local.metadata is not None
     devices: list[str] = []
-    carry = background.updating_metadata(context.local.metadata, "node-1", lambda _, status: devices.append(status.device))
+    carry = background.updating_metadata(context.local.metadata, lambda _, status: devices.append(status.device))
     carry(REF, claim_status.DeviceStatus(device="chip-0"))
     assert "networkData" not in context.file.read_text()
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net1")))

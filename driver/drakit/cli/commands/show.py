@@ -120,10 +120,11 @@ def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool
     """Print a row for each device; unless ``every`` device is wanted, MIG placements that nobody uses are counted by profile instead."""
     offered, used, taken = seen.offered.flat().devices, consumed(seen.entries), taken_by(seen.entries)
     counted = frozenset() if every else _placements(seen)
-    capacities = _capacities(offered)
+    capacities, has_pools = _capacities(offered), any(device.pool for device in offered)
     rows = [
         (
             device.name,
+            *([device.pool or ""] if has_pools else []),
             _kind(device),
             *(_amount(device, name, used) for name in capacities),
             "yes" if device.allow_multiple_allocations else "",
@@ -135,7 +136,7 @@ def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool
         if device.name not in counted
     ]
     if rows:
-        columns = ["DEVICE", "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
+        columns = ["DEVICE", *(["POOL"] if has_pools else []), "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
         output.put(out, output.table("", columns, rows))
     if counted:
         columns = ["PROFILE", "FREE", *map(str.upper, capacities)]
@@ -210,7 +211,10 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     return {
         "driver": family.spec.driver_name,
         "pool": family.spec.identity.pool,
-        "devices": [_device(device, taken.get(device.name), used, seen) for device in offered.flat().devices],
+        "devices": [
+            {"pool": device.pool_on(family.spec.identity.pool), **_device(device, taken.get(device.name), used, seen)}
+            for device in offered.flat().devices
+        ],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.withheld),
         "gpusNotOffered": not_offered.gpu_documents(seen.withheld),

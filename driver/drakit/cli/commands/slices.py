@@ -79,18 +79,20 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> Sheaf:
     """The slices of a first publication."""
-    pages = publisher.pages(offered, publisher.Server(), form)
-    node = family.spec.identity.pool
-    changes = reconcile.plan(pages, (), driver=family.spec.driver_name, node=node, pool=node)
-    return Sheaf(driver=family.spec.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))
+    driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
+    for pool, part in inventory.by_pool(offered, node).items():
+        pages = publisher.pages(part, publisher.Server(), form)
+        creates += reconcile.plan(pages, (), driver=driver, node=node, pool=pool).creates
+    return Sheaf(driver=driver, form=form, objects=tuple(map(_object, creates)))
 
 
 def _object(create: resource_slice.Create) -> object:
     """Return the slice with a fixed name, which keeps the order of the slices: ``kubectl apply`` takes no generateName."""
+    suffix = create.spec.pool.name.removeprefix(create.spec.node).removeprefix("/")
     return {
         "apiVersion": slice_codec.API_VERSION,
         "kind": slice_codec.KIND,
-        "metadata": {"name": create.prefix.rstrip("-.")[:_LONGEST_NAME]},
+        "metadata": {"name": f"{create.prefix}{suffix}".rstrip("-.")[:_LONGEST_NAME]},
         "spec": records.thaw(slice_codec.encode(create.spec)),
     }
 

@@ -6,7 +6,7 @@ from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.commands import prepare
 from drakit.cli.dashboard import model
-from drakit.core import advanced, errors, lifecycle
+from drakit.core import advanced, errors, inventory, lifecycle
 
 _BYTES = "nic_share_bytes"
 
@@ -30,8 +30,9 @@ class NodeSource:
                 continue
             held = [holding for entry in seen.entries for holding in _holdings(entry)]
             health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
-            base = model.Pool(driver=driver, name=family.spec.identity.pool, note=seen.trouble)
-            pools.append(model.pool(base, seen.offered, held, health, _traffic(seen.readings)))
+            for name, offered in inventory.by_pool(seen.offered, family.spec.identity.pool).items():
+                base = model.Pool(driver=driver, name=name, note=seen.trouble)
+                pools.append(model.pool(base, offered, held, health, _traffic(seen.readings)))
             claims += model.claim_rows(driver, self._node, held)
         node = model.Node(name=self._node, pools=tuple(pools))
         return model.State(title=f"node {self._node}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))

@@ -8,14 +8,14 @@ devices in separate slices (together before 1.35); devices and mixins together u
 import dataclasses
 import enum
 
-from drakit.core import device, inventory
+from drakit.core import device, inventory, names
 from drakit.core.slices import node_selection
 
 DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64
 COUNTER_SETS_MAX = 8
 INDEX_WIDTH_MIN = 5
-PROBE_SUFFIX = "/probe"
+PROBE_SUFFIX = f"/{names.PROBE_POOL}"
 """The pool of slices that only ask the API server what it stores has the name of the driver's pool and this."""
 
 

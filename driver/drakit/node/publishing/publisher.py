@@ -1,4 +1,4 @@
-"""Keep the ResourceSlices of one pool equal to what the driver offers.
+"""Keep the ResourceSlices of a node's pools, or of one pool of the cluster, equal to what the driver offers.
 
 The publisher looks at every wake, now and then without one, less often the more there was to write, and with growing pauses after errors.
 
@@ -11,6 +11,8 @@ Invariants:
 4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
 5. Of two instances in a rolling update the younger one decides what is stored: the elder one writes what changes for itself, and mends nothing
    that the younger one may have written. Slices that are gone are made again by either.
+6. Each pool has a generation of its own, and a change writes slices of its pool only. The slices of a pool without devices are deleted, unless it
+   is the last one. A pool that cannot be written does not keep back the others. A pool that lost devices is written before those that got them.
 """
 
 import abc
@@ -19,7 +21,7 @@ import dataclasses
 import enum
 import http
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import backoff, errors, inventory, ports
 from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
@@ -135,6 +137,10 @@ class Server:
         return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
 
 
+Pages = Mapping[str, tuple[resource_slice.Page, ...]]
+"""The pages of each pool, by its name."""
+
+
 class _OvertakenError(Exception):
     """The slice that was to be replaced is gone, or another by now: what was listed holds no more."""
 
@@ -165,8 +171,8 @@ class Publisher(SlicePublisher):
         self._server = Server()
         self._version = ""
         self._due: frozenset[feature_probe.Question] = frozenset(feature_probe.Question)
-        self._paged: tuple[inventory.Inventory, Server, tuple[resource_slice.Page, ...]] | None = None
-        self._altered: dict[int, resource_slice.Page] = {}
+        self._paged: tuple[inventory.Inventory, Server, Pages] | None = None
+        self._altered: dict[tuple[str, int], resource_slice.Page] = {}
         self._stored: tuple[resource_slice.Page, ...] = ()
 
     @property
@@ -215,7 +221,7 @@ class Publisher(SlicePublisher):
             gates = feature_probe.GATES[question] - described.lacks
             try:
                 if not is_clean:
-                    self._ours()  # So that a probe slice that cannot be deleted is not joined by another at every attempt.
+                    self._delete_probes()  # So that one that cannot be deleted is not joined by another at every attempt.
                     is_clean = True
                 dropped, layout = feature_probe.ask(question, self._target, self._store, described.lacks)
             except errors.ApiError as error:
@@ -238,27 +244,61 @@ class Publisher(SlicePublisher):
         self._server = server
 
     def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
-        """One list, one plan, its writes; the number of writes and the features the server dropped."""
-        ours = self._ours()
-        if ours and offered is self._completed and self._is_succeeded():
+        """One list, one plan for each pool, its writes; the number of writes and the features the server dropped."""
+        listed = self._store.list()
+        is_succeeded = offered is self._completed and self._is_succeeded()
+        if is_succeeded and any(not _is_probe(item) for item in listed):
             return 0, frozenset()
-        wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
+        pools = self._pages_of(offered)
+        ours = {pool: [item for item in listed if item.spec.pool.name == pool] for pool in pools}
+        writes = 0 if is_succeeded else self._delete_all([item for item in listed if item.spec.pool.name not in pools])
         # Times of taints are known from what was stored before too: a slice that somebody deleted comes back with them.
-        known = [*self._stored, *(item.spec.page for item in ours)]
-        target, wanted = self._target, [reconciles.adopt(page, known) for page in wanted]
-        changes = reconciles.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
-        for item in changes.deletes:
-            self._store.delete(item)
+        known = [*self._stored, *(item.spec.page for item in listed)]
+        stored: list[resource_slice.Published] = []
+        dropped: frozenset[str] = frozenset()
+        failure: errors.ApiError | None = None
+        for pool in sorted(pools, key=lambda name: not _loses(ours[name], pools[name])):
+            try:
+                done, left, lost = self._write(pool, pools[pool], ours[pool], known)
+            except errors.ApiError as error:
+                failure = failure or error
+                continue
+            writes, stored, dropped = writes + done, [*stored, *left], dropped | lost
+        if failure is not None:
+            raise failure
+        if offered.devices:
+            self._stored = tuple(item.spec.page for item in stored)
+        return writes, dropped
+
+    def _write(
+        self,
+        pool: str,
+        pages: Sequence[resource_slice.Page],
+        ours: Sequence[resource_slice.Published],
+        known: Sequence[resource_slice.Page],
+    ) -> tuple[int, Sequence[resource_slice.Published], frozenset[str]]:
+        """Write what changed in one pool; return the number of writes, its slices after them and the features the server dropped."""
+        target = self._target
+        wanted = [reconciles.adopt(self._altered.get((pool, index), page), known) for index, page in enumerate(pages)]
+        changes = reconciles.plan(wanted, ours, driver=target.driver, node=target.node, pool=pool, reach=target.reach)
+        writes = self._delete_all(changes.deletes)
         answers = [(update.index, update.spec, self._updated(update)) for update in changes.updates]
         answers += [(create.index, create.spec, self._store.create(create)) for create in changes.creates]
-        if offered.devices:
-            gone = {item.name for item in changes.deletes}
-            stored = {item.name: item for item in (*ours, *(answer for *_, answer in answers)) if item.name not in gone}
-            self._stored = tuple(item.spec.page for item in stored.values())
-        writes = len(changes.deletes) + len(answers)
+        gone = {item.name for item in changes.deletes}
+        stored = {item.name: item for item in (*ours, *(answer for *_, answer in answers)) if item.name not in gone}
+        writes += len(answers)
         if writes:
-            _log.info("slices published", driver=target.driver, pool=target.pool, pages=len(wanted), writes=writes)
-        return writes, frozenset().union(*(self._compare(index, sent, answer.spec) for index, sent, answer in answers))
+            _log.info("slices published", driver=target.driver, pool=pool, pages=len(wanted), writes=writes)
+        dropped = (self._compare((pool, index), sent, answer.spec) for index, sent, answer in answers)
+        return writes, list(stored.values()), frozenset().union(*dropped)
+
+    def _delete_all(self, slices: Sequence[resource_slice.Published]) -> int:
+        for item in slices:
+            self._store.delete(item)
+        return len(slices)
+
+    def _delete_probes(self) -> None:
+        self._delete_all([item for item in self._store.list() if _is_probe(item)])
 
     def _updated(self, update: resource_slice.Update) -> resource_slice.Published:
         try:
@@ -269,37 +309,39 @@ class Publisher(SlicePublisher):
                 raise _OvertakenError(update.published.name, error) from error
             raise
 
-    def _ours(self) -> list[resource_slice.Published]:
-        """The slices of the pool; those of other pools are deleted."""
-        ours = []
-        for item in self._store.list():
-            if item.spec.pool.name == self._target.pool:
-                ours.append(item)
-            else:
-                self._store.delete(item)
-        return ours
-
-    def _compare(self, index: int, sent: resource_slice.SliceSpec, stored: resource_slice.SliceSpec) -> frozenset[str]:
+    def _compare(self, place: tuple[str, int], sent: resource_slice.SliceSpec, stored: resource_slice.SliceSpec) -> frozenset[str]:
         """The features whose fields were dropped, and without which the offer is reduced.
 
         A page changed in a way that no feature explains, or that nothing can be reduced for, is taken as it is, and reported once.
         """
         dropped = frozenset(reconciles.dropped(sent.page, stored.page))
         if dropped and not dropped & GATES:
-            _log.error(_ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED, index=index, fields=sorted(dropped))
-            self._altered[index] = stored.page
+            pool, index = place
+            _log.error(_ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED, pool=pool, index=index, fields=sorted(dropped))
+            self._altered[place] = stored.page
             return frozenset()
         return dropped
 
-    def _pages_of(self, offered: inventory.Inventory) -> tuple[resource_slice.Page, ...]:
-        """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
+    def _pages_of(self, offered: inventory.Inventory) -> Pages:
+        """The pages of each pool that say the truth on this server; made anew only when the offer or what is known of the server changed."""
         if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
             inventory.check_node_selection(offered, self._target.reach)
             writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
             form = resource_slice.Form.MIXINS if writes_mixins else resource_slice.Form.FLAT
-            self._paged = (offered, self._server, pages(offered, self._server, form))
+            parts = inventory.by_pool(offered, self._target.pool)
+            self._paged = (offered, self._server, {name: pages(part, self._server, form) for name, part in parts.items()})
             self._altered = {}
         return self._paged[2]
+
+
+def _is_probe(item: resource_slice.Published) -> bool:
+    return item.spec.pool.name.endswith(resource_slice.PROBE_SUFFIX)
+
+
+def _loses(stored: Sequence[resource_slice.Published], wanted: Sequence[resource_slice.Page]) -> bool:
+    """Whether a pool has stored devices that are not wanted in it any more."""
+    names = {device.name for page in wanted for device in page.devices}
+    return any(device.name not in names for item in stored for device in item.spec.page.devices)
 
 
 def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
