@@ -83,7 +83,7 @@ def test_without_any_device_the_nodes_own_pool_says_that_the_driver_is_here() ->
     assert published(store) == {"node-1": (1, 1, ())}
 
 
-def test_a_device_that_changes_pools_is_never_offered_twice_and_keeps_its_taints_time() -> None:
+def test_a_device_that_changes_pools_is_never_offered_twice_and_keeps_its_taint() -> None:
     class Watched(slice_store.FakeSliceStore):
         most = 0
 
