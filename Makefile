@@ -66,12 +66,15 @@ docs:  ## build the documentation as a site in site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --site-dir site
 	@echo "open site/index.html"
 
-sbom:  ## list what the image installs, with versions and hashes, as CycloneDX in dist/drakit.cdx.json, checked against its schema
-	@test .venv-sbom/.ready -nt requirements/sbom.txt || { rm -rf .venv-sbom && python3 -m venv .venv-sbom && \
-	    .venv-sbom/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/sbom.txt && touch .venv-sbom/.ready; }
+sbom:  ## list what the image installs, with versions, hashes and licences, as CycloneDX in dist/drakit.cdx.json, checked against its schema
+	@test .venv-sbom/.ready -nt requirements/sbom.txt -a .venv-sbom/.ready -nt requirements/image.txt || { rm -rf .venv-sbom && python3 -m venv .venv-sbom && \
+	    .venv-sbom/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/sbom.txt && \
+	    .venv-sbom/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/image.txt \
+	        --target .venv-sbom/image && touch .venv-sbom/.ready; }
 	mkdir -p dist
 	PYTHONWARNINGS=ignore .venv-sbom/bin/cyclonedx-py requirements requirements/image.txt --pyproject pyproject.toml --output-reproducible --validate \
 	    --spec-version 1.6 --output-format JSON --output-file dist/drakit.cdx.json
+	.venv-sbom/bin/python requirements/licences.py dist/drakit.cdx.json .venv-sbom/image
 
 image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
 	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
