@@ -17,7 +17,7 @@ from fakes import command_line
 
 ROOT = pathlib.Path(__file__).parents[3]
 SAMPLES = sorted((ROOT / "daemonset" / "samples").glob("*.yaml"))
-SERVING = {"run", "cluster", "demo", "publish", "new"}
+SERVING = {"run", "cluster", "dashboard", "demo", "publish", "new"}
 """Commands that go on until they are stopped, or make a folder; their options are tried after --help, which no option can then take as its value."""
 WORDS = [
     "",

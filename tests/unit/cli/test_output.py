@@ -14,9 +14,16 @@ TABLE = output.table(
 )
 
 
+class Terminal(io.StringIO):
+    """What a terminal shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def printed(table: output.Table, width: int, *, terminal: bool) -> list[str]:
-    written = io.StringIO()
-    console = rich.console.Console(file=written, width=width, force_terminal=terminal, color_system=None, emoji=False)
+    written = Terminal() if terminal else io.StringIO()
+    console = rich.console.Console(file=written, width=width, color_system=None, emoji=False)
     output.put(console, table, indent=2)
     return written.getvalue().splitlines()
 
