@@ -1,5 +1,6 @@
 """What only the real kernel can show of the netlink port. NICs are veth ends in namespaces of the test's own."""
 
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -43,6 +44,13 @@ def test_a_namespace_is_given_by_name_path_or_descriptor(own: netns.Namespace) -
         assert kernel_port.KernelPort(descriptor).interfaces() == expected, "the descriptor stays open"
     finally:
         os.close(descriptor)
+
+
+def test_links_are_listed_from_within_an_event_loop() -> None:
+    async def listed() -> set[str]:
+        return {interface.name for interface in kernel_port.KernelPort().interfaces()}
+
+    assert asyncio.run(listed()) == {name for _, name in socket.if_nameindex()}
 
 
 def test_without_a_namespace_the_process_s_own_is_read(own: netns.Namespace) -> None:

@@ -56,7 +56,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
             return rtnetlink.run_in(descriptor, work)
 
 
-class _Facts(NamedTuple):
+class _Tables(NamedTuple):
     """What the kernel reports beside the links themselves, by index of the interface."""
 
     addressed: Collection[int]
@@ -73,16 +73,16 @@ def _read(route: rtnetlink.Socket, plain: socket.socket, *, name: str, owner: st
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if owner else {}
-    return _interface(_facts(link), plain, _Facts(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
+    return _interface(_link_facts(link), plain, _Tables(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
 
 
 def _read_all(route: rtnetlink.Socket, plain: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
     listed = listing.read()
-    facts = _Facts(listed.addressed, listed.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
-    return tuple(_interface(link, plain, facts, owner) for link in listed.links)
+    tables = _Tables(listed.addressed, listed.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
+    return tuple(_interface(link, plain, tables, owner) for link in listed.links)
 
 
-def _interface(link: listing.LinkFacts, plain: socket.socket, facts: _Facts, owner: str) -> port.Interface:
+def _interface(link: listing.LinkFacts, plain: socket.socket, tables: _Tables, owner: str) -> port.Interface:
     report = hardware.ethtool(plain, link.name)
     return port.Interface(
         ifindex=link.ifindex,
@@ -99,14 +99,14 @@ def _interface(link: listing.LinkFacts, plain: socket.socket, facts: _Facts, own
         pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
         master=link.master,
         lower=None if link.kind in pod_interfaces.PAIRS or link.is_other_elsewhere else link.other or None,
-        default_route=link.ifindex in facts.uplinks,
-        addressed=link.ifindex in facts.addressed,
-        queueing=parts.chosen_by_others(facts.roots.get(link.ifindex)),
-        sharer=parts.other_owner(facts.ifbs.get(link.ifindex), owner),
+        default_route=link.ifindex in tables.uplinks,
+        addressed=link.ifindex in tables.addressed,
+        queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
+        sharer=parts.other_owner(tables.ifbs.get(link.ifindex), owner),
     )
 
 
-def _facts(link: link_requests.Link) -> listing.LinkFacts:
+def _link_facts(link: link_requests.Link) -> listing.LinkFacts:
     properties = link.attributes.get(_PROPERTIES, b"")
     return listing.LinkFacts(
         ifindex=link.ifindex,

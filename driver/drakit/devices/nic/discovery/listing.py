@@ -4,12 +4,15 @@ The only importer of pyroute2, which is loaded at the first listing, because tha
 changes one link for a claim uses requests of ``netlink.link_requests`` (ADR 72).
 """
 
+import concurrent.futures
 import contextlib
+import dataclasses
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from drakit.core import errors
+from drakit.devices.nic.netlink import rtnetlink
 
 if TYPE_CHECKING:
     import pyroute2
@@ -19,11 +22,10 @@ UNICAST = 1
 """The type of a route that leads somewhere (RTN_UNICAST)."""
 SCOPE_LINK = 253
 """Addresses of a smaller scope are known beyond their link (RT_SCOPE_LINK)."""
-_DUMP_TRIES = 10
-_DUMP_INTERRUPTED = 0x10
 
 
-class LinkFacts(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LinkFacts:
     """One link as the kernel reports it (linux/if_link.h).
 
     ``kind`` is empty for hardware, ``layer`` the number of the link layer (ARPHRD_*), ``other`` the index of the link's other end or of the link
@@ -45,7 +47,8 @@ class LinkFacts(NamedTuple):
     is_other_elsewhere: bool
 
 
-class Listing(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
     """All links of a namespace; the indices of those with an address of global scope, and of those by which a default route leaves."""
 
     links: tuple[LinkFacts, ...]
@@ -54,15 +57,23 @@ class Listing(NamedTuple):
 
 
 def read() -> Listing:
-    """List the links of the calling thread's namespace. Raises HardwareError, also where pyroute2 is not installed."""
+    """List the links of the calling thread's namespace. Raises HardwareError, also where pyroute2 is not installed.
+
+    pyroute2 runs an event loop of its own, so it runs in a thread that has none. That thread starts in the namespace of the calling one.
+    """
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(_read).result()
+
+
+def _read() -> Listing:
     library = _library()
     with _failing_as(library, "socket"):
         route = library.IPRoute()
     with route:
-        return _read(library, route)
+        return _tables(library, route)
 
 
-def _read(library: types.ModuleType, route: "pyroute2.IPRoute") -> Listing:
+def _tables(library: types.ModuleType, route: "pyroute2.IPRoute") -> Listing:
     links = _dump(library, "RTM_GETLINK", route.get_links)
     addresses = _dump(library, "RTM_GETADDR", route.get_addr)
     routes = _dump(library, "RTM_GETROUTE", route.get_routes)
@@ -101,13 +112,9 @@ def _default_by(route: "nlmsg") -> list[int]:
 
 
 def _dump(library: types.ModuleType, call: str, ask: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:
-    """Return a whole table, read again where the kernel reports a change meanwhile (NLM_F_DUMP_INTR), which pyroute2 leaves to its caller."""
-    for _ in range(_DUMP_TRIES):
-        with _failing_as(library, call):
-            answer = tuple(ask())
-        if not any(entry["header"]["flags"] & _DUMP_INTERRUPTED for entry in answer):
-            return answer
-    raise errors.HardwareError(call, f"the table changed during each of {_DUMP_TRIES} reads")
+    """Return a whole table; pyroute2 leaves it to its caller to read an interrupted one again."""
+    with _failing_as(library, call):
+        return rtnetlink.whole_table(lambda: tuple(ask()), lambda entry: entry["header"]["flags"])
 
 
 def _library() -> types.ModuleType:
@@ -122,6 +129,7 @@ def _library() -> types.ModuleType:
 def _failing_as(library: types.ModuleType, call: str) -> Iterator[None]:
     """Turn what the kernel and pyroute2 raise into a HardwareError of that call."""
     try:
-        yield
-    except (OSError, library.NetlinkError, library.NetlinkDecodeError) as error:
+        with rtnetlink.failing_as(call):
+            yield
+    except (library.NetlinkError, library.NetlinkDecodeError) as error:
         raise errors.HardwareError(call, str(error)) from error

@@ -96,11 +96,8 @@ class Socket:
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
         """Return a whole table, read again where it changed meanwhile."""
-        for _ in range(_DUMP_TRIES):
-            answers = tuple(self._exchange(kind, body, _DUMP))
-            if not any(flags & _INTERRUPTED for flags, _ in answers):
-                return tuple(answer for _, answer in answers)
-        raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
+        answers = whole_table(lambda: tuple(self._exchange(kind, body, _DUMP)), lambda answer: answer[0])
+        return tuple(answer for _, answer in answers)
 
     def _exchange(self, kind: int, body: bytes, flags: int) -> Iterator[tuple[int, bytes]]:
         self._sequence = (self._sequence + 1) & ~READING_MASK | (READING if kind % _VERBS == _GET else 0)
@@ -116,6 +113,15 @@ class Socket:
                 if answer == _DONE:
                     return
                 yield marks, content
+
+
+def whole_table(read: Callable[[], tuple[Answer, ...]], flags_of: Callable[[Answer], int]) -> tuple[Answer, ...]:
+    """Return the result of ``read``, repeated while the kernel marks a message as of an interrupted dump (NLM_F_DUMP_INTR). Raises OSError."""
+    for _ in range(_DUMP_TRIES):
+        answers = read()
+        if not any(flags_of(answer) & _INTERRUPTED for answer in answers):
+            return answers
+    raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
 
 
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:

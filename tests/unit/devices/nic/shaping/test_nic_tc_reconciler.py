@@ -215,7 +215,7 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
         eventually(lambda: len(node.held) >= 1)
 
         def is_told_of_a_deletion() -> bool:
-            # On a busy machine the qdisc was once back without a report, as if it was deleted before the first check.
+            # The first check of an uplink restores without a report, and it may be the one that meets the deletion.
             if "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"):
                 own.run("tc", "qdisc", "del", "dev", "nic0", "root")
             eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
