@@ -97,7 +97,7 @@ def family(folder: pathlib.Path) -> Any:
 def prepare(folder: pathlib.Path, crossed: Crossed, later: Crossed) -> None:
     """Prepare one MIG partition, and then another one of the same GPU."""
     claims, sources = importlib.import_module("drakit.core.claim"), importlib.import_module("fakes.claim_source")
-    world = importlib.import_module("fakes.crash_node")
+    world = first("fakes.crash_node", "fakes.world")
     nodes = first("drakit.node.local_node", "drakit.node.station")
     gpu = family(folder)
     spec = gpu.spec if hasattr(gpu, "spec") else gpu.post
