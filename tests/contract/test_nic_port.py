@@ -207,7 +207,7 @@ def test_a_repair_leaves_exactly_the_shares_wanted_and_says_what_was_wrong(bench
     for number in (1, 2):
         bench.port.install(uplink_of(bench), share_of(bench, number))
     wanted = [share_of(bench, 2, bandwidth=2 * 10**8), share_of(bench, 3)]
-    wrong = {"share share-1 belongs to nobody", "share share-2 has other figures", "share share-3 is missing"}
+    wrong = {"share share-1 has no claim", "share share-2 differs from its claim", "share share-3 is missing"}
     assert wrong <= set(bench.port.check(uplink_of(bench), wanted))
     assert wrong <= set(bench.port.repair(uplink_of(bench), wanted))
     assert bench.port.shares() == tuple(wanted)

@@ -102,7 +102,7 @@ TAMPERING: dict[str, tuple[Tamper, str]] = {
     "member deleted": (("tc", "class", "del", "dev", "nic0", "classid", "da:8000"), "egress: class da:8000 is missing"),
     "class added": (
         ("tc", "class", "add", "dev", "nic0", "parent", "da:1", "classid", "da:77", "htb", "rate", "9gbit"),
-        "egress: class da:77 belongs to nobody",
+        "egress: class da:77 has no share",
     ),
     "queue altered": (
         ("tc", "qdisc", "change", "dev", "nic0", "handle", "8000:", "bfifo", "limit", "900"),

@@ -1,4 +1,4 @@
-"""What is mounted in this process's namespace, by /proc/self/mountinfo (proc(5)).
+"""The mounts of this process's namespace, from /proc/self/mountinfo (proc(5)).
 
 Any user who may mount something can write odd characters into it, so only a newline ends a line and only a space ends a field.
 """

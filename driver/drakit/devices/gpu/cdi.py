@@ -1,4 +1,4 @@
-"""What a container gets for a GPU or MIG device, as CDI edits: device nodes, environment, and the user-space files of the NVIDIA driver.
+"""The CDI edits of a GPU or MIG device: device nodes, environment, and the user-space files of the NVIDIA driver.
 
 Device nodes carry their numbers, so that a runtime can create them where the host has none. A MIG device needs its parent's node and two capability
 nodes, for its GPU instance and its compute instance. CUDA does not see it without them.

@@ -22,7 +22,7 @@ _PERCENT = range(1, 101)
 
 
 class Strategy(enum.Enum):
-    """How processes share a device: in turns, or at once through NVIDIA's Multi-Process Service."""
+    """The way processes share a device: in turns, or at once through NVIDIA's Multi-Process Service."""
 
     TIME_SLICING = "TimeSlicing"
     MPS = "MPS"
@@ -30,7 +30,7 @@ class Strategy(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimeSlicing:
-    """How long a process runs before the next one does."""
+    """The time a process runs before the next one does."""
 
     interval: port.TimeSlice = port.TimeSlice.DEFAULT
 
@@ -68,7 +68,7 @@ class Mps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """How the processes of a claim share its device."""
+    """The sharing of a device by the processes of a claim."""
 
     strategy: Strategy
     time_slicing_config: TimeSlicing | None = None
@@ -83,7 +83,7 @@ class Sharing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigSharing(Sharing):
-    """How the processes of a claim share its MIG device, whose time slice cannot be changed."""
+    """The sharing of a MIG device by the processes of a claim; its time slice cannot be changed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostResources:
-    """What prepare needs of the host besides the GPUs.
+    """The host's resources that prepare needs besides the GPUs.
 
     ``files`` are the driver's files (None: containers get none). Device nodes are created below ``dev_root`` (None: they are not). ``daemons`` runs
     MPS daemons, ``made`` stores the markers of the instances that drakit created.

@@ -1,4 +1,4 @@
-"""What a grant holds, in terms that outlive the process, the device's name and its place in the inventory.
+"""The hardware that a grant holds, in terms that outlive the process, the device's name and its place in the inventory.
 
 ``plan`` reads the identity from the device's attributes, and the journal keeps it as the grant's intent. It is enough to find what ``prepare``
 created, or to know that it is gone. It includes the boot, because no GPU instance survives one.

@@ -84,7 +84,7 @@ class ComputeMode(enum.Enum):
 
 
 class TimeSlice(enum.Enum):
-    """How long a process runs on a GPU before the next one does (nvidia-smi compute-policy --set-timeslice)."""
+    """The time a process runs on a GPU before the next one does (nvidia-smi compute-policy --set-timeslice)."""
 
     DEFAULT = "Default"
     SHORT = "Short"
@@ -200,7 +200,7 @@ class SilentGpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Census:
-    """Every GPU that the library counts: those that answer, by minor number, and those that do not, by index."""
+    """The GPUs that the library counts: those that answer, by minor number, and those that do not, by index."""
 
     gpus: tuple[Gpu, ...] = ()
     silent: tuple[SilentGpu, ...] = ()
@@ -208,7 +208,7 @@ class Census:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigMode:
-    """Whether MIG is on now, and whether it will be after the next reset."""
+    """The MIG mode of a GPU now and after the next reset."""
 
     current: bool
     pending: bool

@@ -53,7 +53,7 @@ _MIB = 1 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharePolicy:
-    """How several claims share a device: what a share takes of it, as request policies (KEP-5075).
+    """The request policies (KEP-5075) of a device that several claims share.
 
     ``memory`` divides memory, ``number`` (0: no limit) is that of shares, ``partitions`` shares MIG devices as well as whole GPUs.
 

@@ -105,7 +105,7 @@ def folder_name(name: str) -> str:
 
 
 def take_over(directory: pathlib.Path, name: str) -> None:
-    """Say that the directory is this machine's, at its first use; raises SettingsError where it is another machine's already."""
+    """Mark the directory as this machine's at its first use. Raises SettingsError where it is another machine's."""
     file = directory / _WHOSE
     try:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ FORWARDING_SYSCTLS = ("ipv4.forwarding", "ipv6.forwarding")
 
 
 class Mode(enum.Enum):
-    """How the children of one NIC meet: not at all, or inside the host, past the NIC's limits (macvlan modes)."""
+    """The macvlan mode: whether the children of one NIC can reach each other inside the host, past the NIC's limits."""
 
     PRIVATE = "private"
     BRIDGE = "bridge"
@@ -126,7 +126,7 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicConfig:
-    """What the interface in the pod is to be; a field left out is the driver's choice or nothing.
+    """The configuration of the interface in the pod; the driver chooses or leaves unset what it omits.
 
     ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
@@ -224,7 +224,7 @@ def of(grant: drivers.Grant[Any]) -> NicConfig:
 
 
 def check(config: NicConfig, *, node: str) -> None:
-    """What only the whole configuration shows: whether its parts fit each other and the node. Raises ConfigError."""
+    """Check that the fields fit each other and the node. Raises ConfigError."""
     pools = ip_pools.pools_of(config.address_pools, node)
     if config.address_pools and not pools:
         raise errors.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")

@@ -57,7 +57,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
 
 class _Tables(NamedTuple):
-    """What the kernel reports beside the links themselves, by index of the interface."""
+    """The kernel's addresses, routes and queueing, by interface index."""
 
     addressed: Collection[int]
     uplinks: Collection[int]

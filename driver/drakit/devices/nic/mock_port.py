@@ -76,7 +76,7 @@ class _Uneventful:
         self._woken.set()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the mock holds no resources."""
 
 
 class MockHostInterfaces:
@@ -288,9 +288,9 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
 def _differences(held: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
     installed = {share.id: share for share in held.shares if share.ifindex == uplink.ifindex}
     wanted = {share.id: share for share in shares}
-    nobodys = [f"share {key} belongs to nobody" for key in sorted(installed.keys() - wanted.keys())]
+    nobodys = [f"share {key} has no claim" for key in sorted(installed.keys() - wanted.keys())]
     missing = [f"share {key} is missing" for key in sorted(wanted.keys() - installed.keys())]
-    altered = [f"share {key} has other figures" for key in sorted(installed.keys() & wanted.keys()) if installed[key] != wanted[key]]
+    altered = [f"share {key} differs from its claim" for key in sorted(installed.keys() & wanted.keys()) if installed[key] != wanted[key]]
     return (*nobodys, *missing, *altered)
 
 

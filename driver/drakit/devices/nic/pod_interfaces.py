@@ -170,7 +170,7 @@ class HostState:
 
 
 class Location(enum.Enum):
-    """Where a whole interface is: on the host, in the sandbox that was asked about, in another one, or in no namespace that can be seen.
+    """The location of a whole interface: the host, the given sandbox, another sandbox, or no visible namespace.
 
     Hardware that is plugged in and nowhere to be seen is RETURNING: the kernel gives it back to the host when the namespace that has it ends.
     """
@@ -192,7 +192,7 @@ class Passthrough:
 
     @property
     def identity(self) -> Identity:
-        """What distinguishes it from every other, as last seen on the host."""
+        """The data that distinguish it from every other interface, as last read on the host."""
         moved = self.placement
         return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
 

@@ -1,4 +1,4 @@
-"""What the NIC driver needs of a machine, as a protocol (``Port``), and the values that it exchanges.
+"""The protocol ``Port``, by which the NIC driver uses a machine, and its values.
 
 "Port" is meant as in ports and adapters. The adapters are the kernel (``kernel_port``) and a machine's file (``mock_port``). ``interfaces`` only
 reads; every other call is idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
@@ -76,7 +76,7 @@ class Interface:
 
 
 class Classifier(enum.Enum):
-    """How egress frames are classified: by the sender's network namespace, by source address, or not at all."""
+    """The key that classifies egress frames: the sender's network namespace, the source address, or none."""
 
     NETNS = "netns"
     MAC = "mac"
@@ -85,7 +85,7 @@ class Classifier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shaping:
-    """What the machine can enforce; ``missing`` names what is missing where rates cannot be enforced.
+    """The machine's ability to enforce rates; ``missing`` names what is missing where it cannot.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth.
     """
@@ -154,7 +154,7 @@ class Counters:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What one share did since it was installed. ``drops`` and ``backlog`` are those of its present members."""
+    """The traffic of one share since it was installed. ``drops`` and ``backlog`` are those of its present members."""
 
     share_id: str
     egress: Counters

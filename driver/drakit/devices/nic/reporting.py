@@ -39,7 +39,7 @@ class DeviceHealth:
         self._complaints: dict[str, dict[str, str]] = {}
 
     def set(self, device: str, source: str, message: str) -> None:
-        """What a source has to complain of; an empty message is nothing."""
+        """Set the problem of a source; an empty message is none."""
         with self._guard:
             complaints = self._complaints.setdefault(device, {})
             if complaints.get(source, "") == message:
@@ -52,7 +52,7 @@ class DeviceHealth:
 
 @dataclasses.dataclass(frozen=True)
 class _Failure:
-    """Why a pod has no interface, and until when that is believed without a new try."""
+    """The reason that a pod has no interface, and until when it is reported without a new attempt."""
 
     reason: str
     until: float
@@ -79,7 +79,7 @@ class StatusReporter:
         self._guard = threading.Lock()
 
     def report(self) -> None:
-        """Say what changed. Raises HardwareError."""
+        """Report the changes. Raises HardwareError."""
         traffic = {entry.share_id: entry for entry in self._machine.traffic()}
         present = set()
         for grant in self._context.grants():

@@ -114,7 +114,7 @@ class InterfaceRule:
 
 
 class CarrierLoss(enum.Enum):
-    """What becomes of an interface that lost its link."""
+    """The reaction to the loss of an interface's carrier."""
 
     REPORT = "report"
     TAINT = "taint"

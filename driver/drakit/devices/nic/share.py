@@ -33,7 +33,7 @@ from drakit.devices.nic.discovery import offers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What one grant requests: ``key`` is the grant's own, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
+    """The request of one grant: ``key`` is the grant's, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
 
     key: str
     request: str
@@ -58,7 +58,7 @@ class ClaimConflicts:
         self._local.planned = (claim.uid, (*others, asked))
 
     def forget(self) -> None:
-        """All of the claim is planned."""
+        """Forget the claim, whose grants are all planned."""
         self._local.planned = (None, ())
 
 

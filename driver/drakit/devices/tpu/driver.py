@@ -42,10 +42,10 @@ class Port(Protocol):
         """Return all chips of the node; raises HardwareError."""
 
     def attach(self, user: str) -> None:
-        """Give the chips to a user; theirs already is success. Raises DeviceBusyError while another has them, HardwareError."""
+        """Assign the chips to a user, if they are not already. Raises DeviceBusyError while another user has them, HardwareError."""
 
     def detach(self, user: str) -> None:
-        """Take the chips from a user; not theirs is success. Raises HardwareError."""
+        """Release the chips of a user, if they have them. Raises HardwareError."""
 
 
 def _edits(
@@ -87,7 +87,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         }
 
     def discover(self) -> inventory.Inventory:
-        """Nothing: no slice is this node's alone to offer."""
+        """Return no devices: every slice belongs to several nodes."""
         return inventory.Inventory()
 
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:

@@ -39,7 +39,7 @@ class Size:
 
     @property
     def area(self) -> int:
-        """How many there are."""
+        """The number of chips."""
         return self.rows * self.columns
 
     def divides(self, other: "Size") -> bool:

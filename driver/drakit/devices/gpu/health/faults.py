@@ -30,7 +30,7 @@ TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthPolicy:
-    """How GPUs are watched and faults are judged; times in seconds.
+    """The settings of health monitoring and of fault classification; times in seconds.
 
     ``ignored`` are Xids that are no faults; without ``evicts`` no taint is NoExecute. ``event_wait`` is how long one wait for an event takes at most,
     which bounds a stop, ``poll`` the time between two polls of the GPUs.
@@ -46,7 +46,7 @@ class HealthPolicy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What a poll read from a GPU: its recovery action (None: not reported), and the places of its instances.
+    """The result of polling a GPU: its recovery action (None: not reported), and the places of its instances.
 
     ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``mild`` marks an error that programs on the GPU
     may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not be read.

@@ -1,4 +1,4 @@
-"""What a GPU reports about its own health, in NVML's terms: its events, the recovery action it requests, and its Xids.
+"""A GPU's reports of its own health, in NVML's terms: its events, the recovery action it requests, and its Xids.
 
 An Xid is the number under which NVIDIA's driver reports a GPU error. The table has what each means for the users of the GPU. Source: NVIDIA, "Xid
 Errors", chapter "Analyzing Xid Errors with the Xid Catalog" (immediate action of each Xid on Ampere and newer). Where the catalog recommends a
@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 
 class Gravity(enum.Enum):
-    """What an Xid means: nothing, a program's own error, a GPU that gets no new work, a GPU on which no program can continue."""
+    """The severity of an Xid: none, a program's own error, a GPU that gets no new work, a GPU on which no program can continue."""
 
     NOTHING = "nothing"
     PROGRAM = "program"

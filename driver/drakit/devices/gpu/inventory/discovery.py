@@ -35,7 +35,7 @@ class DiscoveryOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _GpuReadout:
-    """What discovery read from one GPU."""
+    """The values that discovery read from one GPU."""
 
     gpu: port.Gpu
     mode: port.MigMode | None

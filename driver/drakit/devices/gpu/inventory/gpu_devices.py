@@ -50,7 +50,7 @@ class GpuView:
 
     @functools.cached_property
     def left(self) -> partitioning.Counters:
-        """What drakit may allocate of its counters."""
+        """The part of its counters that drakit may allocate."""
         return self.counting.remaining(self.foreign)
 
     @property

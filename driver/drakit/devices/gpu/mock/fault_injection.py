@@ -34,7 +34,7 @@ class Moment(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What a fault does."""
+    """The effect of a fault."""
 
     HANG = "hang"
     DIE = "die"

@@ -33,7 +33,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "mock.gpu.drakit.dev")
 
 
 class Evidence(enum.Enum):
-    """Where a table comes from."""
+    """The source of a table."""
 
     MEASURED = "measured"
     DOCUMENTED = "documented"
@@ -74,7 +74,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuMachine:
-    """All GPUs of a machine, by UUID in the order of their minor numbers.
+    """The GPUs of a machine, by UUID in the order of their minor numbers.
 
     ``latencies`` are seconds by method of the port; a method without one takes none.
     ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.

@@ -47,7 +47,7 @@ class MockGpus(port.GpuPort):
 
     @property
     def whole_beside_partitions(self) -> bool:
-        """What the machine's file asks of the driver."""
+        """The driver options that the machine's file sets."""
         return self._machine.whole_beside_partitions
 
     def driver_root(self) -> host.DriverRoot:

@@ -1,4 +1,4 @@
-"""How MIG hardware behaves, as pure moves from one GPU state to the next: what NVML allows, what it refuses and with which code.
+"""The rules of MIG hardware as pure functions from one GPU state to the next: what NVML allows, what it refuses and with which code.
 
 A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or nothing is
 pending (Hopper and newer). It takes the time slice along: guessed, because NVML may reset the GPU for it (nvml.h, nvmlDeviceSetMigMode). Instance ids

@@ -311,7 +311,7 @@ class MockEvents(signals.Events):
         return bool(self._waiting)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the mock holds no resources."""
 
     def __enter__(self) -> Self:
         return self

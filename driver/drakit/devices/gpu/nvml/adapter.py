@@ -248,7 +248,7 @@ class NvmlGpus(port.GpuPort):
         self._on(gpu, "set_compute_mode", lambda handle: pynvml.nvmlDeviceSetComputeMode(handle, number))
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
-        """By nvidia-smi, because NVML's interface has no call for it."""
+        """Set the time slice by nvidia-smi, because NVML has no call for it."""
         self._tools.set_time_slice(gpu, interval)
 
     def recovery_action(self, gpu: port.GpuUuid) -> signals.RecoveryAction | None:

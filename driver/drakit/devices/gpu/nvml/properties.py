@@ -1,4 +1,4 @@
-"""What a GPU says of itself, read from NVML: optional properties, NVML's enums in NVIDIA's words, and numbers as text.
+"""A GPU's properties, read from NVML: optional properties, NVML's enums in NVIDIA's words, and numbers as text.
 
 A GPU or a library may not know a property, and an enum may be newer than this module: the value is None then, never an error.
 """

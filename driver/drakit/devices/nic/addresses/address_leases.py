@@ -33,7 +33,7 @@ Grant = drivers.Grant[object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoteLocation:
-    """Where an address is noted: a grant, by what it is found by, and the key of the note."""
+    """The place of an address's note: the grant's key and the note's."""
 
     claim: names.ClaimUid
     device: str
@@ -58,7 +58,7 @@ class AddressIndex:
             return False
 
     def learn(self, noted: Iterable[tuple[str, NoteLocation]]) -> None:
-        """Take what was read from all notes in place of what was known. Raises HardwareError where other processes cannot be notified."""
+        """Replace all leases by those read from notes. Raises HardwareError where other processes cannot be notified."""
         places = list(noted)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -118,7 +118,7 @@ class Lease:
 
     @property
     def place(self) -> NoteLocation:
-        """Where the lease is recorded."""
+        """The location of the lease's note."""
         of = self.grant
         return NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
 

@@ -72,7 +72,7 @@ class Attacher:
     def attach(
         self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, just_read: Grant | None = None
     ) -> None:
-        """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held; ``just_read`` is the grant, if known.
+        """Attach an interface to the sandbox whose namespace is open as ``descriptor``. ``just_read`` is the grant, if known.
 
         Raises RefusedError, DrakitError.
         """
@@ -97,7 +97,7 @@ class Attacher:
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
 
     def undo(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """Take an attachment back; the caller holds the device's lock. What is gone already is success."""
+        """Remove an attachment, if it exists; the caller holds the device's lock."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)

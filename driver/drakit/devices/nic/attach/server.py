@@ -34,7 +34,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
 
 
 class Reason(enum.Enum):
-    """Why a sandbox got no interface, as a metric's label."""
+    """The reason that a sandbox got no interface, as a metric's label."""
 
     HOST_NETWORK = "host_network"
     NOT_PREPARED = "not_prepared"
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 def reason_of(error: Exception) -> Reason:
-    """Why an attachment failed, from what it raised."""
+    """Return the reason of a failed attachment from its exception."""
     match error:
         case RefusedError():
             return error.reason
@@ -131,7 +131,7 @@ class MalformedError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """Whose interface is wanted: a share, and the container it is wanted for."""
+    """A request for an interface: the share, and the container that gets it."""
 
     claim: names.ClaimUid
     device: str
@@ -188,7 +188,7 @@ Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
-    """Answers clients at ``path``, at most ``CALLS_MAX`` at a time; the rest wait their turn. Raises HardwareError when it cannot listen."""
+    """A server for clients at ``path``, which serves at most ``CALLS_MAX`` at a time; others wait. Raises HardwareError when it cannot listen."""
 
     def __init__(self, path: pathlib.Path, attach: Attach) -> None:
         self._attach = attach
@@ -203,7 +203,7 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more calls, and wait for those at hand."""
+        """Accept no more calls, and wait for those in flight."""
         self._stopping.set()
         os.write(self._waker, b"!")
         self._thread.join(_STOP_SECONDS)

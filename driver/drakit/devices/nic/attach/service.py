@@ -124,7 +124,7 @@ Grant = drivers.Grant[Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What to call with the outcome of an attach: the grant, the pod and the reason of a failure; ``finished`` is called after either."""
+    """The callbacks for the outcome of an attach: with the grant, the pod and the reason of a failure; ``finished`` is called after either."""
 
     attached: Callable[[Grant, str], None] = lambda _grant, _pod: None
     failed: Callable[[Grant, str, str], None] = lambda _grant, _pod, _reason: None
@@ -133,7 +133,7 @@ class Callbacks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Started:
-    """What a service attaches with once the driver has its memory."""
+    """The parts of a started service, which need the driver's context."""
 
     context: contexts.DriverContext
     share_attacher: attacher.Attacher
@@ -154,7 +154,7 @@ class Service:
         self._is_able = False
 
     def missing(self) -> str:
-        """Why this host's container runtime cannot be given the client; empty when it can, and before ``start``, which puts it there."""
+        """Return why this host's container runtime cannot run the client; empty when it can, and before ``start``, which installs it."""
         if self._started is not None and not self._is_able:
             try:
                 self._copies.try_out(self._copies.ensure())
@@ -229,7 +229,7 @@ class Service:
         return self._calls.readings()
 
     def stop(self) -> None:
-        """Answer no more; what is attached stays."""
+        """Stop answering; attached interfaces stay."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -249,7 +249,7 @@ class Service:
             self._started.collector.remove_orphans()
 
     def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
-        """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
+        """Return where a whole interface was moved to; None before ``start``, as in a one-off command or during recovery."""
         return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:

@@ -35,14 +35,14 @@ class Refusal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caution:
-    """What an admin should know of an interface that is offered, after its name (``reason``), and the setting that fixes it."""
+    """A warning about an offered interface: ``reason``, which follows its name, and ``change``, the setting that fixes it."""
 
     reason: str
     change: str
 
 
 class NodeContext:
-    """What a check of one interface needs to know of the others."""
+    """The node's settings and other interfaces, which the check of one interface needs."""
 
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
         self.settings = settings

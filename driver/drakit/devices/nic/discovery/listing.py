@@ -49,7 +49,7 @@ class LinkFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """All links of a namespace; the indices of those with an address of global scope, and of those by which a default route leaves."""
+    """The links of a namespace, the indices of those with an address of global scope, and of those with a default route."""
 
     links: tuple[LinkFacts, ...]
     addressed: frozenset[int]

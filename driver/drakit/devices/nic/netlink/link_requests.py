@@ -35,7 +35,7 @@ def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) ->
 
 
 def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
-    """Must be called in a thread that ends afterwards: it may leave the mount namespace."""
+    """Run in a thread that ends afterwards, because it may leave the mount namespace."""
     try:
         _write_all(interface, wanted)
     except OSError as error:

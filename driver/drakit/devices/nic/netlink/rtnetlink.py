@@ -260,13 +260,13 @@ def opened(namespace: str | int) -> Iterator[int]:
 
 
 def _run_inside(descriptor: int, work: Callable[[], Answer]) -> Answer:
-    """Must be called in a thread that ends afterwards: it stays in the namespace."""
+    """Enter the namespace and run ``work``, in a thread that ends afterwards because it stays there."""
     _call("setns", descriptor, _CLONE_NEWNET)
     return work()
 
 
 def _open_apart() -> socket.socket:
-    """Must be called in a thread that ends afterwards: it stays in the new namespace."""
+    """Open a socket in a new namespace, in a thread that ends afterwards because it stays there."""
     _call("unshare", _CLONE_NEWNET)
     return _open()
 

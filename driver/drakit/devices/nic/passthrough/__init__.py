@@ -1,1 +1,1 @@
-"""Whole interfaces: given to one claim, moved into its pod and returned to the host."""
+"""Whole interfaces, which belong to one claim: moved into its pod and returned to the host."""

@@ -282,7 +282,7 @@ def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_i
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """What needs a link that is up; routes onto the link come before those by a gateway, which they make reachable."""
+    """Add the routes, which need a link that is up; those onto the link come first, because gateways need them."""
     present = set(link_requests.addresses(sock, ifindex))
     for address in wanted.addresses:
         if address not in present:

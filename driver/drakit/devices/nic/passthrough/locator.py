@@ -1,4 +1,4 @@
-"""Where whole interfaces are, as the host's network namespace sees it: among its own links, and among those of every namespace it has a number for.
+"""The locations of whole interfaces: among the host's links, and among those of every namespace that has a number there.
 
 An interface is known by its identity, and only where exactly one fits. On the host a virtual interface must carry the mark as well: no pod writes
 there, and the numbers in its identity can be reused after it was deleted. Raises OSError.

@@ -26,7 +26,7 @@ _FORMAT = wire.Format(ignore_unknown=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Function:
-    """Where a virtual function is: its parent's interface and its number there."""
+    """The address of a virtual function: its parent's interface and its number there."""
 
     parent: str
     number: int
@@ -34,7 +34,7 @@ class Function:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the parent holds it to. ``vlan`` 0 is none; rates in bits per second, 0 for no limit or guarantee."""
+    """The settings that the parent enforces. ``vlan`` 0 is none; rates in bits per second, 0 for no limit or guarantee."""
 
     mac: str
     vlan: int = 0
@@ -54,7 +54,7 @@ class Functions(Protocol):
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
-    """What a share makes of a function: its own address or the one it had, a VLAN if the class sets one, rates in whole Mbit/s, at least one."""
+    """Return the settings for a share: the claim's address or the present one, a VLAN if the class sets one, rates in whole Mbit/s, at least one."""
     return Settings(
         mac=mac or former.mac,
         vlan=former.vlan if vlan is None else vlan,

@@ -45,7 +45,7 @@ Grant = drivers.Grant[Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What is planned for a whole interface; ``function`` and its settings are None where it is no virtual function."""
+    """The plan for a whole interface; ``function`` and its settings are None where it is no virtual function."""
 
     mark: str
     interface: port.Interface
@@ -55,7 +55,7 @@ class Intent:
     function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
 
     def to_record(self) -> records.Record:
-        """As the journal keeps it."""
+        """Return the intent as the journal stores it."""
         return {
             _KEY: {
                 "mark": self.mark,
@@ -198,7 +198,7 @@ class _Call:
 
     @property
     def wanted(self) -> pod_interfaces.InterfaceConfig:
-        """What it is to be in the pod, with the addresses of the configuration."""
+        """Return the interface's configuration in the pod, with the configured addresses."""
         chosen = config.of(self.grant)
         return pod_interfaces.interface_config(chosen, name=chosen.interface_name or self.whole.host_state.name)
 

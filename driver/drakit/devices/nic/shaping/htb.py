@@ -130,7 +130,7 @@ def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
     drops, puts = [], []
     for minor, spec in present.items():
         if minor not in wanted:
-            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} belongs to nobody"))
+            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} has no share"))
         elif spec.parent != wanted[minor].parent:
             drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} is in the wrong place"))
     moved = {change.spec.minor for change in drops}
@@ -145,7 +145,7 @@ def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
 
 
 def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember]) -> Owners:
-    """What the egress classifier looks up: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
+    """Return the egress classifier's map: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
 
     By namespace, a source address alone leads to no share's class: a nested namespace could forge it. Of two shares of one namespace, frames of
     any other address are the first one's.

@@ -227,7 +227,7 @@ class Maps:
         bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
     def delete_share(self, minor: int) -> None:
-        """Take a share out of the ledger."""
+        """Delete a share from the map of shares."""
         bpf.delete(self.ledger, _MINOR.pack(minor))
 
 

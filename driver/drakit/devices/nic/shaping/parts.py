@@ -1,4 +1,4 @@
-"""What one shared NIC has besides classes: ifb, roots, hooks and filters; found, judged and made one by one.
+"""The parts of a shared NIC besides classes (ifb, roots, hooks, filters): found, checked and created one by one.
 
 Each part is there or lacking, and is made alone, so that a crash or an admin's hand between any two leaves something that the next call completes.
 They are made in an order in which nothing passes unshaped that was not before: the redirection comes after what it redirects to.
@@ -61,7 +61,7 @@ class NicParts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicContext:
-    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, how egress is classified, and whether queues are fair.
+    """The NIC that parts belong to: a socket of its namespace, its index and name, its classifier, and whether queues are fair.
 
     ``owner`` is the driver that asks, empty for one without a name.
     """
@@ -215,7 +215,7 @@ def make(part: Part, context: NicContext, memory: maps.Maps) -> None:
 
 
 def release(context: NicContext) -> None:
-    """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
+    """Remove all parts. The kernel restores the default root qdisc. The ifb is removed last, because it marks the NIC as ours."""
     sock, nic = context.sock, context.nic
     present = find(sock, nic)
     refuse_other_owner(present.link, context.owner, context.name)

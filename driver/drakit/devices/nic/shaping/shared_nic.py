@@ -1,8 +1,8 @@
 """The shares of one NIC in the kernel: installed, removed, given members, compared and repaired.
 
 Each call reads everything from the kernel: parts and classes by netlink, shares and members from the maps. So two processes of a rolling update, or
-one that was killed between any two steps, continue from what exists. Order: a share is in the ledger before it has classes, and leaves it after them;
-a member has its class before frames are led to it.
+one that was killed between any two steps, continue from what exists. Order: a share is in the map before it has classes, and is deleted from it
+after them; a member has its class before frames are directed to it.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ _OUT, _IN = "egress", "ingress"
 
 
 class Nic:
-    """One NIC, read for one call. ``held`` are maps known from before, for where no classifier has them any more.
+    """One NIC, read for one call. ``held`` are maps of an earlier call, used where no classifier holds them any more.
 
-    ``memory``, which may be these very maps, is the caller's to close.
+    The caller closes ``memory``, which may be these maps.
     """
 
     def __init__(self, context: parts.NicContext, held: maps.Maps | None = None) -> None:
@@ -33,7 +33,7 @@ class Nic:
 
     @property
     def other_owner(self) -> str:
-        """The driver that shares this NIC out, where it is not the one that asks."""
+        """The name of another driver that shares this NIC; empty if none does."""
         return parts.other_owner(self.present.link, self.context.owner)
 
     @property
@@ -44,7 +44,7 @@ class Nic:
         return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
-        """Make what is lacking of the NIC, then the share."""
+        """Create the missing parts of the NIC, then the share."""
         former = self.memory.share(share.minor)
         if former is not None and former.id != share.id:
             self._take(share.minor)
@@ -58,7 +58,7 @@ class Nic:
         self._put(htb.share_classes(uplink, share, self.memory.members_of(share.minor)))
 
     def remove(self, minor: int) -> None:
-        """Take a share away, and with the last one all of the NIC's parts."""
+        """Remove a share, and with the last one all parts of the NIC."""
         self._take(minor)
         if not self.memory.has_shares():
             parts.release(self.context)
@@ -66,20 +66,20 @@ class Nic:
     def tidy(self) -> None:
         """Restore the NIC where it has no share: a crash in the first ``install`` or the last ``remove`` leaves parts without one.
 
-        Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
+        Where classes exist but the maps that name their shares are lost, everything stays, so that running pods keep their rates.
         """
         classes = {minor for ifindex in self._sides.values() for minor in tc_messages.classes(self.context.sock, ifindex)}
         if self.present.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(htb.SHARES):
             parts.release(self.context)
 
     def _empty(self) -> None:
-        """Take every share, and leave the NIC as it was."""
+        """Remove all shares and parts."""
         for minor in self.memory.read_shares(self.context.nic, self.context.name):
             self._take(minor)
         parts.release(self.context)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Add a member. An address of another member moves to this one; the host's own is refused."""
+        """Add a member. An address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.memory.route(mac) == htb.HOST:
             raise errors.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
         member = self.memory.member_at(mac)
@@ -97,9 +97,9 @@ class Nic:
         self._own(member)
 
     def _free_member(self, share: int, members: Iterable[htb.ShareMember]) -> int:
-        """Return a class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
+        """Return the lowest class number that neither the maps nor the kernel has in use.
 
-        A class below the share without a member was left by a death, and is taken over.
+        A class below the share without a member was left by a crash, and is reused.
         """
         own = {member.minor for member in members}
         for read in (self.memory.member_numbers, self.memory.reload_member_numbers):
@@ -112,7 +112,7 @@ class Nic:
         raise errors.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
 
     def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Unseat a member; the others of its share are given its part."""
+        """Remove a member; the others of its share get its part of the rate."""
         member = self.memory.member_at(mac)
         if member is not None and (member.share, member.cookie) == (share.minor, cookie):
             self._remove_member(member)
@@ -137,10 +137,10 @@ class Nic:
         )
 
     def differences(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> Iterator[Step]:
-        """Yield what is not as wanted, each with the step that fixes it. Run each step before taking the next."""
+        """Yield each difference from the wanted state with the step that fixes it. Run each step before requesting the next."""
         if not shares:
             if self.present.any_of_ours:
-                yield "the NIC has our queueing and no share", self._empty
+                yield "queueing of drakit without a share", self._empty
             return
         yield from self._part_steps(uplink)
         yield from self._ledger_steps(shares)
@@ -180,16 +180,16 @@ class Nic:
         wanted = {share.minor: share for share in shares}
         installed = self.memory.read_shares(self.context.nic, self.context.name)
         for minor in installed.keys() - wanted.keys():
-            yield f"share {installed[minor].id} belongs to nobody", functools.partial(self._take, minor)
+            yield f"share {installed[minor].id} has no claim", functools.partial(self._take, minor)
         for minor, share in wanted.items():
             kept = installed.get(minor)
             if kept is None:
                 yield f"share {share.id} is missing", functools.partial(self.memory.write_share, share)
             elif dataclasses.replace(kept, interface=share.interface) != share:
-                yield f"share {share.id} has other figures", functools.partial(self.memory.write_share, share)
+                yield f"share {share.id} differs from its claim", functools.partial(self.memory.write_share, share)
 
     def _listing_steps(self, shares: Iterable[port.Share], members: Iterable[htb.ShareMember]) -> Iterator[Step]:
-        """Yield the shares whose entry lists fewer members than exist, because another process wrote one of the two."""
+        """Yield the shares whose entry lists fewer members than exist, as after a concurrent write by another process."""
         present: dict[int, set[str]] = {}
         for member in members:
             present.setdefault(member.share, set()).add(member.mac)
@@ -203,15 +203,15 @@ class Nic:
         wanted = htb.owners(self.context.classifier, host=self._host, mac=uplink.mac, members=members)
         present = memory.read_owners()
         for owner in present.keys() - wanted.keys():
-            yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.delete_owner, owner)
+            yield f"stale classifier entry for {owner[1]} in namespace {owner[0]}", functools.partial(memory.delete_owner, owner)
         for owner, minor in wanted.items():
             if present.get(owner) != minor:
-                why = f"frames of {owner[1]} in namespace {owner[0]} are not led to {htb.text(minor)}"
+                why = f"no classifier entry for {owner[1]} in namespace {owner[0]} to class {htb.text(minor)}"
                 yield why, functools.partial(memory.set_owner, owner, minor)
         for mac in memory.addresses() - {uplink.mac} - {member.mac for member in members}:
-            yield f"frames to {mac} are led astray", functools.partial(memory.remove_member, mac)
+            yield f"stale route for {mac}", functools.partial(memory.remove_member, mac)
         if memory.route(uplink.mac) != htb.HOST:
-            yield "frames to the host are not led to its class", functools.partial(memory.route_to, uplink.mac, htb.HOST)
+            yield "no route for the host", functools.partial(memory.route_to, uplink.mac, htb.HOST)
 
     @property
     def _host(self) -> int:
@@ -238,7 +238,7 @@ class Nic:
         self.memory.delete_share(minor)
 
     def _delete(self, ifindex: int, minor: int) -> None:
-        """Delete a share's class, and below it what a crash left of a member's class without its map entry."""
+        """Delete a share's class, and member classes below it that a crash left without a map entry."""
         try:
             tc_messages.delete_class(self.context.sock, ifindex, minor)
         except OSError as error:
@@ -265,11 +265,11 @@ class Nic:
         if self.context.classifier is not port.Classifier.MAC and memory.uncount_member(member.cookie, member.minor):
             memory.delete_owner((member.cookie, htb.ANY))
         elif memory.owner((member.cookie, htb.ANY)) == member.minor:
-            heir = next((other.minor for other in memory.read_members() if other.cookie == member.cookie), None)
-            if heir is None:
+            successor = next((other.minor for other in memory.read_members() if other.cookie == member.cookie), None)
+            if successor is None:
                 memory.delete_owner((member.cookie, htb.ANY))
             else:
-                memory.set_first_member(member.cookie, heir)
+                memory.set_first_member(member.cookie, successor)
         for ifindex in self._sides.values():
             tc_messages.delete_class(self.context.sock, ifindex, member.minor)
 
@@ -281,7 +281,7 @@ def _change(context: parts.NicContext, ifindex: int, change: htb.Change) -> Call
 
 
 def _counters(side: Mapping[int, tc_messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
-    """A share's counters: what passed by its own class, what waits by its members' or, while it has none, its own, and what their queues dropped."""
+    """Return a share's counters: bytes and packets of its class, and backlog and drops including its members' queues."""
     own = side[minor].counters
     members = [number for number, entry in side.items() if entry.spec.parent == minor]
     waiting = sum(side[number].counters.backlog for number in members)

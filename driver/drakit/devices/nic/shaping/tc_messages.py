@@ -99,7 +99,7 @@ def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 
 def delete_root(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Take our HTB from the root; the kernel puts its default there."""
+    """Delete our HTB at the root; the kernel restores its default."""
     _delete(sock, _DELQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0))
 
 

@@ -198,7 +198,7 @@ class PodDaemons:
 
 
 def _is_stopped(folder: pathlib.Path) -> bool:
-    """Ask the supervisor to end its daemon; whether it has."""
+    """Tell the supervisor to end its daemon, and return whether the daemon has ended."""
     with contextlib.suppress(OSError):
         complaint = supervisor.ask(folder, supervisor.STOP)
         if complaint:
