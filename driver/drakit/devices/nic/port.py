@@ -185,13 +185,13 @@ class Watch(Protocol):
         """Return whether an event came, or ``wake`` was called, within this many seconds."""
 
     def drain(self) -> None:
-        """Discard the events until now."""
+        """Discard all pending events."""
 
     def wake(self) -> None:
         """End a wait, now or the next; from any thread."""
 
     def close(self) -> None:
-        """Close what it holds; no thread may be waiting."""
+        """Close the watch; no thread may be waiting."""
 
 
 class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
@@ -204,10 +204,10 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
         """Return the interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
 
     def shaping(self) -> Shaping:
-        """Return what can be enforced here; tried once."""
+        """Return what can be enforced here; it is tried once."""
 
     def install(self, uplink: Uplink, share: Share) -> None:
-        """Make the share real in both directions; installing it again, or over an older form of itself, leaves exactly this one and its members.
+        """Install the share in both directions. An older form of it is replaced, and its members stay.
 
         Raises HardwareError, which names a root qdisc of another program.
         """
@@ -228,7 +228,7 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
         """Let a sandbox use the share: its frames count as the share's from now on. The share must be installed. Raises HardwareError."""
 
     def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Undo ``admit``; a sandbox or a share that is not there is success. Raises HardwareError."""
+        """Undo ``admit``; a sandbox or share that does not exist is success. Raises HardwareError."""
 
     def members(self, of: Share | None = None) -> tuple[Member, ...]:
         """Return every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
@@ -243,10 +243,10 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
         """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Return what on this NIC differs from exactly these shares, in words for the operator; change nothing. Raises HardwareError."""
+        """Return the differences of this NIC from exactly these shares, as text for the operator. Raises HardwareError."""
 
     def repair(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Make the NIC carry exactly these shares at these rates, in place and without a break for what is right already; return what was fixed.
+        """Give the NIC exactly these shares and rates, without interrupting correct ones, and return what was fixed.
 
         Raises HardwareError.
         """

@@ -22,7 +22,7 @@ from drakit.devices.nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
 FAILURE_SECONDS = 660.0
-"""How long a failed attach counts without a new one: the kubelet retries a container after five minutes at most, and a pod that is gone no more."""
+"""The time after which a failed attach no longer counts: the kubelet retries a container within five minutes, unless its pod is gone."""
 
 _ADDRESSES_MAX = 16
 _MESSAGE_MAX = 1024
@@ -31,7 +31,7 @@ Grant = drivers.Grant[object]
 
 
 class DeviceHealth:
-    """The health of devices, of which several sources may complain; a device is healthy when none does. From any thread."""
+    """The health of devices, to which several sources contribute; a device is healthy when none reports a problem. Thread-safe."""
 
     def __init__(self, context: contexts.DriverContext) -> None:
         self._context = context
@@ -100,7 +100,7 @@ class StatusReporter:
             failures[pod] = _Failure(reason, self._monotonic() + FAILURE_SECONDS)
 
     def attached(self, grant: Grant, pod: str) -> None:
-        """A sandbox of a pod got its interface."""
+        """Record that a sandbox of a pod got its interface."""
         with self._guard:
             self._failures.get(_key_of(grant), {}).pop(pod, None)
 
@@ -191,7 +191,7 @@ class ShareCounters:
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
     def readings(self, machine: port.Port) -> Sequence[advanced.Metric]:
-        """Return all of them now. Raises HardwareError."""
+        """Return all counters. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()

@@ -1,4 +1,4 @@
-"""A share: its identity, its figures, what its configuration may ask, the variables that its container gets, and conflicts within a claim.
+"""A share: its identity, its figures, the limits of its configuration, the container's variables, and conflicts within a claim.
 
 The identity is derived from the grant alone, so another process finds the share again after a crash.
 

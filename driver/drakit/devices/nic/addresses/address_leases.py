@@ -72,12 +72,12 @@ class AddressIndex:
             self.add(host, place)
 
     def add(self, host: str, place: NoteLocation) -> None:
-        """An address was noted there."""
+        """Add an address that was noted there."""
         with self._guard:
             self._places[host] = self._places.get(host, frozenset()) | {place}
 
     def forget(self, host: str, place: NoteLocation) -> None:
-        """An address is noted there no more."""
+        """Remove an address that is no longer noted there."""
         with self._guard:
             # Readers take no lock: an address that stays noted somewhere must not be missing for a moment.
             left = self._places.get(host, frozenset()) - {place}
@@ -193,7 +193,7 @@ class AddressLeases:
             over = [lease for lease in every if self._is_over(lease, grant, sandbox_id, is_alive)]
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         for lease in over:
-            with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
+            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared, and its notes ended with it.
                 self.release(lease.grant, lease.sandbox_id)
         if addresses:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)

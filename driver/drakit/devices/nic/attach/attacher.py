@@ -1,13 +1,13 @@
-"""Attaches a sandbox to a share when a runtime calls for its interface, and rolls an attachment back.
+"""The attachment of a sandbox to a share when a runtime calls for its interface, and its rollback.
 
-Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; lead its frames to the share's
-class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the next
-container of the sandbox, or the next try after a driver died, runs the same steps and finds them done.
+Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; direct its frames to the
+share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the next
+container of the sandbox, or the next attempt after a crash of the driver, runs the same steps and finds them done.
 
 ``AttachmentCollector`` repairs and removes attachments in the background. At start, children with our mark and an unknown share are removed: a driver
 died between a claim's end and the child's. A share is known while the journal plans or has it, or while it is installed, so that pods keep what they
 have while the journal is incomplete. At intervals, each recorded attachment is compared with the kernel: it is removed where its sandbox is gone, and
-its frames are led to the share's class again where they are not.
+its frames are directed to the share's class again where they are not.
 
 A claim that no container lists is prepared and never attached. Kubelet and runtime see no error, so an Event reports it: once for a claim, after a
 while in which an image may be pulled, and never for a claim that was attached at any time.
@@ -88,11 +88,11 @@ class Attacher:
                 self._attach(call, is_waited_for)
 
     def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
-        """Return every attachment that is noted of a grant."""
+        """Return every recorded attachment of a grant."""
         return sandboxes.attachments_of(self._context.state(grant))
 
     def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
-        """Return the links of an attachment that are there now, usually one or none."""
+        """Return the existing links of an attachment, usually one or none."""
         own = sandboxes.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
 
@@ -101,16 +101,16 @@ class Attacher:
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
-        with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
+        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, and its notes end with it.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
 
     def end(self, grant: Grant) -> None:
-        """The grant is about to be unprepared; its addresses are known to be free."""
+        """Release the grant's addresses, because it is about to be unprepared."""
         self._leases.end(grant)
 
     def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """Undo at once; what cannot be undone now is noted, and undone with the claim. The first error is the one to report."""
+        """Roll back now; record what fails, so that unprepare rolls it back. The first error is reported."""
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
@@ -144,7 +144,7 @@ class Attacher:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
     def _planned(self, call: Call, recorded: sandboxes.Attachment | None) -> sandboxes.Attachment:
-        """Return what the attachment is to be: as it was noted, where it was."""
+        """Return the attachment to make: the recorded one, else a new one."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if recorded is not None:
             return dataclasses.replace(recorded, nsid=nsid)
@@ -175,7 +175,7 @@ class Attacher:
                     )
 
     def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
-        """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
+        """Create what is missing. An address or MTU that the pod has changed since then stays."""
         addresses = self._addresses(call, attachment)
         wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=addresses)
         was_up = link is not None and link.up
@@ -199,7 +199,7 @@ class Attacher:
         return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
-        """Return whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
+        """Return whether the sandbox of a lease exists: it is a member of a share until it ends."""
         share = shares.from_record(lease.grant.record)
         return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
 
@@ -214,7 +214,7 @@ class Attacher:
         return is_alive
 
     def _wanted(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
-        """Return the grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
+        """Return the grant as it is now. Raises RefusedError where the runtime has given up, because it would never remove the interface."""
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared(request)
@@ -331,7 +331,7 @@ class AttachmentCollector:
             return
         since = notes.get(_WAITING, {}).get("since")
         if not isinstance(since, int) or since > now:
-            with contextlib.suppress(errors.ClaimError):  # It was unprepared meanwhile.
+            with contextlib.suppress(errors.ClaimError):  # The claim has been unprepared since.
                 self._context.set_state(grant, _WAITING, {"since": int(now)})
             return
         if now - since < GRACE:

@@ -1,4 +1,4 @@
-"""The children of a NIC in pods' network namespaces: what each is to be, and how it is created, found again and deleted.
+"""The children of a NIC in pods' network namespaces: their wanted state, and how they are created, found and deleted.
 
 A child is created from the NIC's namespace directly in the sandbox's, under its final name. What the kernel only does from inside goes through a
 socket that a short-lived thread opened there; ``passthrough.kernel_pods`` applies the configuration.
@@ -53,13 +53,13 @@ def key_of(cookie: int) -> str:
 
 
 def attachments_of(notes: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
-    """Return every attachment that is noted of a grant."""
+    """Return every recorded attachment of a grant."""
     noted = (from_record(record) for key, record in notes.items() if key.startswith(_NOTE))
     return tuple(attachment for attachment in noted if attachment is not None)
 
 
 def sandbox_name(sandbox: str, cookie: int) -> str:
-    """Return what a sandbox is called: by its runtime's id, else by its namespace."""
+    """Return a sandbox's name: its runtime's id, else its namespace."""
     return sandbox or f"netns-{cookie:x}"
 
 
@@ -86,12 +86,12 @@ def share_of(marked: str) -> str:
 
 
 def to_record(attachment: Attachment) -> records.Record:
-    """Return the attachment as it is noted."""
+    """Return the attachment as a note."""
     return _FORMAT.encode(attachment)
 
 
 def from_record(record: records.Record) -> Attachment | None:
-    """Return the attachment that was noted; None for a record of another kind."""
+    """Return the attachment of a note; None for a record of another kind."""
     return _FORMAT.decode_or_none(Attachment, record)
 
 

@@ -80,17 +80,17 @@ class Calls:
         self._refused = dict.fromkeys(Reason, 0)
 
     def attached(self, seconds: float) -> None:
-        """One sandbox got its interface, or had it."""
+        """Count an attachment, also one that existed already."""
         self._add("ok", seconds)
 
     def refused(self, reason: Reason, seconds: float) -> None:
-        """One sandbox got none."""
+        """Count a failed attachment."""
         self._add("refused", seconds)
         with self._guard:
             self._refused[reason] += 1
 
     def readings(self) -> Iterator[advanced.Metric]:
-        """Yield all of it, also what never happened."""
+        """Yield all metrics, also those that are still zero."""
         with self._guard:
             refused = dict(self._refused)
             seen = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
@@ -126,7 +126,7 @@ _WORD = re.compile(r"[-._:0-9A-Za-z]{1,253}")
 
 
 class MalformedError(ValueError):
-    """Bytes that are no request."""
+    """A message that is not a request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

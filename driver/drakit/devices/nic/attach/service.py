@@ -1,7 +1,7 @@
 """Attachment as the driver uses it: the hook in a claim's CDI file, the server, the background check, and the removal of a share's interfaces.
 
 The hook's client is a static program, so that hosts need no Python. It is kept in the driver's folder under the digest of its content. An installed
-driver brings the program along; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods may be
+driver contains the program; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods may be
 started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put.
 """
 
@@ -39,7 +39,7 @@ _KEPT_SECONDS = 86400.0
 
 @functools.cache
 def program() -> bytes:
-    """Return the client, compiled once a process where it was not brought along; raises HardwareError that says what to install."""
+    """Return the client program, compiled once per process where the installation has none. Raises HardwareError that says what to install."""
     if BUNDLED.exists():
         return BUNDLED.read_bytes()
     if not BUILD.exists():
@@ -97,7 +97,7 @@ class Copies:
                 path.unlink(missing_ok=True)
 
     def _put(self, path: pathlib.Path, content: bytes) -> None:
-        """Write the copy beside and rename it: a program that is being run cannot be written to."""
+        """Write a temporary file and rename it, because a running program cannot be overwritten."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, fresh = tempfile.mkstemp(dir=self._folder, prefix=".attach-")
         try:
@@ -225,7 +225,7 @@ class Service:
             self.callbacks.finished()
 
     def readings(self) -> Iterator[advanced.Metric]:
-        """Return what became of the calls of container runtimes, for the metrics."""
+        """Return the metrics of container runtimes' calls."""
         return self._calls.readings()
 
     def stop(self) -> None:
@@ -253,9 +253,9 @@ class Service:
         return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
-        """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.
+        """Delete the interfaces of a share that is being removed; those of ended sandboxes are gone already. Raises HardwareError.
 
-        Called under the device's lock. Without memory, in a one-off command or after the journal was lost, all namespaces are searched.
+        Called under the device's lock. Before ``start``, as in a one-off command, and after a lost journal, all namespaces are searched.
         """
         share = shares.from_record(grant.record) or shares.from_record(grant.intent)
         noted: tuple[sandboxes.Attachment, ...] = ()

@@ -50,7 +50,7 @@ Step = tuple[int, int, int, int]
 
 
 class KernelWatch:
-    """Listens in a namespace, given as to ``rtnetlink.Socket.open``; raises OSError."""
+    """A listener in a namespace, given as to ``rtnetlink.Socket.open``; raises OSError."""
 
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)
@@ -87,11 +87,11 @@ class KernelWatch:
                 self._socket.recv(1 << 16)
             except BlockingIOError:
                 return
-            except OSError:  # ENOBUFS: more happened than the socket could hold, which is something that happened.
+            except OSError:  # ENOBUFS: events were lost, which counts as an event.
                 continue
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # As many calls to wake are waiting as a pipe can hold.
+        with contextlib.suppress(BlockingIOError):  # The pipe is full, so a wake-up is pending already.
             os.write(self._waker, b"!")
 
     def close(self) -> None:
@@ -101,12 +101,12 @@ class KernelWatch:
 
 
 def _beginning(glob: str) -> str:
-    """Return how every name that fits a glob starts; nothing where it is compared with something else than the name."""
+    """Return the fixed start of all names that match a glob; empty where it is not compared with the name."""
     return "" if ":" in glob else _WILD.split(glob, maxsplit=1)[0]
 
 
 def _attach_filter(sock: socket.socket, program: bytes) -> None:
-    """Let the kernel run the program on what this socket would hear from now on, instead of an earlier one. Raises OSError."""
+    """Attach the filter to the socket, in place of an earlier one. Raises OSError."""
     buffer = ctypes.create_string_buffer(program, len(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(buffer)))
 

@@ -1,6 +1,6 @@
 """Requests for one interface: the link itself, its addresses, routes, rules and neighbours by rtnetlink, and its sysctls.
 
-Each request is idempotent: what already exists as wanted is success, and what exists otherwise and is not ours is refused. Layouts: linux/if_addr.h,
+Each request is idempotent: an equal object is success, and a different one that is not ours is an error. Layouts: linux/if_addr.h,
 linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
 
 Sysctls are written in another network namespace. /proc/sys/net shows the namespace of whoever looks, so a thread of its own goes there and ends.

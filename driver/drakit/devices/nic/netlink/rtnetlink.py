@@ -88,7 +88,7 @@ class Socket:
         return cookie_of(self._socket)
 
     def ask(self, kind: int, body: bytes, flags: int = 0) -> tuple[bytes, ...]:
-        """Send one request and wait for its acknowledgement; the bodies that came before it."""
+        """Send one request, wait for its acknowledgement, and return the bodies that came before it."""
         answers = tuple(body for _, body in self._exchange(kind, body, flags | ACK))
         if kind % _VERBS != _GET:
             self._after_effect()
@@ -125,7 +125,7 @@ def whole_table(read: Callable[[], tuple[Answer, ...]], flags_of: Callable[[Answ
 
 
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
-    """Return a plain socket in a namespace, given as to ``Socket.open``, that hears of what happens in these multicast groups. Raises OSError."""
+    """Return a plain socket in a namespace, given as to ``Socket.open``, that receives events of these multicast groups. Raises OSError."""
     return run_in(namespace, functools.partial(_open, groups))
 
 
@@ -248,7 +248,7 @@ def _open(groups: int = 0) -> socket.socket:
 
 @contextlib.contextmanager
 def opened(namespace: str | int) -> Iterator[int]:
-    """The descriptor of a namespace, given as to ``Socket.open``; one that is opened here is closed here. Raises OSError."""
+    """Yield the descriptor of a namespace, given as to ``Socket.open``; one that is opened here is closed here. Raises OSError."""
     if isinstance(namespace, int):
         yield namespace
         return
@@ -278,7 +278,7 @@ def _call(name: str, *arguments: int) -> None:
 
 
 NO_NSID = -1
-"""What the kernel answers for a namespace that has no number."""
+"""The kernel's answer for a namespace without a number."""
 
 _NEWNSID, _GETNSID = 88, 90
 _GENERIC = struct.Struct("=B3x")

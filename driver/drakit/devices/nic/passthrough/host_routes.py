@@ -116,7 +116,7 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], i
 
 
 def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[HostRoute]) -> Iterator[tuple[HostRoute, OSError]]:
-    """Restore routes that are missing; yield each that cannot be restored, with the error. Those by which gateways are reached come first.
+    """Restore missing routes, and yield each that cannot be restored, with the error. Those by which gateways are reached come first.
 
     Routes of daemons, which earlier versions recorded, are skipped.
     """

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class _OutOfReachError(OSError):
-    """The interface is where nothing can be done about it, until a namespace ends."""
+    """The interface cannot be moved until a namespace ends."""
 
 
 class KernelPods:
@@ -51,7 +51,7 @@ class KernelPods:
             _configure_link_up(sock, link.ifindex, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        """Remove what would outlive the interface in the pod (its rules); rules that are gone are success. Raises HardwareError."""
+        """Remove the interface's rules from the pod, where they would outlive it. Raises HardwareError."""
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
                 link_requests.delete_rule(sock, rule)
@@ -228,7 +228,7 @@ class KernelPods:
 
 
 def _others() -> Iterator[str]:
-    """Yield every namespace that a process or a name shows, each once, the first process's first."""
+    """Yield every namespace of a process or with a name, each once, the first process's first."""
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     shown = [_PROC / str(pid) / "ns/net" for pid in processes]

@@ -1,4 +1,4 @@
-"""SR-IOV virtual functions, as a protocol and as rtnetlink messages: what a physical function holds its functions to.
+"""SR-IOV virtual functions, as a protocol and as rtnetlink messages: the settings that a physical function enforces on them.
 
 The parent enforces it in hardware, outside of the pod: address, VLAN, and rates of what the function sends. Rates on the wire are whole Mbit/s. The
 messages are written after linux/if_link.h and have not been tried on hardware; the mock machine keeps the same values.
@@ -44,13 +44,13 @@ class Settings:
 
 
 class Functions(Protocol):
-    """The part of the port that speaks to physical functions."""
+    """The part of the port for physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """Return what a virtual function is held to now; None when there is none. Raises HardwareError."""
+        """Return the settings of a virtual function; None if it does not exist. Raises HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        """Hold a virtual function to these, whole; the same again is success. Raises HardwareError, also where the driver knows no rates."""
+        """Set all settings of a virtual function; idempotent. Raises HardwareError, also where the driver supports no rates."""
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
@@ -70,7 +70,7 @@ def to_record(settings: Settings) -> records.Record:
 
 
 def from_record(record: object) -> Settings | None:
-    """Return what a record describes; None for anything else."""
+    """Return the settings of a record; None for another record."""
     return _FORMAT.decode_or_none(Settings, record)
 
 

@@ -7,7 +7,7 @@ the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN)
 
 ``WholeAttacher`` moves it into a sandbox when a container runtime calls for it, under the NIC's device lock. It can be in one pod at a time: while it
 is in one, another sandbox of the claim is refused; when the host has it again, the next one gets it. What no pod can write about the interface and
-the sandbox is noted before it is moved. Until a container has it, every failure takes it back at once, through the caller's descriptor of the
+the sandbox is noted before it is moved. Until a container has it, every failure returns it at once, through the caller's descriptor of the
 sandbox: nothing else needs to be visible from here. The note is removed when the interface is back, and stays where it is not, so that the next try,
 of this process or a later one, goes on from there.
 
@@ -69,12 +69,12 @@ class Intent:
 
 
 def intent_of(record: records.Record) -> Intent | None:
-    """Return what was planned; None for a record of another kind, such as a share's."""
+    """Return the intent of a record; None for a record of another kind, such as a share's."""
     return _FORMAT.decode_or_none(Intent, record[_KEY]) if _KEY in record else None
 
 
 def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
-    """Yield the interfaces that claims have whole and that are not present, as they were."""
+    """Yield the interfaces that claims hold whole and that are away, as they were."""
     there = {(interface.name, interface.mac) for interface in present} | {interface.pci.bus_id for interface in present if interface.pci}
     for record in intents:
         intent = intent_of(record)
@@ -153,7 +153,7 @@ class Whole:
             self._machine.set_function(planned.function, planned.function_was)
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
-        """Return what a virtual function may send beyond its rate: the figure of its class, bounded by the admin's."""
+        """Return the rate up to which a virtual function may borrow: that of its class, bounded by the admin's."""
         bound = self._settings.rule_for(interface).ceil
         asked = chosen.ceil.value if chosen.ceil else 0
         return asked if bound is None else min(asked, bound.value)
@@ -282,7 +282,7 @@ class WholeAttacher:
         if not is_back:
             _log.error("interface gone", extra=_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
-        with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
+        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, and its notes end with it.
             self._leases.release(call.grant, call.sandbox_id)
             self._context.set_state(call.grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
@@ -305,7 +305,7 @@ class WholeAttacher:
 
 
 def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
-    """Return what was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
+    """Return the recorded placement of a grant's interface; None where it was not moved, or is back."""
     return pod_interfaces.placement_from_record(context.state(grant).get(_NOTE))
 
 

@@ -47,7 +47,7 @@ def update(descriptor: int, key: bytes, value: bytes, flags: int = 0) -> bool:
 
 
 def delete(descriptor: int, key: bytes) -> None:
-    """Delete a key; one that is not there is success."""
+    """Delete a key, if it exists."""
     _element(_DELETE, descriptor, key, None)
 
 
@@ -116,7 +116,7 @@ def load(name: str, program: bytes) -> int:
 
 
 def maps_of(program_id: int) -> dict[str, int]:
-    """Descriptors of the maps a loaded program uses, by name; empty when there is no such program (any more)."""
+    """Return descriptors of the maps that a loaded program uses, by name; empty if the program does not exist."""
     try:
         descriptor = _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
     except OSError as error:
@@ -131,7 +131,7 @@ def maps_of(program_id: int) -> dict[str, int]:
 
 
 def map_id(descriptor: int) -> int:
-    """Return the kernel's number of a map, by which two descriptors are found to be of one map."""
+    """Return the kernel's number of a map, which is equal for two descriptors of one map."""
     number: int = struct.unpack_from("=I", _describe(descriptor, bytes(_MAP_BYTES)), 4)[0]
     return number
 
@@ -155,7 +155,7 @@ def _describe(descriptor: int, request: bytes) -> bytes:
 
 
 def _element(command: int, descriptor: int, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None", flags: int = 0) -> int:
-    """Return one call on a map's element; 0, or the error number where it is an answer (ENOENT, EEXIST)."""
+    """Call bpf(2) on a map's element. Return 0, or ENOENT or EEXIST."""
     place = ctypes.create_string_buffer(key, len(key)) if key is not None else None
     addresses = (ctypes.addressof(room) if room is not None else 0 for room in (place, value))
     try:
@@ -172,7 +172,7 @@ def _bpf(command: int, body: bytes) -> int:
 
 
 def _bpf_in(command: int, body: bytearray) -> int:
-    """Return one call; what the kernel writes into the request is found in ``body``."""
+    """Call bpf(2) and return its result; the kernel writes its answer into ``body``."""
     if _SYSCALL is None:
         raise OSError(errno.ENOSYS, f"bpf: its number on {platform.machine()} is not known")
     result = int(_LIBC.syscall(_SYSCALL, command, (ctypes.c_char * len(body)).from_buffer(body), len(body)))

@@ -29,7 +29,7 @@ _R0, _R1, _R2, _R3, _R4, _R6, _R7 = 0, 1, 2, 3, 4, 6, 7
 
 @dataclasses.dataclass
 class _Code:
-    """Instructions being written; jumps name a label that is placed later."""
+    """A program under construction; jumps name labels that are placed later."""
 
     lines: list[tuple[int, int, int, int, int, str]] = dataclasses.field(default_factory=list)
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -96,7 +96,7 @@ class _Code:
         self.go_unless(_R0, 0, "none")
 
     def answer(self) -> None:
-        """The two ends: no class, or the class that was found."""
+        """Add the two ends: no class, or the class that was found."""
         self.here("none")
         self.leave(0)
         self.here("found")

@@ -1,4 +1,4 @@
-"""From a NIC and its shares to the classes and lookups wanted in the kernel, and from what is found there to the changes; class numbers.
+"""The HTB classes and classifier entries that a NIC's shares need, the changes that lead to them, and class numbers.
 
 Both directions of a NIC have one and the same tree of HTB classes::
 
@@ -85,7 +85,7 @@ class ShareMember:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One step from found to wanted: a class to put, or to drop; ``why`` is what was wrong, for the operator."""
+    """One change: a class to put or to drop; ``why`` describes the difference for the operator."""
 
     spec: HtbClass
     why: str
@@ -126,7 +126,7 @@ def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[Sh
 
 
 def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
-    """Return what to do, in an order in which it can be done: children go before their parents and come after them."""
+    """Return the changes in order: children are dropped before their parents and put after them."""
     drops, puts = [], []
     for minor, spec in present.items():
         if minor not in wanted:
@@ -147,8 +147,8 @@ def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
 def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember]) -> Owners:
     """Return the egress classifier's map: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
 
-    By namespace, a source address alone leads to no share's class: a nested namespace could forge it. Of two shares of one namespace, frames of
-    any other address are the first one's.
+    With namespaces, no source address alone selects a share's class, because a nested namespace could forge it. Of two shares of one namespace, the
+    first one gets frames of any other address.
     """
     if classifier is port.Classifier.MAC:
         return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, member.mac): member.minor for member in members}}
@@ -160,7 +160,7 @@ def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequenc
 
 
 def owners_of(member: ShareMember) -> Owners:
-    """Return the lookups that are one member's alone, by namespace."""
+    """Return the classifier entries of one member, by namespace."""
     return {(member.cookie, member.mac): member.minor, (ANY_NAMESPACE, member.mac): STRAY}
 
 
@@ -207,7 +207,7 @@ def _queue(rate: int) -> int:
 
 
 def _quantum(rate: int) -> int:
-    """Return what a class sends in its turn when it borrows: ten milliseconds' worth, but one frame of the largest size before segmentation.
+    """Return the quantum, which a class sends in its turn when it borrows: ten milliseconds' worth, but at least one unsegmented frame.
 
     HTB sends one frame a turn however large it is, so with less the class of the larger frames would win. Long turns cost others nothing that is
     guaranteed: before every frame, HTB serves those within their own rates first.
@@ -272,7 +272,7 @@ class ShareNumbers:
         self._numbers = NumberPool(SHARES)
 
     def learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
-        """Replace what is known by the installed shares and the intents that were just read."""
+        """Replace all numbers by those of the installed shares and of the intents."""
         with self._lock:
             self._learn(installed, intents)
 
@@ -300,7 +300,7 @@ class ShareNumbers:
             return free
 
     def forget(self, share_id: str) -> None:
-        """The share has ended, and its number is free."""
+        """Free the number of a share that has ended."""
         with self._lock:
             self._forget(share_id)
 

@@ -42,7 +42,7 @@ class KernelShares:
         self._shaping: port.Shaping | None = None
 
     def close(self) -> None:
-        """Close what is held open; the kernel keeps all that is installed."""
+        """Close all descriptors; the kernel keeps all that is installed."""
         with self._lock:
             while self._held:
                 self._held.popitem()[1].close()
@@ -98,7 +98,7 @@ class KernelShares:
             kept = nic.memory.share(share.minor)
             if kept is None or kept.id != share.id:
                 raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
-            nic.admit(kept, cookie, mac.lower())  # As it is installed: the admin may allow it less than it was planned with.
+            nic.admit(kept, cookie, mac.lower())  # The installed share, whose ceil the admin may have lowered since the plan.
 
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
@@ -254,7 +254,7 @@ def _holds(nic: shared_nic.Nic, share: port.Share) -> bool:
 
 
 def _try_out() -> port.Shaping:
-    """Return what this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
+    """Return what this kernel can enforce, by installing a share in a temporary namespace."""
     missing = ""
     for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
         try:
@@ -267,7 +267,7 @@ def _try_out() -> port.Shaping:
 
 
 def _has_fair_queues() -> bool:
-    """Return whether this kernel has the queue that is fair between flows, found out by making one."""
+    """Return whether this kernel has fq_codel, by creating such a queue."""
     with _scratch_ifb() as (sock, ifb):
         try:
             return tc_messages.try_fair_queue(sock, ifb.ifindex)

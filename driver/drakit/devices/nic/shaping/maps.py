@@ -1,12 +1,12 @@
-"""The three maps of a shared NIC, typed: the memory of the kernel that the classifiers read and that outlives the driver.
+"""The three maps of a shared NIC, typed: which the classifiers read and which outlive the driver.
 
 ``owners``  (namespace cookie, source address) -> class: what the egress classifier looks up
 ``routes``  destination address -> class of the member, its share's class, its namespace's cookie: what the ingress classifier looks up
 ``ledger``  class of a share -> the share: which share a class is for; no classifier looks into it
 
-So that no verb reads a whole map, two of them say where to look. A share's entry in the ledger lists the addresses of its members, and may list one
+Two of the maps are indexes, so that no verb reads a whole map. A share's entry in the ledger lists the addresses of its members, and may list one
 too many; the entry of a namespace in ``owners`` counts its members, and may count one too many. A list or a count that is not known says so, and then
-the whole map is read. What an entry promises is looked up before it is believed.
+the whole map is read. An index entry is checked before it is used.
 
 A map lives while a descriptor or a loaded program holds it. Both classifiers hold the ledger, so it is found again as long as one of them is there.
 Keys and values are in the machine's byte order, addresses as on the wire.
@@ -52,7 +52,7 @@ class Maps:
 
     @classmethod
     def complete(cls, descriptors: Mapping[str, int]) -> Self:
-        """Return the maps that were found, and new ones in the place of those that were not."""
+        """Return the maps that were found, and new ones for those that were not."""
         made = dict(descriptors)
         for name, (key, value) in _SIZES.items():
             if name not in made:
@@ -72,7 +72,7 @@ class Maps:
         return self._descriptors["drakit_ledger"]
 
     def descriptors(self) -> Mapping[str, int]:
-        """Return the descriptors, by name; they stay this object's."""
+        """Return the descriptors, by name; this object closes them."""
         return dict(self._descriptors)
 
     def numbers(self) -> Mapping[str, int]:
@@ -89,23 +89,23 @@ class Maps:
         return {_owner(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in bpf.entries(self.owners, _OWNER.size, _CLASS.size).items()}
 
     def set_owner(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
-        """Lead an owner's frames to a class."""
+        """Direct an owner's frames to a class."""
         bpf.update(self.owners, _owner_key(owner), _CLASS.pack(_MAJOR | minor, 0), bpf.NOT_EXISTING if unless_owned else 0)
 
     def count_member(self, cookie: int, minor: int) -> None:
-        """Count one more member of a namespace; the first one's class gets its frames of any other address."""
+        """Count one more member of a namespace; the first member's class gets frames of any other address."""
         first, count = self._joined(cookie)
         self._count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
 
     def uncount_member(self, cookie: int, minor: int) -> bool:
-        """Count one member of a namespace less; whether this class is known to have been its only one's."""
+        """Count one member of a namespace less. Return whether the member of this class was its only one."""
         first, count = self._joined(cookie)
         if count > 1:
             self._count(cookie, first, count - 1)
         return (first, count) == (minor, 1)
 
     def set_first_member(self, cookie: int, minor: int) -> None:
-        """Another member of a namespace gets its frames of any other address."""
+        """Let another member of a namespace get its frames of any other address."""
         self._count(cookie, minor, self._joined(cookie)[1])
 
     def _joined(self, cookie: int) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class Maps:
         bpf.update(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.pack(_MAJOR | first, count))
 
     def delete_owner(self, owner: tuple[int, str]) -> None:
-        """Forget an owner."""
+        """Delete an owner."""
         bpf.delete(self.owners, _owner_key(owner))
 
     def owner(self, owner: tuple[int, str]) -> int | None:
@@ -162,7 +162,7 @@ class Maps:
         return self.reload_member_numbers() if self._members is None else self._members
 
     def reload_member_numbers(self) -> htb.NumberPool:
-        """Return the same, read again."""
+        """Read the class numbers again and return them."""
         self._members = htb.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
         return self._members
 
@@ -172,18 +172,18 @@ class Maps:
         return None if value is None else _MEMBER.unpack(value)[0] & 0xFFFF
 
     def route_to(self, mac: str, minor: int) -> None:
-        """Lead the frames for an address that is no member's to a class."""
+        """Direct the frames for an address that is not a member's to a class."""
         bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.pack(_MAJOR | minor, 0, 0))
 
     def add_member(self, member: htb.ShareMember) -> None:
-        """Lead the frames for a member's address to its class; it is listed before, so that no list lacks one."""
+        """Direct the frames for a member's address to its class. The address is listed first, so that no list lacks one."""
         listed = {other.mac for other in self.members_of(member.share)}
         self.set_listed_members(member.share, listed | {member.mac})
         self.member_numbers().take(member.minor)
         bpf.update(self.routes, _ROUTE.pack(_octets(member.mac)), _MEMBER.pack(_MAJOR | member.minor, member.share, member.cookie))
 
     def remove_member(self, mac: str) -> None:
-        """Forget an address; it is listed no more afterwards."""
+        """Delete the entry of an address, and then its place in the list."""
         member = self.member_at(mac)
         bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
 
@@ -192,7 +192,7 @@ class Maps:
             self.set_listed_members(member.share, {other.mac for other in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:
-        """Return every address that is led to a class."""
+        """Return every address that has a class."""
         return frozenset(key[:6].hex(":") for key in set(bpf.keys(self.routes, _ROUTE.size)))
 
     def read_shares(self, ifindex: int, interface: str) -> Mapping[int, port.Share]:
@@ -208,7 +208,7 @@ class Maps:
         return None if value is None else _share(minor, value, 0, "")
 
     def has_shares(self) -> bool:
-        """Return whether the ledger holds anything; costs the same for any number."""
+        """Return whether there is any share, in constant time."""
         return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
 
     def write_share(self, share: port.Share) -> None:
@@ -233,7 +233,7 @@ class Maps:
 
 @contextlib.contextmanager
 def closing(descriptors: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """Descriptors that are closed in the end."""
+    """Yield descriptors and close them afterwards."""
     try:
         yield descriptors
     finally:

@@ -1,7 +1,7 @@
 """The parts of a shared NIC besides classes (ifb, roots, hooks, filters): found, checked and created one by one.
 
-Each part is there or lacking, and is made alone, so that a crash or an admin's hand between any two leaves something that the next call completes.
-They are made in an order in which nothing passes unshaped that was not before: the redirection comes after what it redirects to.
+Each part is created alone, so that the next call completes what a crash or an admin left between two.
+The order of creation lets no frame pass unshaped: the redirection comes after its target.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
 
 
 class Part(enum.Enum):
-    """A part, by what is wrong without it."""
+    """A part; its value describes the problem when it is missing."""
 
     IFB = "the device that ingress is shaped on is missing or down"
     IFB_ROOT = "the root qdisc of the ingress device is not ours"
@@ -49,7 +49,7 @@ class NicParts:
 
     @property
     def any_of_ours(self) -> bool:
-        """Whether anything of ours is there."""
+        """Whether any part of ours exists."""
         return is_our_root(self.root) or any((self.link and ifb_links.is_ours(self.link), self.redirect, self.guard))
 
     @property
@@ -188,7 +188,7 @@ def missing(context: NicContext, present: NicParts, memory: maps.Maps) -> tuple[
 
 
 def make(part: Part, context: NicContext, memory: maps.Maps) -> None:
-    """Make one part; those before it must be there."""
+    """Create one part; the parts before it must exist."""
     sock, nic = context.sock, context.nic
     match part:
         case Part.IFB:
@@ -277,7 +277,7 @@ def _ifb(context: NicContext) -> int:
 
 
 def _make_ifb(context: NicContext) -> None:
-    """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
+    """Create the ifb, which makes the NIC this driver's, or mark the existing one."""
     for _ in range(_CLAIM_TRIES):
         present = find(context.sock, context.nic)
         refuse_other_owner(present.link, context.owner, context.name)
