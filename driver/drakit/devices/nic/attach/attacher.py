@@ -1,8 +1,8 @@
 """The attachment of a sandbox to a share when a runtime calls for its interface, and its rollback.
 
 Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; direct its frames to the
-share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the next
-container of the sandbox, or the next attempt after a crash of the driver, runs the same steps and finds them done.
+share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the
+next container of the sandbox, or the next attempt after a crash of the driver, runs the same steps and finds them done.
 
 ``AttachmentCollector`` repairs and removes attachments in the background. At start, children with our mark and an unknown share are removed: a driver
 died between a claim's end and the child's. A share is known while the journal plans or has it, or while it is installed, so that pods keep what they
