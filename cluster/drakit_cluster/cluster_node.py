@@ -42,7 +42,7 @@ class NodeFolder:
 
     @property
     def plugins(self) -> pathlib.Path:
-        """Each driver's own folder is made in here."""
+        """The folder in which each driver's own folder is created."""
         return self.root / "plugins"
 
     @property
@@ -67,7 +67,7 @@ class NodeFolder:
 
     @property
     def checkpoint(self) -> pathlib.Path:
-        """What the kubelet remembers of claims."""
+        """The kubelet's checkpoint of claims."""
         return self.root / "dra_manager_state"
 
     @property

@@ -1,4 +1,4 @@
-"""What a kubelet and an API server may do to a driver, on purpose: every switch does the real thing on the real socket.
+"""Faults of a kubelet and an API server that tests inject: each one is real, on the real socket.
 
 A driver must survive all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle; requests are
 refused, answered late, in part, or with something that is not JSON.
@@ -27,7 +27,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def take_drop(self) -> bool:
-        """Say whether the call that begins now is to lose its connection, and count it."""
+        """Return whether the call that begins now loses its connection, and count it."""
         with self._lock:
             if self.drop_calls <= 0:
                 return False
@@ -36,7 +36,7 @@ class Faults:
 
 
 class FaultKind(enum.Enum):
-    """What an API server does to a request."""
+    """The API server's reaction to a request."""
 
     REFUSE = "refuse"
     """Answers with a status, and does nothing."""
@@ -50,7 +50,7 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ApiFault:
-    """What happens to requests of clients whose user agent is ``agent``, whatever its version; of all if empty.
+    """The fault of requests by clients whose user agent is ``agent``, whatever its version; of all clients if empty.
 
     ``methods`` are those concerned, all if empty; ``share`` is the part of the requests it happens to. ``status`` is that of a refusal, ``seconds``
     the longest delay: it ends when the fault is cleared.
@@ -64,7 +64,7 @@ class ApiFault:
     agent: str = ""
 
     def concerns(self, method: str, agent: str) -> bool:
-        """Say whether such a request may be hit."""
+        """Return whether the fault applies to such a request."""
         return self.agent in {"", agent.partition("/")[0]} and (not self.methods or method in self.methods)
 
 
@@ -85,7 +85,7 @@ class ApiFaults:
         self._standing = tuple(one for one in self._standing if fault is not None and one is not fault)
 
     def stands(self, fault: ApiFault) -> bool:
-        """Say whether a fault has not been cleared."""
+        """Return whether a fault is still active."""
         return any(one is fault for one in self._standing)
 
     def choose(self, method: str, agent: str) -> ApiFault | None:

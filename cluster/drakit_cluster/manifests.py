@@ -71,7 +71,7 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a server refuses a document, or what it would silently drop. ``field`` is empty where the whole object is meant."""
+    """A server's error for a document, or a field that it would silently drop. ``field`` is empty for the whole object."""
 
     document: Document
     field: str
@@ -98,7 +98,7 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """What became of some documents."""
+    """The result of reading documents."""
 
     accepted: list[Accepted] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)

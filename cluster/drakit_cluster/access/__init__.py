@@ -1,1 +1,1 @@
-"""Who asks and what they may do: identities, tokens, roles, and the authorizers that decide."""
+"""Authentication and authorization: identities, tokens, roles, and authorizers."""

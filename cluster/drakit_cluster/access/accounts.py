@@ -23,7 +23,7 @@ _BINDABLE = {("v1", "Pod"): resources.POD, ("v1", "Secret"): resources.SECRET, (
 
 @dataclass(frozen=True, kw_only=True)
 class Accounts:
-    """Gives tokens to service accounts of the store."""
+    """The issuer of tokens for service accounts of the store."""
 
     store: Store
     tokens: Tokens

@@ -1,4 +1,4 @@
-"""Who may do what: administrators all, kubelets what their node needs, everybody else what roles give them.
+"""The authorizer: administrators may do everything, kubelets what their node needs, everybody else what roles grant.
 
 RBAC's rules: does one rule allow one request? Pure. Source: the rule matching of Kubernetes' RBAC authorizer.
 """
@@ -20,7 +20,7 @@ class Authorizer(Protocol):
     """Decides about requests of known users."""
 
     def allows(self, user: User, wanted: Attributes) -> bool:
-        """Say whether ``user`` may do what ``wanted`` describes."""
+        """Return whether ``user`` may do what ``wanted`` describes."""
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
         """Return the PolicyRules that hold for ``user`` in a namespace."""
@@ -97,7 +97,7 @@ ANY = "*"
 
 
 def allows(rule: Object, wanted: Attributes) -> bool:
-    """Say whether a PolicyRule allows the request. Rules only ever add rights."""
+    """Return whether a PolicyRule allows the request. Rules only ever add rights."""
     if not _has(json_types.strings(rule, "verbs"), wanted.verb):
         return False
     if wanted.path:
@@ -126,7 +126,7 @@ def _is_path(pattern: str, path: str) -> bool:
 
 
 def is_subject(subject: Object, name: str, groups: tuple[str, ...], account: tuple[str, str] | None, namespace: str) -> bool:
-    """Say whether a binding's subject means this user; a service account without a namespace is one of the binding's own."""
+    """Return whether a binding's subject means this user; a service account without a namespace is one of the binding's own."""
     kind, called = json_types.text(subject, "kind"), json_types.text(subject, "name")
     if kind == "User":
         return called == name

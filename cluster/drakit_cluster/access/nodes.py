@@ -1,4 +1,4 @@
-"""What a kubelet may do: its own node, the pods bound to it and what they use, the slices and the lease of its node.
+"""The rights of a kubelet: its own node, the pods bound to it and what they use, the slices and the lease of its node.
 
 This follows Kubernetes' node authorizer and NodeRestriction. A kubelet may not write claims, and may not use another node's objects.
 What a new object says about its node is looked at on creation: see ``refusal``.
@@ -18,7 +18,7 @@ _WRITE = ("create", "update", "patch", "delete")
 
 
 def allows(store: Store, node: str, wanted: Attributes) -> bool:
-    """Say whether the kubelet of ``node`` may do this."""
+    """Return whether the kubelet of ``node`` may do this."""
     rule = _RULES.get((wanted.group, wanted.resource))
     return rule is not None and rule(store, node, wanted)
 
@@ -128,7 +128,7 @@ _RULES = {
 
 
 def _selects(wanted: Attributes, node: str) -> bool:
-    """Say whether a selection is limited to the node."""
+    """Return whether a selection is limited to the node."""
     return f"spec.nodeName={node}" in wanted.field_selector.replace("==", "=").split(",")
 
 

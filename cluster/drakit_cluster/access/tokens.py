@@ -1,4 +1,4 @@
-"""Bearer tokens: issued by this process, known only to it, gone with it."""
+"""Bearer tokens, which this process issues and keeps in memory only."""
 
 import hashlib
 import secrets

@@ -69,7 +69,7 @@ def node_name(node: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Attributes:
-    """What a request wants, in RBAC's terms. ``path`` is set instead of ``resource`` for URLs that name no resource."""
+    """The attributes of a request, in RBAC's terms. ``path`` is set instead of ``resource`` for URLs that name no resource."""
 
     verb: str
     group: str = ""

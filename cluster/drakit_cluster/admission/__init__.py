@@ -1,1 +1,1 @@
-"""What a write must pass beside validation: administrators' access, granular rights on claims, policies, webhooks."""
+"""Admission of writes, besides validation: administrators' access, granular rights on claims, policies, webhooks."""

@@ -1,4 +1,4 @@
-"""What a claim's writer needs beyond the right to write: rights on parts of its status, and a namespace that allows admin access.
+"""The rights that a claim's writer needs beyond RBAC on the claim: on parts of its status, and a namespace that allows admin access.
 
 Allocation and reservations need ``resourceclaims/binding``; the devices of each driver need ``resourceclaims/driver`` with the driver as name
 and a verb that says where: ``associated-node:`` for a token of a pod on the node that the claim is allocated to, ``arbitrary-node:`` for all.

@@ -27,7 +27,7 @@ class Subject:
 
 
 def matches(constraints: Object, rules: str, subject: Subject) -> bool:
-    """Say whether ``constraints`` mean this write; ``rules`` is the field of its rules. Without rules they mean every write."""
+    """Return whether ``constraints`` mean this write; ``rules`` is the field of its rules. Without rules they mean every write."""
     if subject.resource in EXEMPT:
         return False
     listed = json_types.objects(constraints, rules)
@@ -87,7 +87,7 @@ def _object(selector: Object, subject: Subject) -> bool:
 
 
 def selects(selector: Object, obj: Object) -> bool:
-    """Say whether a metav1 LabelSelector selects an object."""
+    """Return whether a metav1 LabelSelector selects an object."""
     labels = json_types.mapping(obj, "metadata", "labels")
     exact = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
     return exact and all(_requirement(one, labels) for one in json_types.objects(selector, "matchExpressions"))

@@ -88,7 +88,7 @@ def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
 
 
 def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:
-    """Say whether every match condition holds; one that is false outweighs errors in others. Raises ExpressionError."""
+    """Return whether every match condition holds; one that is false outweighs errors in others. Raises ExpressionError."""
     failed: expressions.ExpressionError | None = None
     for condition in conditions:
         name = json_types.text(condition, "name")

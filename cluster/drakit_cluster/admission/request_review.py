@@ -36,7 +36,7 @@ class RequestReview(Review):
         return list(claim_status.failures(change, self.user, self.verb, self.authorizer))
 
     def waits(self, change: Change) -> bool:
-        """Say whether a webhook must be asked."""
+        """Return whether a webhook must be called."""
         return bool(webhooks.concerned(self.store, self._subject(change)))
 
     def admit(self, change: Change) -> None:

@@ -49,7 +49,7 @@ class Manager:
     time: str = ""
 
     def same(self, other: "Manager") -> bool:
-        """Say whether both are one writer."""
+        """Return whether both are one writer."""
         mine = (self.name, self.operation, self.subresource)
         return mine == (other.name, other.operation, other.subresource)
 
@@ -185,7 +185,7 @@ def _remove(shape: Shape, value: Json, path: Path) -> None:
 
 
 def _is_atomic(shape: Shape) -> bool:
-    """Say whether an object of this shape is one value, owned and replaced as a whole."""
+    """Return whether an object of this shape is one value, owned and replaced as a whole."""
     return isinstance(shape, Struct | Leaf) and shape.atomic
 
 

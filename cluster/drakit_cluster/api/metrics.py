@@ -15,7 +15,7 @@ _BODY_LABELS = ("verb", "resource")
 
 
 class Metrics:
-    """What is counted in one cluster."""
+    """The metrics of one cluster."""
 
     def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()

@@ -1,4 +1,4 @@
-"""What a request makes of an object: the new object as it would be stored, short of validation; and refusals with the words clients look for.
+"""The new object that a request asks to store, before validation; and errors with the messages that clients expect.
 
 Every function here reads the store and changes nothing. The caller holds the store's lock.
 """
@@ -27,7 +27,7 @@ _UNKNOWN_MANAGER = "unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """How a write was asked for: by which field manager, to which sub-resource, and whether an apply takes fields from others."""
+    """The options of a write: field manager, sub-resource, and whether an apply forces conflicts."""
 
     manager: str = ""
     subresource: str = ""

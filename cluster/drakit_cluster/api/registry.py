@@ -36,7 +36,7 @@ def _utc_now() -> datetime.datetime:
 
 
 class Registry:
-    """All verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
+    """The verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
 
     Writes take a ``review``; the cluster's own parts write without one. A new registry has the namespaces and roles that every cluster has.
     """
@@ -214,7 +214,7 @@ class Registry:
         return self._remove(resource, old)
 
     def _is_held(self, resource: Resource, obj: Object) -> bool:
-        """Say whether something keeps a deleted object: its finalizers, or a namespace's contents."""
+        """Return whether a deleted object must stay: it has finalizers, or is a namespace with contents."""
         if json_types.items(obj, "metadata", "finalizers"):
             return True
         return resource is resources.NAMESPACE and not self._is_empty(json_types.text(obj, "metadata", "name"))
@@ -246,7 +246,7 @@ class Registry:
         return last
 
     def _orphan(self, owner: str) -> None:
-        """Take an owner's UID out of the ownerReferences of all objects."""
+        """Remove an owner's UID from the ownerReferences of all objects."""
         for resource in resources.ALL:
             for entry in self.store.scan(resource)[0]:
                 references = json_types.objects(entry.view, "metadata", "ownerReferences")

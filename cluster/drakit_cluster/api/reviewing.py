@@ -10,7 +10,7 @@ from drakit_cluster.objects.validation.failure import Failure
 
 
 class Operation(enum.StrEnum):
-    """What a write does, in admission's words."""
+    """The operation of a write, in admission's terms."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -34,7 +34,7 @@ class Change:
 
 
 class Review:
-    """Looks at the writes of one request before they are stored; this one, of the cluster's own parts, lets all of them pass."""
+    """The admission of one request's writes before they are stored; this one, for the cluster's own parts, admits everything."""
 
     dry_run: bool = False
     """Whether the request only asks what would happen."""
@@ -44,7 +44,7 @@ class Review:
         return []
 
     def waits(self, _change: Change) -> bool:
-        """Say whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
+        """Return whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
         return False
 
     def admit(self, _change: Change) -> None:

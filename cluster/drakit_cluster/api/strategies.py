@@ -1,4 +1,4 @@
-"""How kinds differ when they are written: defaults, what each sub-resource may change, what the server alone decides."""
+"""The differences between kinds in writes: defaults, fields that a sub-resource may change, fields that only the server sets."""
 
 import base64
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What calls cost at run time, as Kubernetes charges them: by the sizes of arguments or results.
+"""The cost of calls at run time, as Kubernetes computes it: by the sizes of arguments or results.
 
 Source: the cost estimator of k8s.io/apiserver's CEL libraries, the lists and sets extensions and the defaults of cel-go.
 """

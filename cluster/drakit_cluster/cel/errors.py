@@ -1,4 +1,4 @@
-"""What can go wrong with an expression, by the moment it goes wrong, and how an error shows its place in the source.
+"""The errors of expressions, by phase, and how an error shows its position in the source.
 
 `CompileError` and `RunError` leave this package; `SourceError` is raised while an expression is read, `EvalError` and `BudgetError`
 inside one evaluation. `&&`, `||` and loops absorb an `EvalError` of one side; nothing absorbs a `BudgetError`.

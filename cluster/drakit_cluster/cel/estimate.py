@@ -166,7 +166,7 @@ _RESULTS: Final[dict[str, Callable[..., int]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entries:
-    """What a list or map holds: sizes of its keys and of its values."""
+    """The contents of a list or map: sizes of its keys and of its values."""
 
     is_list: bool
     key: int

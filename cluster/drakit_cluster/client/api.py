@@ -27,7 +27,7 @@ class Where(TypedDict, total=False):
 
 
 class How(TypedDict, total=False):
-    """How a patch is made: of which sub-resource, by which field manager, and whether an apply takes fields from others."""
+    """The options of a patch: sub-resource, field manager, and whether an apply forces conflicts."""
 
     subresource: str
     manager: str

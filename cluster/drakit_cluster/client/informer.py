@@ -145,7 +145,7 @@ class Informer:
                 self._stopping.wait(delay)
 
     def _list(self) -> str:
-        """Take in the whole selection, send what differs from what is known, and return its version."""
+        """List the whole selection, send the differences from the cache, and return its version."""
         resource = self._selection.resource
         listing = self._api.list(resource, field_selector=self._selection.field_selector)
         present = {key_of(item): item for item in listing.items}

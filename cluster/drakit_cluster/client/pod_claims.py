@@ -67,7 +67,7 @@ def owned_by(resource: Resource, owner: Object) -> Object:
 
 
 def generated_for(claim: Object, pod: Object) -> bool:
-    """Say whether ``claim`` was generated from a template for ``pod``."""
+    """Return whether ``claim`` was generated from a template for ``pod``."""
     reference = owner(claim)
     return json_types.text(reference, "kind") == "Pod" and json_types.text(reference, "uid") == uid_of(pod)
 
@@ -78,17 +78,17 @@ def reservations(claim: Object) -> list[Object]:
 
 
 def is_reserved_for(claim: Object, pod: Object) -> bool:
-    """Say whether ``pod`` may use ``claim``."""
+    """Return whether ``pod`` may use ``claim``."""
     return any(json_types.text(one, "uid") == uid_of(pod) and _is_pod(one) for one in reservations(claim))
 
 
 def serves_any_pod(claim: Object) -> bool:
-    """Say whether the claim is allocated for a workload, so that every pod that refers to it may use it (KEP-5194)."""
+    """Return whether the claim is allocated for a workload, so that every pod that refers to it may use it (KEP-5194)."""
     return allocation(claim).get("reservedForAnyPod") is True
 
 
 def may_use(claim: Object, pod: Object) -> bool:
-    """Say whether ``pod``, which refers to ``claim``, may use it."""
+    """Return whether ``pod``, which refers to ``claim``, may use it."""
     return serves_any_pod(claim) or is_reserved_for(claim, pod)
 
 
@@ -122,20 +122,20 @@ def allocation(claim: Object) -> Object:
 
 
 def is_allocated(claim: Object) -> bool:
-    """Say whether the claim has devices."""
+    """Return whether the claim has devices."""
     return json_types.at(claim, "status", "allocation") is not None
 
 
 def is_deleting(obj: Object) -> bool:
-    """Say whether the object waits for its end."""
+    """Return whether the object is being deleted."""
     return bool(json_types.text(obj, "metadata", "deletionTimestamp"))
 
 
 def is_terminal(pod: Object) -> bool:
-    """Say whether the pod's containers are done for good."""
+    """Return whether the pod is in a terminal phase."""
     return json_types.text(pod, "status", "phase") in _DONE
 
 
 def will_not_run(pod: Object) -> bool:
-    """Say whether the pod has finished, or was deleted before it got a node."""
+    """Return whether the pod has finished, or was deleted before it got a node."""
     return is_terminal(pod) or (is_deleting(pod) and not json_types.text(pod, "spec", "nodeName"))

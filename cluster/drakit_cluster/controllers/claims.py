@@ -25,7 +25,7 @@ from drakit_cluster.scheduling import reservation
 
 
 class ClaimReleaser:
-    """Takes claims back from pods that are done or gone."""
+    """The controller that releases claims of pods that have finished or are gone."""
 
     def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
         self._api = api
@@ -57,7 +57,7 @@ class ClaimReleaser:
         return released
 
     def _is_abandoned(self, claim: Object) -> bool:
-        """Say whether a claim without reservations has to lose its devices; others may keep them until a pod comes."""
+        """Return whether a claim without reservations must be deallocated; others may keep their devices until a pod comes."""
         if pod_claims.is_deleting(claim):
             finalizers = json_types.strings(claim, "metadata", "finalizers")
             return pod_claims.is_allocated(claim) or reservation.FINALIZER in finalizers

@@ -36,7 +36,7 @@ class PodIndex:
         self._users: dict[Key, set[Key]] = {}
 
     def note(self, change: Change) -> None:
-        """Take in a pod as it is now. One that is deleted or done uses nothing any more."""
+        """Record a pod's present state. A deleted or finished pod uses nothing."""
         key, pod = key_of(change.object), change.object
         known = self._pods.pop(key, None)
         for claim in pod_claims.claim_keys(known) if known else ():
@@ -71,14 +71,14 @@ class Effects:
 
 
 def is_final(rule: Object) -> bool:
-    """Say whether the condition is the forecast for the present spec, which is not made again."""
+    """Return whether the condition is the forecast for the present spec, which is not made again."""
     known = _known(rule)
     generation = json_types.number(rule, "metadata", "generation")
     return taint_rules.taint_of(rule).get("effect") == "None" and known.get("observedGeneration") == generation
 
 
 def differs(rule: Object, condition: Object) -> bool:
-    """Say whether the rule's condition has to be written."""
+    """Return whether the rule's condition has to be written."""
     known = _known(rule)
     return any(known.get(field) != condition.get(field) for field in _COMPARED)
 
@@ -209,7 +209,7 @@ class TaintEvictor:
         self._backoff = Backoff(*_RETRY_SECONDS)
 
     def observe(self, change: Change) -> None:
-        """Take in a slice, a rule, a claim, or the end of a pod."""
+        """Record a changed slice, rule or claim, or the end of a pod."""
         if change.resource is SLICE:
             self._observe_slice(change)
         elif change.resource is TAINT_RULE:
@@ -324,7 +324,7 @@ class TaintEvictor:
         self._recorder.normal(POD, pod, "DeviceTaintManagerEviction", message)
 
     def _report(self) -> None:
-        """Say in each rule's status how far its eviction is."""
+        """Write the progress of each rule's eviction into its status."""
         for name, rule in list(self._rules.items()):
             if is_final(rule):
                 continue

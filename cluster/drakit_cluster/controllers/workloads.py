@@ -174,7 +174,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _runs_on(owner: Object, node: Object) -> bool:
-    """Say whether a DaemonSet has a pod on a node: its labels and taints allow it; a cordon is no obstacle."""
+    """Return whether a DaemonSet has a pod on a node: its labels and taints allow it; a cordon is no obstacle."""
     spec = json_types.mapping(owner, "spec", "template", "spec")
     labels = json_types.mapping(node, "metadata", "labels")
     if any(labels.get(name) != value for name, value in json_types.mapping(spec, "nodeSelector").items()):

@@ -42,7 +42,7 @@ _JOIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a kubelet works. ``labels`` are the node's beyond its name. ``pod_resources`` is where that service listens; None: nowhere."""
+    """The folders and node of a kubelet. ``labels`` are the node's beyond its name. ``pod_resources`` is where that service listens, or None."""
 
     node: str
     registry: pathlib.Path
@@ -151,7 +151,7 @@ class Kubelet:
             return self._api.patch(NODE, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
 
     def _observe(self, change: Change) -> None:
-        """Give a change to the pod's worker; a pod that needs nothing on this node gets none.
+        """Send a change to the pod's worker; a pod that needs nothing on this node has none.
 
         Changes from before a worker ended may come after its end; they must not bring the pod back to life.
         """
@@ -235,7 +235,7 @@ class Kubelet:
 
 
 def _wait() -> None:
-    """Ask for no further call: every change goes to a worker at once."""
+    """Return no time for a next call, because every change goes to a worker at once."""
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}

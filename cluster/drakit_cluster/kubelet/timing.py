@@ -1,4 +1,4 @@
-"""Every time span of the kubelet in one value. The deadlines are a real kubelet's; what is shorter than there is said."""
+"""The kubelet's time spans in one value. Deadlines are a real kubelet's; each shorter one is marked."""
 
 from dataclasses import dataclass
 

@@ -66,12 +66,12 @@ class PublishedPool:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether there are fewer or more slices than one of them says."""
+        """Whether the number of slices differs from that which one of them states."""
         return any(json_types.number(one.object, "spec", "pool", "resourceSliceCount") != len(self.slices) for one in self.slices)
 
 
 class Catalogue:
-    """All pools of the accepted slices, with the taints that ``rules`` put on devices."""
+    """The pools of the accepted slices, with the taints that ``rules`` put on devices."""
 
     def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document], rules: Sequence[Object] = ()) -> None:
         by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
@@ -84,7 +84,7 @@ class Catalogue:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every pool is complete, so that what is not there does not exist."""
+        """Whether every pool is complete, so that a missing device does not exist."""
         return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
 
     @cached_property

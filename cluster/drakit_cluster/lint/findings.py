@@ -9,7 +9,7 @@ from drakit_cluster.manifests import Document
 
 
 class Severity(enum.StrEnum):
-    """How sure it is that something is wrong."""
+    """The severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"

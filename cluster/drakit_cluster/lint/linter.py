@@ -1,4 +1,4 @@
-"""All rules over the documents of some files."""
+"""The linter: all rules over the documents of some files."""
 
 from collections.abc import Iterator, Sequence
 
@@ -43,7 +43,7 @@ def skipped(documents: Sequence[Document]) -> list[Document]:
 
 
 def _left_out(documents: Sequence[Document]) -> Iterator[Finding]:
-    """What samples lack before a server could be asked about them."""
+    """Return the problems of samples that no server accepts as they are."""
     for document in documents:
         yield from (findings.error(document, one.field, one.text, one.fix) for one in document.missing)
 

@@ -1,4 +1,4 @@
-"""What a server refuses or drops, each with its fix: what to write instead, with the names and values at hand.
+"""Errors and dropped fields of a server, each with its fix: what to write instead, with names and values.
 
 A fix reads the field, the message and the object itself. Where no special one knows better, the message's own words are turned into one.
 """

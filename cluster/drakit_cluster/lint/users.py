@@ -26,7 +26,7 @@ _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName"
 
 
 def is_user(document: Document) -> bool:
-    """Say whether the document has a pod spec that this module reads."""
+    """Return whether the document has a pod spec that this module reads."""
     return json_types.text(document.body, "kind") in _POD_SPECS
 
 
@@ -118,7 +118,7 @@ class _Pod:
             yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
 
     def _elsewhere(self, kind: str, name: str) -> str:
-        """Say where the name is known: as the other kind, or in another namespace."""
+        """Return where the name exists: as the other kind, or in another namespace."""
         for field_name, other in _SOURCES:
             if other != kind and name in self._shelf.names(other, self._namespace):
                 return f"it is a {other}: write {field_name}"

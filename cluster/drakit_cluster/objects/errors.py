@@ -1,4 +1,4 @@
-"""What the API refuses, and how it says so.
+"""The API's errors, and their Status objects.
 
 Every refusal is an :class:`ApiError` that knows its metav1 ``Status``: the server encodes it, the client decodes it to the same class,
 so callers of either handle one set of errors.
@@ -27,7 +27,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """What the failure is about: ``kind`` holds the plural resource, or the kind for invalid objects, as Kubernetes does."""
+    """The subject of the failure: ``kind`` holds the plural resource, or the kind for invalid objects, as Kubernetes does."""
 
     name: str = ""
     group: str = ""

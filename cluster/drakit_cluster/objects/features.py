@@ -70,7 +70,7 @@ class FeatureGates:
         return cls(enabled=(cls().enabled | on) - off)
 
     def on(self, gate: Gate) -> bool:
-        """Say whether ``gate`` is on, and the gate that it needs."""
+        """Return whether ``gate`` is on, and the gate that it needs."""
         return gate in self.enabled and _NEEDS.get(gate, gate) in self.enabled
 
 

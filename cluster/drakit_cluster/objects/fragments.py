@@ -20,7 +20,7 @@ _NAME = "part"
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """What a sample leaves out, in words, and what to do about it."""
+    """A part that a sample leaves out, as text, and the fix."""
 
     field: str
     text: str
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where a part may be from: ``path`` in an object of a kind. ``spec`` makes the spec that has it there."""
+    """A possible place of a part: ``path`` in an object of a kind. ``spec`` makes the spec that has it there."""
 
     resource: Resource
     path: str
@@ -81,7 +81,7 @@ def read(text: str) -> list[Sample]:
 
 
 def _owns(place: int, line: int, starts: list[int]) -> bool:
-    """Say whether a line belongs to the document at ``place``; ``starts`` are the first lines of the documents after the first."""
+    """Return whether a line belongs to the document at ``place``; ``starts`` are the first lines of the documents after the first."""
     return sum(start <= line for start in starts) == place
 
 

@@ -32,7 +32,7 @@ class QuantityError(ValueError):
 
 
 class Format(enum.Enum):
-    """How a quantity is written; it never changes the value."""
+    """The notation of a quantity, which never changes the value."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"

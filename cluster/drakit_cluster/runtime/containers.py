@@ -53,7 +53,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What the kubelet asks for. ``run_seconds`` is how long a pretended container runs; None means until it is stopped."""
+    """The kubelet's request for a container. ``run_seconds`` is how long a simulated container runs; None means until it is stopped."""
 
     name: str
     env: Mapping[str, str]
@@ -64,7 +64,7 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerView:
-    """What a container is given, and where it stands. ``hooks`` are those that its runtime would run."""
+    """A container's configuration and state. ``hooks`` are those that its runtime would run."""
 
     pod: Identity
     name: str

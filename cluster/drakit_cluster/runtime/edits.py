@@ -77,7 +77,7 @@ class NetDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Edits:
-    """What one device, or a whole file, changes in a container. ``env`` holds ``NAME=value``."""
+    """The container edits of one device, or of a whole file. ``env`` holds ``NAME=value``."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -89,7 +89,7 @@ class Edits:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is changed."""
+        """Whether there are no edits."""
         return self == Edits()
 
 

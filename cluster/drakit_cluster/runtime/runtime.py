@@ -46,7 +46,7 @@ class Runtime:
             self._listener = listener
 
     def has_sandbox(self, uid: str) -> bool:
-        """Say whether the pod has a sandbox."""
+        """Return whether the pod has a sandbox."""
         with self._lock:
             return uid in self._sandboxes
 

@@ -1,4 +1,4 @@
-"""Whether the devices of allocated claims are ready, so that their pod can be bound to its node. Pure. Source: KEP-5007.
+"""Binding conditions: whether the devices of allocated claims are ready for their pod to be bound. Pure. Source: KEP-5007.
 
 A result is ready when all its bindingConditions are True in the entry of its device in status.devices. It has failed when one of its
 bindingFailureConditions is, or when it is not ready so long after the allocation.
@@ -25,7 +25,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """What stands in the way of binding: failures, what is waited for, and in how many seconds the first wait is a failure."""
+    """The state of binding: failures, pending conditions, and the seconds until the first one times out."""
 
     failed: tuple[Failed, ...] = ()
     pending: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ def claim(pod: Object, requests: Sequence[Object]) -> Object:
 
 
 def is_special(found: Object, pod: Object) -> bool:
-    """Say whether a claim is the pod's special one."""
+    """Return whether a claim is the pod's special one."""
     return pod_claims.generated_for(found, pod) and json_types.text(found, "metadata", "annotations", ANNOTATION) == "true"
 
 
@@ -140,7 +140,7 @@ class _Sharing:
         return [(index, count) for index, count in counts if count > 0]
 
     def _lasts(self, index: int) -> bool:
-        """Say whether a container runs as long as the pod: all but init containers that are no sidecars."""
+        """Return whether a container runs as long as the pod: all but init containers that are no sidecars."""
         return index >= self._inits or json_types.text(self._containers[index], "restartPolicy") == "Always"
 
     def _request(self, index: int, count: int) -> Object:

@@ -23,7 +23,7 @@ class PlacedPods:
         self._placed: dict[str, tuple[Object, str]] = {}
 
     def note(self, pod: Object, *, gone: bool) -> bool:
-        """Take in a pod as it is now; say whether one went, which may let others in."""
+        """Record a pod's present state. Return whether a pod ended, which may make room for others."""
         node = json_types.text(pod, "spec", "nodeName")
         if node and not gone and not pod_claims.is_terminal(pod):
             self.take(pod, node)
@@ -85,7 +85,7 @@ def _names_namespace(term: Object, owner: Object, target: Object) -> bool:
 
 
 def selects(selector: Json, obj: Object) -> bool:
-    """Say whether a LabelSelector selects an object; none selects nothing, an empty one everything."""
+    """Return whether a LabelSelector selects an object; none selects nothing, an empty one everything."""
     if not isinstance(selector, dict):
         return False
     labels = json_types.mapping(obj, "metadata", "labels")

@@ -1,4 +1,4 @@
-"""Where a pod goes and which devices its claims get. Decides only: nothing is written.
+"""The decision for a pod: its node, and the devices of its claims. Writes nothing.
 
 Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
 """
@@ -44,7 +44,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why the pod has to wait, in words for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes.
+    """The reason that a pod waits, for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes.
 
     ``gated``: a claim of the pod is not there or not its own yet, which happens to every pod whose claims are generated. kube-scheduler
     (PreEnqueue of dynamicresources) does not try such a pod, so that no event says that it failed.
@@ -57,7 +57,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What placements are decided upon: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds.
+    """The inputs of placement: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds.
 
     No field has a default, so that whoever decides takes everything into account.
     """
@@ -78,7 +78,7 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a pod needs on one node: claims to allocate together, and claims that have their devices already."""
+    """The needs of a pod on one node: claims to allocate together, and claims that have their devices already."""
 
     pending: Sequence[Object]
     ready: Sequence[Object]
@@ -197,7 +197,7 @@ def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
 
 
 def _is_short(pod: Object, node: Object, resource: str, site: Site) -> bool:
-    """Say whether what the node's device plugins have left of a resource is too little for the pod."""
+    """Return whether what the node's device plugins have left of a resource is too little for the pod."""
     taken = site.taken(json_types.text(node, "metadata", "name"), resource)
     return extended.amount(pod, resource) > extended.offered(node, resource) - taken
 
@@ -230,7 +230,7 @@ def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
 
 
 def _is_free_for(claim: Object, pod: Object) -> bool:
-    """Say whether nobody but ``pod`` has the claim, so that its devices can be released. The users of a workload's claim are not known."""
+    """Return whether only ``pod`` uses the claim, so that its devices can be released. The users of a workload's claim are unknown."""
     return not pod_claims.serves_any_pod(claim) and all(
         json_types.text(one, "uid") == uid_of(pod) for one in pod_claims.reservations(claim)
     )

@@ -16,7 +16,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
-    """Say whether an allocated claim must be reserved before ``pod`` can use it.
+    """Return whether an allocated claim must be reserved before ``pod`` can use it.
 
     A workload in the list is enough only if the claim was allocated for it: kubelets look for the pod in all others.
     """
@@ -31,7 +31,7 @@ def granted(claim: Object, allocation: Object, *, for_workloads: bool) -> Object
 
 
 def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_workloads: bool) -> Object:
-    """Give ``claim`` its devices and reserve it for its workload, else for ``pod``, in one status update."""
+    """Allocate ``claim`` and reserve it for its workload, else for ``pod``, in one status update."""
     held = _with_finalizer(api, claim)
     status = json_types.child(held, "status")
     workload = pod_claims.workload_of(claim) if for_workloads else {}
@@ -51,7 +51,7 @@ def reserve(api: Api, claim: Object, pod: Object, *, for_workloads: bool) -> Obj
 
 
 def release(api: Api, claim: Object, uids: set[str]) -> Object:
-    """Take back the reservations of ``uids``; with the last one the claim loses its devices and its finalizer."""
+    """Remove the reservations of ``uids``; with the last one, deallocate the claim and remove its finalizer."""
     changed = json_types.copy_object(claim)
     status = json_types.child(changed, "status")
     remaining = [one for one in pod_claims.reservations(claim) if json_types.text(one, "uid") not in uids]
@@ -62,7 +62,7 @@ def release(api: Api, claim: Object, uids: set[str]) -> Object:
 
 
 def deallocate(api: Api, claim: Object) -> Object:
-    """Take the devices of a claim that nobody uses, then its finalizer."""
+    """Deallocate a claim that nobody uses, then remove its finalizer."""
     changed = json_types.copy_object(claim)
     status = json_types.child(changed, "status")
     for field in ("allocation", "reservedFor"):

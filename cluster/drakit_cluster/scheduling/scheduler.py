@@ -155,7 +155,7 @@ class Scheduler:
         self._to_try.update(self._pods)
 
     def _remember_claim(self, claim: Object) -> None:
-        """Take in a claim as it is now; one that gave its devices back may let any pod fit."""
+        """Record a claim's present state; a deallocated one may make any pod fit."""
         key = key_of(claim)
         known = self._claims.get(key)
         if known is not None and pod_claims.is_allocated(known) and not pod_claims.is_allocated(claim):
@@ -224,7 +224,7 @@ class Scheduler:
         self._due[uid] = self._now() + datetime.timedelta(seconds=readiness.seconds)
 
     def _give_up(self, pod: Object, failed: Sequence[Failed]) -> None:
-        """Take the pod's reservations of claims whose devices will not be ready; without another user they lose their devices."""
+        """Remove the pod's reservations of claims whose devices failed to become ready, and deallocate those without another user."""
         self._stop_waiting(uid_of(pod))
         self._refuse(pod, f"binding failed: {'; '.join(one.message for one in failed)}")
         for one in failed:
@@ -272,7 +272,7 @@ class Scheduler:
             raise
 
     def _name_special(self, pod: Object, claim: Object, special: Special) -> Object:
-        """Say in the pod's status which claim it has for extended resources."""
+        """Write the name of the claim for extended resources into the pod's status."""
         status: Object = {
             "resourceClaimName": key_of(claim).name,
             "requestMappings": json_types.from_objects(special.mappings),
@@ -312,7 +312,7 @@ class Scheduler:
             self._recorder.normal(CLAIM, claim, "Allocated", _allocation_text(claim, decision.node))
 
     def _free(self, stuck: Sequence[Object]) -> None:
-        """Take the devices of one claim that nobody but the refused pod has, so that the pod may fit elsewhere."""
+        """Deallocate one claim that only the refused pod uses, so that the pod may fit elsewhere."""
         for claim in stuck[:1]:
             self._remember_claim(reservation.deallocate(self._api, claim))
             self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
@@ -337,7 +337,7 @@ class Scheduler:
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 
     def _refuse(self, pod: Object, message: str, *, gated: bool = False) -> None:
-        """Say in the pod's status why it waits, and in an event if it was tried: a gated pod was not."""
+        """Write into the pod's status why it waits, and an event unless the pod is gated."""
         self._metrics.unschedulable(uid_of(pod), is_so=True)
         if _condition(pod).get("message") == message:
             return
@@ -356,7 +356,7 @@ class Scheduler:
 
 
 def _is_ours(pod: Object) -> bool:
-    """Say whether the pod waits for this scheduler."""
+    """Return whether the pod waits for this scheduler."""
     spec = json_types.mapping(pod, "spec")
     if json_types.text(spec, "nodeName") or json_types.items(spec, "schedulingGates"):
         return False

@@ -13,7 +13,7 @@ _FIELDS = ("driver", "pool", "device")
 
 
 def selects(rule: Object, device: DeviceId) -> bool:
-    """Say whether the rule puts its taint on ``device``."""
+    """Return whether the rule puts its taint on ``device``."""
     selector = json_types.at(rule, "spec", "deviceSelector")
     if not isinstance(selector, dict):
         return False

@@ -116,7 +116,7 @@ _MAX_MANAGER = 128
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
-    """How a delete is asked for. ``grace_seconds`` is None where the object decides; ``orphan`` leaves what it owns behind."""
+    """The options of a delete. ``grace_seconds`` is None where the object decides; ``orphan`` keeps the objects that it owns."""
 
     uid: str = ""
     resource_version: str = ""

@@ -16,7 +16,7 @@ from drakit_cluster.objects.schema import table as shapes
 
 @dataclass(frozen=True, kw_only=True)
 class Reviews:
-    """Answers reviews for the user who posts them."""
+    """The answers to access reviews of the user who posts them."""
 
     authorizer: Authorizer
     accounts: Accounts

@@ -18,7 +18,7 @@ class Column(NamedTuple):
 
 
 def wanted(accept: str) -> bool:
-    """Say whether a client prefers a Table: the first kind that an Accept header names."""
+    """Return whether a client prefers a Table: the first kind that an Accept header names."""
     return "as=Table" in accept.partition(",")[0]
 
 

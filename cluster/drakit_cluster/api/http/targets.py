@@ -12,7 +12,7 @@ _TRUE = ("1", "true", "True")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a path names: a collection where ``name`` is empty."""
+    """The target of a path: a collection where ``name`` is empty."""
 
     resource: Resource
     namespace: str = ""

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What verbs work on. ``gone_as_status`` answers a watch from a lost version with HTTP 410 instead of an ERROR event."""
+    """The dependencies of the verbs. ``gone_as_status`` answers a watch from a lost version with HTTP 410 instead of an ERROR event."""
 
     registry: Registry
     streams: Streams

@@ -1,1 +1,1 @@
-"""What the API server keeps: objects, their versions and history, and the watches and selectors that read them."""
+"""The API server's storage: objects, their versions and history, and the watches and selectors that read them."""

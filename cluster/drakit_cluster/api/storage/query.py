@@ -28,7 +28,7 @@ class Query:
     predicates: tuple[Predicate, ...] = ()
 
     def matches(self, obj: Object) -> bool:
-        """Say whether ``obj`` is meant."""
+        """Return whether ``obj`` is meant."""
         if self.namespace is not None and json_types.text(obj, "metadata", "namespace") != self.namespace:
             return False
         return all(predicate(obj) for predicate in self.predicates)

@@ -28,7 +28,7 @@ class StateError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a file holds: the objects of each kind, and the version of the last change."""
+    """The contents of a file: the objects of each kind, and the version of the last change."""
 
     objects: list[tuple[Resource, Object]]
     version: int

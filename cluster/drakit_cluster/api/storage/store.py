@@ -34,7 +34,7 @@ FIRST_VERSION = 1
 
 
 class Key(NamedTuple):
-    """Where an object lives; cluster-scoped objects have the empty namespace."""
+    """The key of an object; cluster-scoped objects have the empty namespace."""
 
     namespace: str
     name: str
@@ -155,7 +155,7 @@ class Store:
             return last
 
     def follow(self, resource: Resource, since: int, sink: Sink) -> None:
-        """Give ``sink`` every change after version ``since``: those of the past at once, later ones as they happen.
+        """Send every change after version ``since`` to ``sink``: past ones at once, later ones as they happen.
 
         Raises GoneError where the history does not reach back that far.
         """
@@ -182,7 +182,7 @@ class Store:
             self._lost = dict.fromkeys(self._entries, self._version)
 
     def end_watches(self) -> None:
-        """Tell every subscriber that no more changes come, and drop it."""
+        """End every subscription."""
         with self.lock:
             sinks = [sink for group in self._sinks.values() for sink in group]
             self._sinks.clear()

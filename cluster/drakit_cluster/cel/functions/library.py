@@ -1,4 +1,4 @@
-"""Every function that expressions call, by name."""
+"""The functions that expressions can call, by name."""
 
 from collections.abc import Callable
 from typing import Final

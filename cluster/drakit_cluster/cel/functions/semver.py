@@ -31,7 +31,7 @@ class Semver:
 
     @property
     def rank(self) -> tuple[int, int, int, bool, tuple[Identifier, ...]]:
-        """What versions are ordered by: a release comes after its pre-releases."""
+        """Return the sort key of a version: a release comes after its pre-releases."""
         return (self.major, self.minor, self.patch, not self.pre, self.pre)
 
     def __eq__(self, other: object) -> bool:

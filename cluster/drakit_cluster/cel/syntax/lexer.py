@@ -31,7 +31,7 @@ _CODE_POINTS: Final = 0x110000
 
 
 class Kind(enum.Enum):
-    """What a word is."""
+    """The kind of a token."""
 
     TEXT = "text"
     FLOAT = "float"

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Kind(enum.Enum):
-    """What sort of type: scalar kinds are their own type, the others have a name or parameters."""
+    """The kind of a type: scalar kinds are their own type, the others have a name or parameters."""
 
     ANY = "any"
     BOOL = "bool"

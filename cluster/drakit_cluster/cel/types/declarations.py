@@ -1,4 +1,4 @@
-"""What a device selector may call and read: Kubernetes' base environment 1.36 and the variable `device`.
+"""The functions and variables of a device selector: Kubernetes' base environment 1.36 and the variable `device`.
 
 Sources: the CEL language definition (standard functions), cel-go's extensions (strings 2, lists 3, sets, optional types, bindings 0,
 two-variable comprehensions), Kubernetes' own libraries, and the device environment of dynamic resource allocation.
@@ -17,7 +17,7 @@ from drakit_cluster.cel.types.celtypes import Kind, Type
 
 
 class EnvType(enum.Enum):
-    """For whom an expression is compiled: a new one sees only what the gates allow, a stored one everything."""
+    """The origin of an expression to compile: a new one sees only what the gates allow, a stored one everything."""
 
     NEW = "NewExpressions"
     STORED = "StoredExpressions"

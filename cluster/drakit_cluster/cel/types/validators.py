@@ -1,4 +1,4 @@
-"""What Kubernetes checks in a typed expression beyond types: literals that could never work.
+"""The checks of a typed expression beyond types: Kubernetes rejects literals that could never work.
 
 Elements of list and map literals are alike; literal durations, timestamps, regular expressions and format strings are valid.
 """

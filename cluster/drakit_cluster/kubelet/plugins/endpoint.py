@@ -93,7 +93,7 @@ class Endpoint:
 
     @property
     def connected(self) -> bool:
-        """Whether the driver is there."""
+        """Whether the driver is connected."""
         with self._lock:
             return self._connected
 
@@ -174,7 +174,7 @@ class Endpoint:
 
 
 def _ignore(_state: grpc.ChannelConnectivity) -> None:
-    """Take no notice: subscribing is the only way to make an idle channel connect."""
+    """Do nothing: subscribing is the only way to make an idle channel connect."""
 
 
 def _reason(error: grpc.RpcError) -> str:

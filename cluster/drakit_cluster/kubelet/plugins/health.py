@@ -1,4 +1,4 @@
-"""What drivers say of the health of their devices.
+"""The health of devices as their drivers report it.
 
 Source: the kubelet's healthinfo.go. A report counts for as long as it says, 30 s if it says nothing; when a driver's stream ends all that it said is
 forgotten. What is not known, or too old, is Unknown.
@@ -34,7 +34,7 @@ _DeviceKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a driver says of one device. ``seconds`` is how long that may be believed; 0 or less: the kubelet's own time."""
+    """A driver's report on one device. ``seconds`` is how long it is valid; 0 or less: the kubelet's default."""
 
     pool: str
     device: str
@@ -61,7 +61,7 @@ class HealthTable:
         self._drivers: dict[str, dict[_DeviceKey, _Known]] = {}
 
     def update(self, driver: str, reports: Iterable[Report]) -> bool:
-        """Take in what a driver says; what it does not mention stays as it was. Return whether something shows differently now."""
+        """Record a driver's reports; devices without one keep theirs. Return whether anything changed."""
         now = self._now()
         with self._lock:
             known, changed = self._drivers.setdefault(driver, {}), False
@@ -137,7 +137,7 @@ class HealthStreams:
 
 
 class _Stream:
-    """What is heard of one instance."""
+    """The health stream of one instance."""
 
     def __init__(self, endpoint: Endpoint, retry: float, *, is_v1: bool) -> None:
         self._endpoint = endpoint

@@ -28,7 +28,7 @@ class RegistrationError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PluginFacts:
-    """What a plugin says about itself. ``endpoint`` is the path of its service socket."""
+    """A plugin's answer to GetInfo. ``endpoint`` is the path of its service socket."""
 
     type: str
     name: str
@@ -72,7 +72,7 @@ class Plugins:
         self._on_usable = on_usable
 
     def add(self, facts: PluginFacts) -> Endpoint:
-        """Take in a registered instance of a driver. Raise RegistrationError for an endpoint that is there already."""
+        """Add a registered instance of a driver. Raise RegistrationError for an endpoint that is registered already."""
         endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name), version=facts.version)
         with self._lock:
             if self._closed:
@@ -102,7 +102,7 @@ class Plugins:
         self._review(name)
 
     def is_registered(self, name: str) -> bool:
-        """Say whether some instance of the driver is registered, usable or not."""
+        """Return whether some instance of the driver is registered, usable or not."""
         with self._lock:
             return name in self._endpoints
 
@@ -112,7 +112,7 @@ class Plugins:
             return sorted(self._endpoints)
 
     def is_usable(self, name: str) -> bool:
-        """Say whether some instance of the driver is connected."""
+        """Return whether some instance of the driver is connected."""
         with self._lock:
             return name in self._usable
 

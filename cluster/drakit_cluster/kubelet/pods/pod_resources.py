@@ -25,7 +25,7 @@ _MODE = 0o600
 
 
 class PodResources(services.PodResourcesListerServicer):
-    """Answers from what is prepared. ``pods`` returns the pods that the kubelet runs."""
+    """The PodResources service, which answers from the prepared claims. ``pods`` returns the pods that the kubelet runs."""
 
     def __init__(self, preparation: Preparation, pods: Callable[[], Sequence[Object]]) -> None:
         self._preparation = preparation

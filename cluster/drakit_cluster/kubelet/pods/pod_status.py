@@ -33,19 +33,19 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """Why a container does not run: what Kubernetes calls it, and words for people."""
+    """The reason that a container does not run, in Kubernetes' terms, and a message."""
 
     reason: str
     message: str
 
 
 def has_failed(view: ContainerView) -> bool:
-    """Say whether the container ended with an error."""
+    """Return whether the container ended with an error."""
     return view.state is State.EXITED and view.exit_code != 0
 
 
 def will_restart(pod: Object, view: ContainerView) -> bool:
-    """Say whether an exited container is started again. One that only pretended to run for a time never is."""
+    """Return whether an exited container restarts. One that only simulated a run time never does."""
     if view.state is State.RUNNING or view.finite:
         return False
     policy = json_types.text(pod, "spec", "restartPolicy")
@@ -53,7 +53,7 @@ def will_restart(pod: Object, view: ContainerView) -> bool:
 
 
 def init_restarts(pod: Object) -> bool:
-    """Say whether a failed init container is started again."""
+    """Return whether a failed init container restarts."""
     return json_types.text(pod, "spec", "restartPolicy") != "Never"
 
 

@@ -68,7 +68,7 @@ class PodWorker:
 
     @property
     def gone(self) -> bool:
-        """Whether the pod is known to be in the API no more."""
+        """Whether the pod is known to be deleted from the API."""
         with self._lock:
             return self._gone
 
@@ -85,7 +85,7 @@ class PodWorker:
             return version_of(self._pod)
 
     def update(self, pod: Object, *, gone: bool = False) -> None:
-        """Tell the worker how the pod is in the API now; ``gone`` that it is there no more."""
+        """Send the pod's present state in the API to the worker; ``gone`` says that it is deleted."""
         with self._lock:
             if version_of(pod) > version_of(self._pod):
                 self._pod = pod
@@ -93,7 +93,7 @@ class PodWorker:
         self._wake.set()
 
     def poke(self, *, retry: bool = False) -> None:
-        """Tell the worker that something changed on the node; ``retry``: failed preparations may be tried again at once."""
+        """Notify the worker of a change on the node; ``retry``: failed preparations are retried at once."""
         if retry:
             self._prepare_due = 0.0
         self._wake.set()

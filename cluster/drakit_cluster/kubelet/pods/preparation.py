@@ -62,7 +62,7 @@ class Preparation:
         return self._finish(fresh)
 
     def unprepare(self, pod_uid: str) -> list[str]:
-        """Take the pod's claims back; those without another pod are unprepared. Return what was. Raise PreparationError."""
+        """Release the pod's claims, unprepare those that no other pod uses, and return these. Raise PreparationError."""
         with self._lock:
             last, batches = self._release(pod_uid)
         try:
@@ -81,7 +81,7 @@ class Preparation:
         return [f"claim {record.key.namespace}/{record.key.name}" for record in last]
 
     def has(self, pod_uid: str) -> bool:
-        """Say whether some claim is held for the pod."""
+        """Return whether some claim is held for the pod."""
         return pod_uid in self.pods()
 
     def pods(self, driver: str = "") -> set[str]:

@@ -1,4 +1,4 @@
-"""What the kubelet knows about a claim on its node, and the file in which it survives the kubelet.
+"""The kubelet's record of a claim on its node, and the checkpoint file.
 
 The file has a real kubelet's form: ``{"Data": text, "Checksum": CRC-32 of the text}``. Whether a claim is prepared is not in it, on
 purpose: a kubelet that starts again must not believe in devices from before a reboot.

@@ -17,7 +17,7 @@ _INT64 = 1 << 63
 
 
 class Type(enum.Enum):
-    """What a leaf holds."""
+    """The type of a leaf."""
 
     STRING = "a string"
     INTEGER = "a 64-bit integer"

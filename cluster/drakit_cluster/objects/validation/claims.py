@@ -109,6 +109,6 @@ def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
 
 
 def _is_extended(name: str) -> bool:
-    """Say whether a name can be that of an extended resource, and of the quota for it."""
+    """Return whether a name can be that of an extended resource, and of the quota for it."""
     native = "/" not in name or "kubernetes.io/" in name
     return not native and not name.startswith("requests.") and not formats.label_key(f"requests.{name}")

@@ -1,4 +1,4 @@
-"""What rules need beside the objects: feature gates, and a compiler of device selectors."""
+"""The context of validation rules: feature gates, and a compiler of device selectors."""
 
 from dataclasses import dataclass, field
 

@@ -67,7 +67,7 @@ def _mapping(resource: str, mapping: Object, capacity: Object, path: str) -> Ite
 
 
 def has_list(attribute: Json) -> bool:
-    """Say whether an attribute is a list, an empty one included."""
+    """Return whether an attribute is a list, an empty one included."""
     return any(json_types.at(attribute, field) is not None for field in LISTS)
 
 

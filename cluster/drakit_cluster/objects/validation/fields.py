@@ -1,4 +1,4 @@
-"""What the shapes of the core kinds state for single fields: what must be there, and which items must differ.
+"""Validation of single fields by the shapes of the core kinds: required fields and unique items.
 
 Whether two values mean the same, as Kubernetes compares them before it says "immutable".
 """

@@ -84,7 +84,7 @@ def _amount(request: Json, path: str) -> Iterator[Failure]:
 
 
 def _constraint(context: Context) -> Rule:
-    """Where both attributes are set the first is the constraint, as in Kubernetes 1.36, which ignores the other."""
+    """Return the rule of a constraint. Where both attributes are set, the first counts, as in Kubernetes 1.36, which ignores the other."""
 
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]
@@ -215,7 +215,7 @@ _NETWORK = rules.all_of(
 
 
 def _is_canonical(address: str) -> bool:
-    """Say whether an address is written as Go writes it: without a zone, and IPv4 as IPv4."""
+    """Return whether an address is written as Go writes it: without a zone, and IPv4 as IPv4."""
     try:
         found = ipaddress.ip_interface(address)
     except ValueError:

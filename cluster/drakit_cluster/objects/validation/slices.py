@@ -197,7 +197,7 @@ def _check_mixins(spec: Object) -> Iterator[Failure]:
 
 
 def _flat_limits(spec: Object) -> Iterator[Failure]:
-    """What the API limits is what a device and a counter set come to once mixins are applied, however little is written on them."""
+    """Check the API's limits of devices and counter sets after mixins are applied."""
     try:
         flat = flattening.flatten(spec)
     except flattening.MixinError:

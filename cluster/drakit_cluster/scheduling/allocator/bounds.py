@@ -22,7 +22,7 @@ Key = TypeVar("Key", int, Kind)
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What a tail of the requests needs at least: devices per want, and amounts per kind of counter."""
+    """The least that a tail of the requests needs: devices per want, and amounts per kind of counter."""
 
     devices: dict[Want, int]
     amounts: dict[Kind, int]

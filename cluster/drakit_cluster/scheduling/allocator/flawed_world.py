@@ -86,7 +86,7 @@ class FlawedWorld(World):
         return pick
 
     def undo(self, pick: Pick) -> None:
-        """Take back the latest pick, as far as Kubernetes does."""
+        """Undo the latest pick, as far as Kubernetes does."""
         before = self._before.pop(pick.bit)
         for position, spec in enumerate(self._problem.claims[pick.claim].constraints):
             if spec.applies(pick.option):

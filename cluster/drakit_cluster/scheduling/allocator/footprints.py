@@ -1,4 +1,4 @@
-"""What a selector reads of a device, so that devices which agree on it share one verdict.
+"""The fields of a device that a selector reads, so that devices with equal fields share one result.
 
 A node's devices differ in some attribute almost always (a UUID, a placement), yet an expression reads one or two of them. Of an
 expression in which every ``device`` begins a path to one scalar, such as ``device.attributes["domain"].name``, the verdict is a function

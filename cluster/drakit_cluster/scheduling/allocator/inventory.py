@@ -1,4 +1,4 @@
-"""What one node can offer, compiled once: candidate devices in order of preference, and counters as one vector of integers.
+"""The devices of one node, compiled once: candidate devices in order of preference, and counters as one vector of integers.
 
 Counters are keyed by driver, pool, counter set and name. A device holds its draws as (position in the vector, amount); amounts are in
 nanos, so that sums are exact. What depends on claims is not here: see :mod:`drakit_cluster.scheduling.allocator.search`.
@@ -49,7 +49,7 @@ class Device:
 
     @functools.cached_property
     def draws(self) -> Draws:
-        """What it takes of counters. Raise AllocationError for a malformed quantity."""
+        """The counters that it consumes. Raise AllocationError for a malformed quantity."""
         return self._pool.draws(self.spec)
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class CompiledPool:
 
 
 class Selection:
-    """What binding conditions, selectors and node leave for wants with equal selectors: true of any allocation on the node.
+    """The devices that selectors, binding conditions and node leave for wants with equal selectors, in any allocation on the node.
 
     ``devices`` may suit, in order, among the first ``examined``; ``refusals`` hold the reason for each device that was looked at.
     """

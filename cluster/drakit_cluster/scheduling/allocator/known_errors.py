@@ -1,4 +1,4 @@
-"""What the scheduler of Kubernetes 1.36 is known to decide wrongly, as values that the allocator takes.
+"""The known errors of the scheduler of Kubernetes 1.36, as values for the allocator.
 
 Without any the allocator decides correctly. With :data:`KUBERNETES_1_36` it gives the answers that users of that version get.
 Source: the structured allocator of Kubernetes 1.36.2.

@@ -34,7 +34,7 @@ class PoolId(NamedTuple):
 
 
 class Condition(enum.Enum):
-    """Whether devices may be taken from a pool."""
+    """The condition of a pool, which decides whether its devices can be allocated."""
 
     USABLE = enum.auto()
     INCOMPLETE = enum.auto()
@@ -62,7 +62,7 @@ class Slice:
 
     @property
     def broken(self) -> str:
-        """Why it cannot be flattened, or ``""``."""
+        """The reason that it cannot be flattened, or ``""``."""
         return self._flattened[1]
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class Pool:
 
 
 class SliceIndex:
-    """All slices of a cluster, flattened and sorted once, to be asked for the pools of any node."""
+    """The slices of a cluster, flattened and sorted once, from which the pools of any node are read."""
 
     def __init__(self, slices: Iterable[Object], features: FeatureGates) -> None:
         self._partitionable = features.on(Gate.PARTITIONABLE_DEVICES)

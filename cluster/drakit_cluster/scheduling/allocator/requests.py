@@ -19,7 +19,7 @@ from drakit_cluster.objects.json_types import Json, Object
 
 
 class Mode(enum.Enum):
-    """How many devices a request asks for."""
+    """The allocation mode of a request."""
 
     COUNT = "ExactCount"
     ALL = "All"
@@ -32,7 +32,7 @@ _KEPT_READINGS = 256
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Want:
-    """What makes a device suitable. ``number`` counts the wants of one allocation from 0; equal wants are one object."""
+    """The conditions that a device must meet. ``number`` counts the wants of one allocation from 0; equal wants are one object."""
 
     number: int
     class_name: str
@@ -99,7 +99,7 @@ class Claim:
 
     @property
     def label(self) -> str:
-        """What errors call it."""
+        """The name used in errors."""
         return _label(self.source)
 
 

@@ -1,4 +1,4 @@
-"""What allocated claims hold: an incremental sum over their results.
+"""The devices and counters of allocated claims: an incremental sum over their results.
 
 Adding or removing a claim costs its number of results. A result with admin access holds nothing; a result with a share id takes its
 consumed capacity (KEP-5075); any other result holds its device alone.
@@ -21,7 +21,7 @@ PoolKey = tuple[str, str]
 
 @dataclass(slots=True)
 class Use:
-    """What one device has given out; ``taken`` is in nanos by capacity name."""
+    """The use of one device; ``taken`` is in nanos by capacity name."""
 
     holders: int = 0
     shares: int = 0
@@ -87,7 +87,7 @@ class AllocatedState:
             self._count(result, 1)
 
     def remove(self, claim: Object) -> None:
-        """Give back what was counted when the claim was added, whatever its results say now; an unknown claim is no error."""
+        """Subtract what was added for the claim, whatever its results are now; an unknown claim is ignored."""
         self._give_back(_key(claim))
 
     def _give_back(self, key: str) -> None:

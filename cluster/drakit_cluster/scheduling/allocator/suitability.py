@@ -52,7 +52,7 @@ class Verdicts:
 
 
 class Refusal(enum.Enum):
-    """Why a device does not suit."""
+    """The reason that a device does not suit."""
 
     IN_USE = "in use"
     BINDING_CONDITIONS = "has binding conditions, but their feature is off"
@@ -84,7 +84,7 @@ class Switches(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What one share takes of one capacity, and how much is left for this allocation; both in nanos."""
+    """The amount of one capacity that a share needs, and the amount left for this allocation; both in nanos."""
 
     name: str
     amount: int
@@ -302,7 +302,7 @@ MAX_RESULTS = 32
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """All that does not change during a search. ``every`` holds the devices of each option that wants all."""
+    """The constant inputs of a search. ``every`` holds the devices of each option that wants all."""
 
     claims: Sequence[Claim]
     requests: Sequence[Request]

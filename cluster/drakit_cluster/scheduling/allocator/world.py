@@ -1,4 +1,4 @@
-"""What this allocation has chosen so far, with exact undo, and who is to blame when a device cannot be chosen.
+"""The devices that an allocation has chosen so far, with exact undo, and the reason when a device cannot be chosen.
 
 Every choice belongs to a step of the search, given as one bit. For each thing that can run out the world remembers the steps that used
 it: when a device is refused, ``blame`` collects the steps without which it might not have been. The search uses this to go back to a

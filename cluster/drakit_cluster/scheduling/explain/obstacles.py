@@ -1,4 +1,4 @@
-"""Why claims do not fit on a node, device by device, and grouped so that a person can read it.
+"""The reasons that claims do not fit on a node, by device, grouped for readers.
 
 Two questions. *Alone*: has every request enough suitable devices before anything is chosen? If so, *together*: requests are added one by
 one, in order, until they fit no longer; the first that does not is shown with what stands in the way once those before it have theirs.
@@ -109,7 +109,7 @@ def _without(problem: Problem, claim: Claim, spec: ConstraintSpec) -> Problem:
 
 
 class _Beside:
-    """Looks at a request after others have their devices."""
+    """The view of a request after others have their devices."""
 
     def __init__(self, problem: Problem, holders: Holders, picks: Sequence[Pick]) -> None:
         self._problem = problem

@@ -1,4 +1,4 @@
-"""What would happen to claims and pods if a scheduler saw them now, one after the other, with the devices that objects describe.
+"""A dry run of the scheduler: the decisions for claims and pods, one after the other, with the devices that objects describe.
 
 Pods come first, in the order of the files; then claims that no pod uses, each as if a pod of its own asked for it; then one claim for each
 template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already, and pods that have a node,
@@ -43,7 +43,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What became of one pod or claim; ``node`` is empty where it does not fit. ``message`` says why nothing is given."""
+    """The decision for one pod or claim; ``node`` is empty where it does not fit. ``message`` says why there is no allocation."""
 
     asked: str
     node: str = ""
@@ -274,17 +274,17 @@ def _outcome(found: Placement | None) -> tuple[str, list[str]]:
 
 
 def has_node(pod: Object) -> bool:
-    """Say whether the pod was given a node."""
+    """Return whether the pod has a node."""
     return bool(json_types.text(pod, "spec", "nodeName"))
 
 
 def wants_devices(pod: Object) -> bool:
-    """Say whether the pod asks for anything that devices may serve."""
+    """Return whether the pod requests anything that devices may serve."""
     return bool(pod_claims.references(pod) or extended.wanted(pod))
 
 
 def _waits(pod: Object) -> bool:
-    """Say whether a scheduler would look for a node for the pod."""
+    """Return whether a scheduler would look for a node for the pod."""
     return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
 
 

@@ -1,4 +1,4 @@
-"""Why one device is refused, in words: the amount that is needed and what is left of it, the expression that is false, and who is behind it."""
+"""Texts for the refusal of one device: the amount needed and left, the expression that is false, and the claims in the way."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What one node type offers, block by block, with every answer about a block kept by the block's state.
+"""The devices of one node type by block, with the answers about a block cached by the block's state.
 
 A block is a GPU with its partitions, or any device that shares no counters. Its state is what claims hold of it. How many devices of each
 request it still has, how much of it is in use, and how fragmented that leaves it depend on the state alone, so that 40,000 GPUs that are
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a node must have at least. ``certain`` is false where only the allocator can tell."""
+    """The least that a node must have. ``certain`` is false where only the allocator can tell."""
 
     certain: bool = True
     wants: int = 0

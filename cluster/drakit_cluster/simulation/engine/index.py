@@ -38,7 +38,7 @@ class _Candidates:
         return None
 
     def put(self, rank: int, score: float | None) -> None:
-        """Give a node its score; None takes it away."""
+        """Set a node's score; None removes it."""
         if score == self.scores[rank]:
             return
         self.scores[rank] = score
@@ -64,14 +64,14 @@ class _Watched:
         self.pods_of_all = 0
 
     def put(self, rank: int, score: float | None, pods: int) -> None:
-        """Give a node its score, and the number of pods for which it may have room; None and 0 take it away."""
+        """Set a node's score and the number of pods for which it may have room; None and 0 remove it."""
         self.candidates.put(rank, score)
         self.pods_of_all += pods - self.pods[rank]
         self.pods[rank] = pods
 
 
 class NodeIndex:
-    """All nodes of one run."""
+    """The nodes of one run."""
 
     def __init__(self, nodes: Nodes, scorer: Scorer) -> None:
         self._nodes = nodes.all
@@ -92,7 +92,7 @@ class NodeIndex:
         self._watch(template).put(node.rank, None, 0)
 
     def changed(self, changes: Iterable[tuple[Node, Sequence[int]]]) -> None:
-        """Take in that blocks of nodes have a new state."""
+        """Record that blocks of nodes have a new state."""
         for node, numbers in changes:
             for watched in self._watched.values():
                 self._update(watched, node, numbers)

@@ -34,7 +34,7 @@ class Node:
 
 
 class Grant(NamedTuple):
-    """What one pod got on one node: claims with their allocations, in the names of the prototype."""
+    """The allocation of one pod on one node: its claims, in the names of the prototype."""
 
     node: Node
     claims: tuple[Object, ...]
@@ -97,7 +97,7 @@ class AllocatorFactory:
 
 
 class Nodes:
-    """All nodes of a fleet, in the order of their names."""
+    """The nodes of a fleet, in the order of their names."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Nodes:
             node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
 
     def allocate(self, template: PodTemplate, node: Node, first: str = "") -> Grant | None:
-        """Give a pod its devices on a node, or return None where they do not fit. Raise AllocationError as the allocator does."""
+        """Allocate a pod's devices on a node, or return None where they do not fit. Raise AllocationError as the allocator does."""
         results = node.type.allocator(first).allocate(
             claims=template.claims, node=node.type.node, allocated=node.used, new_share_id=self._share_ids.__next__
         )
@@ -136,12 +136,12 @@ class Nodes:
         return grant
 
     def release(self, grant: Grant) -> None:
-        """Take a pod's devices back."""
+        """Release a pod's devices."""
         for claim in grant.claims:
             grant.node.used.remove(claim)
 
     def restore(self, grant: Grant) -> None:
-        """Give a pod the devices back that were just taken."""
+        """Allocate again the devices that a pod has just released."""
         for claim in grant.claims:
             grant.node.used.add(claim)
 

@@ -13,13 +13,13 @@ class Observer:
     """Is told of every change of a block; the base class ignores it."""
 
     def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
-        """Take in the nodes before the first event."""
+        """Record the nodes before the first event."""
 
     def changed(self, node: Node, numbers: Sequence[int]) -> None:
-        """Take in that blocks of a node have a new state."""
+        """Record that blocks of a node have a new state."""
 
     def at(self, time: float, waiting: int) -> None:
-        """Take in that all until ``time`` has been seen, and how many pods wait."""
+        """Record that all events until ``time`` are processed, and how many pods wait."""
 
 
 class Placer:
@@ -37,7 +37,7 @@ class Placer:
         return self._index.may_fit(template, pods)
 
     def place(self, template: PodTemplate) -> Grant | None:
-        """Give one pod its devices on the best node that the allocator agrees to. Raise AllocationError as it does."""
+        """Place one pod on the best node on which the allocator finds devices. Raise AllocationError as it does."""
         while (node := self._index.best(template)) is not None:
             grant = self._nodes.allocate(template, node, self._scorer.first(node, template))
             if grant is not None:
@@ -47,7 +47,7 @@ class Placer:
         return None
 
     def release(self, grant: Grant) -> None:
-        """Take a pod's devices back."""
+        """Release a pod's devices."""
         self._nodes.release(grant)
         self._note(grant)
 

@@ -68,7 +68,7 @@ def _profiles(text: str) -> list[str]:
 
 
 class Fragmentation:
-    """How much of what is free cannot serve the pods that are to be expected (Weng et al., USENIX ATC 2023, for MIG placements).
+    """The part of the free devices that cannot serve the expected pods (Weng et al., USENIX ATC 2023, for MIG placements).
 
     The fragmentation of a block is what is free of it, times the share of pods that need such a block and cannot have it. Pods are expected
     as often as their templates occur in the workload.

@@ -25,7 +25,7 @@ _TELL_EVERY = 200
 
 @dataclass(eq=False, slots=True)
 class Outcome:
-    """What became of a task; ``grants`` has one entry for each pod. ``error`` says why the allocator could not decide."""
+    """The outcome of a task; ``grants`` has one entry for each pod. ``error`` says why the allocator could not decide."""
 
     task: Task
     started: float | None = None
@@ -69,7 +69,7 @@ class Simulator:
             self._waiting_pods += outcome.task.pods
 
     def _end_until(self, time: float) -> None:
-        """Take back the devices of all tasks that end by then; after each moment the waiting ones are tried."""
+        """Release the devices of all tasks that end by then, and try the waiting ones after each."""
         while self._ends and self._ends[0][0] <= time:
             now = self._ends[0][0]
             self._observer.at(now, self._waiting_pods)
@@ -109,7 +109,7 @@ class Simulator:
         return key not in self._stalled and self._placer.may_fit(*key)
 
     def _start(self, outcome: Outcome, now: float) -> bool:
-        """Give all pods of a task their devices, or none."""
+        """Allocate the devices of all pods of a task, or of none."""
         task = outcome.task
         grants: list[Grant] = []
         try:

@@ -23,7 +23,7 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """What a workload reads of nodes and devices: its CEL selectors, and the labels of its node selectors."""
+    """The properties of nodes and devices that a workload reads: its CEL selectors, and the labels of its node selectors."""
 
     expressions: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """All nodes. ``shared`` is for nodes whose pools span nodes; ``held`` are claims that are allocated before the first task."""
+    """The nodes of a fleet. ``shared`` is for nodes whose pools span nodes; ``held`` are claims that are allocated before the first task."""
 
     groups: Sequence[Group] = ()
     shared: Sequence[Object] = ()

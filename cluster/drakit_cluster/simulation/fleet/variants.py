@@ -1,4 +1,4 @@
-"""What a policy changes in the slices of a node: the order of devices, which MIG placements there are, and steps of bandwidth.
+"""The changes of a policy to a node's slices: the order of devices, which MIG placements there are, and steps of bandwidth.
 
 A driver's author or a cluster's admin could publish each of these slices; the allocator is the same.
 """
@@ -15,7 +15,7 @@ _PROFILE = ("attributes", "profile", "string")
 
 
 class DeviceOrder(enum.StrEnum):
-    """In which order a node offers its devices. The scheduler takes the first that fits."""
+    """The order in which a node offers its devices. The scheduler takes the first that fits."""
 
     PUBLISHED = "published"
     LARGEST_FIRST = "largest-first"

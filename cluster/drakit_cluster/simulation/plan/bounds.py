@@ -25,7 +25,7 @@ UNKNOWN = PLENTY
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """What one node has at most: pods by template, each alone, and amounts in nanos by dimension."""
+    """The most that one node has: pods by template, each alone, and amounts in nanos by dimension."""
 
     pods: Mapping[PodTemplate, int]
     amounts: Mapping[Dimension, int]

@@ -44,7 +44,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Where everything goes. ``exact`` says that fewer moves cannot do; ``found`` is false where no plan was found."""
+    """A plan of moves. ``exact`` says that fewer moves are not enough; ``found`` is false where no plan was found."""
 
     found: bool
     exact: bool
@@ -71,7 +71,7 @@ class _Wanting:
 
 @dataclass(eq=False)
 class _Change:
-    """What changes on one node."""
+    """The changes on one node."""
 
     gone: tuple[Pod, ...] = ()
     come: tuple[_Wanting, ...] = ()

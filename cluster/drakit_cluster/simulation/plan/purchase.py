@@ -32,7 +32,7 @@ Mix = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """How many nodes of each machine to add. ``outcomes`` are those of the simulation that verified it.
+    """The number of nodes of each machine to add. ``outcomes`` are those of the simulation that verified it.
 
     ``exact`` says that fewer nodes cannot do; ``why`` says what proves it, or what is not proven. ``impossible`` is why no number of nodes helps.
     """

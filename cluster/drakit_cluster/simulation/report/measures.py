@@ -28,7 +28,7 @@ class ModelSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """All models, and the number of waiting pods; ``times`` are the starts of the bins in seconds."""
+    """The figures of all models, and the number of waiting pods; ``times`` are the starts of the bins in seconds."""
 
     times: Sequence[float]
     waiting: Sequence[float]

@@ -1,4 +1,4 @@
-"""Why tasks never started: what stands in the way even on an empty node, or that nothing but room is missing."""
+"""The reasons that tasks never started: an obstacle that holds even on an empty node, or lack of room."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

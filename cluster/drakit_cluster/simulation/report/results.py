@@ -21,7 +21,7 @@ from drakit_cluster.simulation.workload.tasks import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """How long tasks waited that started, in seconds."""
+    """The waiting times of tasks that started, in seconds."""
 
     p50: float
     p95: float
@@ -39,7 +39,7 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one policy made of the workload."""
+    """The result of one policy for the workload."""
 
     policy: Policy
     outcomes: Sequence[Outcome]

@@ -23,7 +23,7 @@ _SPREAD = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """How tasks are drawn. ``asks`` are weights by template text, ``gangs`` weights by number of pods; times are in seconds."""
+    """The distribution of random tasks. ``asks`` are weights by template text, ``gangs`` weights by number of pods; times are in seconds."""
 
     tasks: int
     span: float = DAY

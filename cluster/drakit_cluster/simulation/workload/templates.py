@@ -1,4 +1,4 @@
-"""What one pod asks for: claims that are allocated together on one node."""
+"""The request of one pod: claims that are allocated together on one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PodTemplate:
-    """What every pod of one kind asks for. Templates are compared by identity, because everything learned is kept by template."""
+    """The request of every pod of one kind. Templates are compared by identity, because everything learned is kept by template."""
 
     name: str
     claims: Sequence[Object]
