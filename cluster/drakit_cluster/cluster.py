@@ -205,7 +205,7 @@ class LocalCluster:
 
         It watches each kind apart, as a real one does: a pod can reach it before a class that is older.
         """
-        current = ((resource, item) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for item in self.api.list(resource).items)
+        current = ((resource, element) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for element in self.api.list(resource).items)
         return self._scheduler is not None and all(self._scheduler.loop.has_observed(*known) for known in current)
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:

@@ -127,7 +127,7 @@ def _samples(file: str, text: str) -> list[Document]:
         found = fragments.read(text)
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
-    return [replace(_document(file, part), missing=one.missing) for one in found for part in _flat(one.part)]
+    return [replace(_document(file, part), missing=entry.missing) for entry in found for part in _flat(entry.part)]
 
 
 def _flat(part: Part) -> list[Part]:
@@ -144,7 +144,7 @@ def _document(file: str, part: Part) -> Document:
         where = f"{file}: document {part.number} (line {part.line})"
         raise ManifestError(f"{where}: an object needs apiVersion and kind, and this has no {missing}")
     group = version.rpartition("/")[0]
-    resource = next((one for one in _ORDER if (one.group, one.kind) == (group, kind)), None)
+    resource = next((served for served in _ORDER if (served.group, served.kind) == (group, kind)), None)
     return Document(file=file, number=part.number, resource=resource, body=body, part=part)
 
 
@@ -153,7 +153,7 @@ def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
     intake = Intake()
     registry = Registry(gates=gates)
     stored = Registry(registry.store, gates=FeatureGates(enabled=gates.enabled | (frozenset(Gate) - {Gate.COUNTERS_BESIDE_DEVICES})))
-    known = [one for one in documents if one.resource is not None]
+    known = [entry for entry in documents if entry.resource is not None]
     for resource in _ORDER:
         for document in known:
             if document.resource is resource:
@@ -166,8 +166,8 @@ def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
 
 def _take(document: Document, resource: Resource, registry: Registry, intake: Intake) -> None:
     version = json_types.text(document.body, "apiVersion")
-    served = {one.api_version for one in resources.SERVED if (one.group, one.kind) == (resource.group, resource.kind)}
-    if version not in served:
+    versions = {served.api_version for served in resources.SERVED if (served.group, served.kind) == (resource.group, resource.kind)}
+    if version not in versions:
         text = f"{version} is not served: write {resource.api_version}"
         intake.problems.append(Problem(document=document, field="apiVersion", text=text))
     try:

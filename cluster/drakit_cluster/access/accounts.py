@@ -46,7 +46,7 @@ class Accounts:
             raise errors.ForbiddenError("node requested token not bound to a pod")
         user = User(name=users.account_name(namespace, name), uid=_uid(account), groups=users.account_groups(namespace), extra=extra)
         audiences = tuple(json_types.strings(request, "spec", "audiences")) or (tokens.AUDIENCE,)
-        token = self.tokens.issue_to(user, seconds=seconds, holds=lambda: all(one() for one in held), audiences=audiences)
+        token = self.tokens.issue_to(user, seconds=seconds, holds=lambda: all(check() for check in held), audiences=audiences)
         expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
         status: Object = {"token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
         spec = json_types.mapping(request, "spec") | {"expirationSeconds": seconds, "audiences": [*audiences]}

@@ -90,7 +90,7 @@ class Rbac:
 
 def _binds(binding: Object, user: User, namespace: str) -> bool:
     subjects = json_types.objects(binding, "subjects")
-    return any(is_subject(one, user.name, user.groups, user.account, namespace) for one in subjects)
+    return any(is_subject(subject, user.name, user.groups, user.account, namespace) for subject in subjects)
 
 
 ANY = "*"

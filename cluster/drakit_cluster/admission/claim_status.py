@@ -46,7 +46,7 @@ def _binding(user: User, wanted: Attributes, authorizer: Authorizer) -> Iterator
 
 def _driver(user: User, wanted: Attributes, verbs: list[str], authorizer: Authorizer) -> Iterator[Failure]:
     asked = [replace(wanted, verb=verb) for verb in verbs]
-    if not any(authorizer.allows(user, one) for one in asked):
+    if not any(authorizer.allows(user, attributes) for attributes in asked):
         what = f'resource="resourceclaims/driver", verb="[{" ".join(verbs)}]" permission'
         yield failure.forbidden("status.devices", f"changing status.devices requires {what}: {_forbidden(user, asked[0])}")
 
@@ -78,7 +78,7 @@ def changed_drivers(new: Object, old: Object) -> set[str]:
 
 
 def _devices(status: Object) -> dict[tuple[str, ...], Object]:
-    return {tuple(json_types.text(one, key) for key in DEVICE_STATUS_KEYS): one for one in json_types.objects(status, "devices")}
+    return {tuple(json_types.text(device, key) for key in DEVICE_STATUS_KEYS): device for device in json_types.objects(status, "devices")}
 
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"

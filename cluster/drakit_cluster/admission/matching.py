@@ -61,7 +61,7 @@ def _versions(resource: Resource, *, exact: bool) -> list[str]:
     """Return the versions that a rule may name: the request's, and where equivalent ones count, every other of the kind."""
     if exact:
         return [resource.version]
-    return [one.version for one in resources.SERVED if (one.group, one.kind) == (resource.group, resource.kind)]
+    return [served.version for served in resources.SERVED if (served.group, served.kind) == (resource.group, resource.kind)]
 
 
 def _has(rule: Object, field: str, word: str) -> bool:
@@ -90,7 +90,7 @@ def selects(selector: Object, obj: Object) -> bool:
     """Return whether a metav1 LabelSelector selects an object."""
     labels = json_types.mapping(obj, "metadata", "labels")
     exact = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
-    return exact and all(_requirement(one, labels) for one in json_types.objects(selector, "matchExpressions"))
+    return exact and all(_requirement(expression, labels) for expression in json_types.objects(selector, "matchExpressions"))
 
 
 def _requirement(one: Object, labels: Object) -> bool:

@@ -66,7 +66,9 @@ def _refusal(text: str, reason: str, subject: Subject) -> errors.ApiError:
 
 def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
     """Yield each validation that fails; errors count as failures unless the policy ignores them."""
-    named = {json_types.text(one, "name"): json_types.text(one, "expression") for one in json_types.objects(policy, "variables")}
+    named = {
+        json_types.text(variable, "name"): json_types.text(variable, "expression") for variable in json_types.objects(policy, "variables")
+    }
     variables = expressions.Variables(named, scope)
     known = scope | {"variables": variables}
     ignores = json_types.text(policy, "failurePolicy") == "Ignore"
@@ -114,7 +116,7 @@ def _message(validation: Object, scope: dict[str, Json]) -> str:
     return found if isinstance(found, str) and found.strip() and "\n" not in found else fallback
 
 
-_BY_KIND = {(one.api_version, one.kind): one for one in resources.SERVED if one.verbs is resources.STORED_VERBS}
+_BY_KIND = {(served.api_version, served.kind): served for served in resources.SERVED if served.verbs is resources.STORED_VERBS}
 
 
 class ParamsError(Exception):
@@ -138,7 +140,7 @@ def of_binding(store: Store, policy: Object, binding: Object, subject: Subject) 
     found = _chosen(store, resource, reference, _namespace(resource, reference, subject))
     if not found and json_types.text(reference, "parameterNotFoundAction") == "Deny":
         raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return [one | {"apiVersion": resource.api_version} for one in found]
+    return [entry | {"apiVersion": resource.api_version} for entry in found]
 
 
 def _shown(policy: Object) -> str:

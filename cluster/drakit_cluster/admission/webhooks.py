@@ -21,7 +21,7 @@ class CallError(Exception):
 def concerned(store: Store, subject: Subject) -> list[Object]:
     """Return the webhooks that a write must be shown to, in the order of their configurations' names."""
     configurations = (entry.view for entry in store.scan(resources.WEBHOOKS)[0])
-    hooks = (hook for one in configurations for hook in json_types.objects(one, "webhooks"))
+    hooks = (hook for configuration in configurations for hook in json_types.objects(configuration, "webhooks"))
     return [hook for hook in hooks if matching.matches(hook, "rules", subject)]
 
 

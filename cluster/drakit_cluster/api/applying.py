@@ -104,7 +104,7 @@ def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Ma
 
 def _settled(managers: tuple[Manager, ...], me: Manager) -> Manager:
     """Return the known entry of a manager that owns what it did before, so that repeating an apply changes no time."""
-    known = (one for one in managers if one.same(me) and one.fields == me.fields)
+    known = (manager for manager in managers if manager.same(me) and manager.fields == me.fields)
     return next(known, me)
 
 
@@ -161,7 +161,7 @@ def _merge(shape: Shape, live: Json, wanted: Json) -> Json:
         for item in wanted:
             step = _item_step(shape, item)
             items[step] = _merge(shape.item, items.get(step), item)
-        return [json_types.copy(item) for item in items.values()]
+        return [json_types.copy(element) for element in items.values()]
     return json_types.copy(wanted)
 
 

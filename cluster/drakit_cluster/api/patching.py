@@ -157,7 +157,7 @@ def _delete_primitives(result: Object, patch: Object) -> None:
     for key, doomed in patch.items():
         if key.startswith(marker) and isinstance(doomed, list):
             field = key.removeprefix(marker)
-            result[field] = [item for item in json_types.items(result, field) if item not in doomed]
+            result[field] = [element for element in json_types.items(result, field) if element not in doomed]
 
 
 def _retained(result: Object, patch: Object) -> Object:

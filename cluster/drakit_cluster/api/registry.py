@@ -250,7 +250,7 @@ class Registry:
         for resource in resources.ALL:
             for entry in self.store.scan(resource)[0]:
                 references = json_types.objects(entry.view, "metadata", "ownerReferences")
-                kept = [one for one in references if one.get("uid") != owner]
+                kept = [reference for reference in references if reference.get("uid") != owner]
                 if kept != references:
                     obj = entry.copy()
                     json_types.child(obj, "metadata")["ownerReferences"] = json_types.from_objects(kept)

@@ -110,7 +110,7 @@ def _holders(obj: Object, steps: list[str]) -> list[Object]:
     holders = [obj]
     for step in steps:
         if step.endswith("[]"):
-            holders = [item for holder in holders for item in json_types.objects(holder, step[:-2])]
+            holders = [entry for holder in holders for entry in json_types.objects(holder, step[:-2])]
         elif step.endswith("+"):
             holders = [json_types.child(holder, step[:-1]) for holder in holders]
         else:

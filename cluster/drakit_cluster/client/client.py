@@ -234,7 +234,7 @@ def _raise_for(response: httpx.Response) -> None:
 
 
 def _named(config: Json, group: str, name: str) -> Object:
-    found = [one for one in json_types.objects(config, group) if json_types.text(one, "name") == name]
+    found = [entry for entry in json_types.objects(config, group) if json_types.text(entry, "name") == name]
     if not found:
         raise errors.BadRequestError(f"kubeconfig: {group} has no entry named {name!r}")
     return found[0]
@@ -248,7 +248,7 @@ def _selected(resource: Resource, where: api.Where) -> tuple[str, dict[str, str]
 def _listing(resource: Resource, body: Object) -> Listing:
     metadata = json_types.mapping(body, "metadata")
     return Listing(
-        items=[_typed(resource, item) for item in json_types.objects(body, "items")],
+        items=[_typed(resource, element) for element in json_types.objects(body, "items")],
         resource_version=json_types.text(metadata, "resourceVersion"),
         resume=json_types.text(metadata, "continue"),
     )

@@ -148,7 +148,7 @@ class Informer:
         """List the whole selection, send the differences from the cache, and return its version."""
         resource = self._selection.resource
         listing = self._api.list(resource, field_selector=self._selection.field_selector)
-        present = {key_of(item): item for item in listing.items}
+        present = {key_of(element): element for element in listing.items}
         for key in [key for key in self._known if key not in present]:
             self._send(EventType.DELETED, self._known[key])
         for key, item in present.items():

@@ -35,7 +35,9 @@ class Reference:
 
 def references(pod: Object) -> list[Reference]:
     """Return the pod's claims in the order of its spec, then the one for extended resources."""
-    statuses = {json_types.text(one, "name"): one for one in json_types.objects(pod, "status", "resourceClaimStatuses")}
+    statuses = {
+        json_types.text(claim_status, "name"): claim_status for claim_status in json_types.objects(pod, "status", "resourceClaimStatuses")
+    }
     found = []
     for entry in json_types.objects(pod, "spec", "resourceClaims"):
         name, template = json_types.text(entry, "name"), json_types.text(entry, "resourceClaimTemplateName")
@@ -57,7 +59,9 @@ def claim_keys(pod: Object) -> set[Key]:
 
 def owner(obj: Object) -> Object:
     """Return the owner reference of the controller of an object, or an empty one."""
-    return next((one for one in json_types.objects(obj, "metadata", "ownerReferences") if one.get("controller") is True), {})
+    return next(
+        (reference for reference in json_types.objects(obj, "metadata", "ownerReferences") if reference.get("controller") is True), {}
+    )
 
 
 def owned_by(resource: Resource, owner: Object) -> Object:
@@ -79,7 +83,7 @@ def reservations(claim: Object) -> list[Object]:
 
 def is_reserved_for(claim: Object, pod: Object) -> bool:
     """Return whether ``pod`` may use ``claim``."""
-    return any(json_types.text(one, "uid") == uid_of(pod) and _is_pod(one) for one in reservations(claim))
+    return any(json_types.text(holder, "uid") == uid_of(pod) and _is_pod(holder) for holder in reservations(claim))
 
 
 def serves_any_pod(claim: Object) -> bool:
@@ -104,7 +108,7 @@ def workload_of(claim: Object) -> Object:
 
 def reserving_workloads(claim: Object) -> list[Object]:
     """Return the entries of status.reservedFor that name something else than a pod."""
-    return [one for one in reservations(claim) if not _is_pod(one)]
+    return [holder for holder in reservations(claim) if not _is_pod(holder)]
 
 
 def _is_pod(entry: Object) -> bool:
@@ -113,7 +117,7 @@ def _is_pod(entry: Object) -> bool:
 
 def reserving_pods(claim: Object) -> list[Object]:
     """Return the entries of status.reservedFor that name pods; other consumers are left out."""
-    return [one for one in reservations(claim) if _is_pod(one)]
+    return [holder for holder in reservations(claim) if _is_pod(holder)]
 
 
 def allocation(claim: Object) -> Object:

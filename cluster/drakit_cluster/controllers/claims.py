@@ -39,7 +39,7 @@ class ClaimReleaser:
         self.waiting.discard(key)
         if (claim := find(self._api, CLAIM, key)) is None:
             return
-        ended = [one for one in pod_claims.reserving_pods(claim) if self._has_ended(one, key.namespace)]
+        ended = [pod for pod in pod_claims.reserving_pods(claim) if self._has_ended(pod, key.namespace)]
         ended += self._gone_workloads(claim, key)
         if ended:
             claim = self._release(claim, {json_types.text(one, "uid") for one in ended})
@@ -67,10 +67,10 @@ class ClaimReleaser:
         """Return the workloads that have the claim and are gone, once no pod on a node refers to it."""
         if not self._for_workloads:
             return []
-        known = [one for one in pod_claims.reserving_workloads(claim) if _kind_of(one) is not None]
-        if known:
+        workloads = [workload for workload in pod_claims.reserving_workloads(claim) if _kind_of(workload) is not None]
+        if workloads:
             self.waiting.add(key)
-        gone = [one for one in known if not self._exists(one, key.namespace)]
+        gone = [workload for workload in workloads if not self._exists(workload, key.namespace)]
         return [] if gone and self._is_in_use(key) else gone
 
     def _exists(self, entry: Object, namespace: str) -> bool:
@@ -99,7 +99,7 @@ class ClaimReleaser:
 def _kind_of(entry: Object) -> Resource | None:
     """Return the kind that an entry of status.reservedFor names, None for one that this cluster does not have."""
     named = json_types.text(entry, "apiGroup"), json_types.text(entry, "resource")
-    return next((one for one in ALL if one.namespaced and (one.group, one.plural) == named), None)
+    return next((resource for resource in ALL if resource.namespaced and (resource.group, resource.plural) == named), None)
 
 
 class ClaimReserver:

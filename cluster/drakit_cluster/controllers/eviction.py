@@ -112,7 +112,7 @@ def condition_of(rule: Object, effects: Effects) -> Object:
 
 def _known(rule: Object) -> Object:
     conditions = json_types.objects(rule, "status", "conditions")
-    return next((one for one in conditions if one.get("type") == TYPE), {})
+    return next((condition for condition in conditions if condition.get("type") == TYPE), {})
 
 
 def _count(number: int, noun: str) -> str:
@@ -144,7 +144,7 @@ class Deadline:
 def results(claim: Object) -> list[tuple[DeviceId, Object]]:
     """Return the claim's allocated devices with their results."""
     found = json_types.objects(pod_claims.allocation(claim), "devices", "results")
-    return [(DeviceId(*(json_types.text(one, field) for field in ("driver", "pool", "device"))), one) for one in found]
+    return [(DeviceId(*(json_types.text(entry, field) for field in ("driver", "pool", "device"))), entry) for entry in found]
 
 
 def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) -> Deadline | None:
@@ -164,7 +164,7 @@ def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) ->
 
 def _time(taint: Object, tolerations: Iterable[Object]) -> datetime.datetime | None:
     """Return when the taint takes effect, None where it is tolerated for ever."""
-    matching = [one for one in tolerations if taints.tolerates(one, taint)]
+    matching = [toleration for toleration in tolerations if taints.tolerates(toleration, taint)]
     if any(one.get("tolerationSeconds") is None for one in matching):
         return None
     added = _added(taint)

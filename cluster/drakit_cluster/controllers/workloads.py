@@ -170,7 +170,7 @@ def _hash(owner: Object) -> str:
 
 def _is_ready(pod: Object) -> bool:
     conditions = json_types.objects(pod, "status", "conditions")
-    return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+    return any((condition.get("type"), condition.get("status")) == ("Ready", "True") for condition in conditions)
 
 
 def _runs_on(owner: Object, node: Object) -> bool:
@@ -185,7 +185,7 @@ def _runs_on(owner: Object, node: Object) -> bool:
 
 def _conditions(group: _Group, *, available: bool, done: bool) -> Json:
     """Return the conditions of a Deployment; one that says what it said keeps its time."""
-    known = {str(one.get("type")): one for one in json_types.objects(group.owner, "status", "conditions")}
+    known = {str(condition.get("type")): condition for condition in json_types.objects(group.owner, "status", "conditions")}
     return [
         _condition(
             known.get("Available", {}), "Available", "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable", available

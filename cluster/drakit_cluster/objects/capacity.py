@@ -62,7 +62,7 @@ def decode_policy(value: Json) -> RequestPolicy | None:
     return RequestPolicy(
         default=_optional(value.get("default")),
         valid_range=_decode_range(valid_range) if isinstance(valid_range, dict) else None,
-        valid_values=tuple(quantity.parse(item) for item in valid_values) if isinstance(valid_values, list) else None,
+        valid_values=tuple(quantity.parse(valid_value) for valid_value in valid_values) if isinstance(valid_values, list) else None,
     )
 
 

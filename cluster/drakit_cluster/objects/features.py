@@ -163,7 +163,7 @@ def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: Fe
         if gates.on(gate):
             continue
         steps = [_steps(path) for path in paths]
-        if old is not None and any(_parents(old, one) for one in steps):
+        if old is not None and any(_parents(old, step) for step in steps):
             continue
         for one in steps:
             for parent, _ in _parents(new, one):

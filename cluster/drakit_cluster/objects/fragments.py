@@ -112,4 +112,4 @@ def _with_version(part: Part, body: Object, kind: str, missing: list[Missing]) -
 
 
 def _of_kind(kind: str) -> Iterator[Resource]:
-    return (one for one in resources.ALL if one.kind == kind and one.group == resources.RESOURCE_GROUP)
+    return (resource for resource in resources.ALL if resource.kind == kind and resource.group == resources.RESOURCE_GROUP)

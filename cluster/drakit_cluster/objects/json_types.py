@@ -79,12 +79,12 @@ def items(value: Json, *path: str | int) -> list[Json]:
 
 def objects(value: Json, *path: str | int) -> list[Object]:
     """Return the objects of the list under ``path``; members of other types are left out."""
-    return [item for item in items(value, *path) if isinstance(item, dict)]
+    return [element for element in items(value, *path) if isinstance(element, dict)]
 
 
 def strings(value: Json, *path: str | int) -> list[str]:
     """Return the strings of the list under ``path``; members of other types are left out."""
-    return [item for item in items(value, *path) if isinstance(item, str)]
+    return [element for element in items(value, *path) if isinstance(element, str)]
 
 
 def child(parent: Object, field: str) -> Object:

@@ -34,8 +34,8 @@ def selects(selector: Json, node: Object) -> bool:
 def _term(term: Object, node: Object) -> bool:
     labels = {key: value for key, value in json_types.mapping(node, "metadata", "labels").items() if isinstance(value, str)}
     fields = {"metadata.name": json_types.text(node, "metadata", "name")}
-    held = [_requirement(_checked_label(one), labels) for one in json_types.objects(term, "matchExpressions")]
-    held += [_requirement(_checked_field(one), fields) for one in json_types.objects(term, "matchFields")]
+    held = [_requirement(_checked_label(expression), labels) for expression in json_types.objects(term, "matchExpressions")]
+    held += [_requirement(_checked_field(field_term), fields) for field_term in json_types.objects(term, "matchFields")]
     return bool(held) and all(held)
 
 

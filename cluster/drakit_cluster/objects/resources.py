@@ -158,7 +158,7 @@ SERVED: tuple[Resource, ...] = (
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}
 """By sub-resource that is only posted to: the kind of the body."""
-_STORED = {(one.group, one.kind): one for one in ALL}
+_STORED = {(served.group, served.kind): served for served in ALL}
 
 
 def stored(resource: Resource) -> Resource:

@@ -35,5 +35,6 @@ def _covers(toleration: Json, taint: Json, field: str) -> bool:
 def prevents(taints: Sequence[Object], tolerations: Sequence[Object]) -> bool:
     """Return whether some taint keeps a request with ``tolerations`` from getting the device."""
     return any(
-        json_types.text(taint, "effect") in _PREVENTING and not any(tolerates(one, taint) for one in tolerations) for taint in taints
+        json_types.text(taint, "effect") in _PREVENTING and not any(tolerates(toleration, taint) for toleration in tolerations)
+        for taint in taints
     )

@@ -149,8 +149,8 @@ def edits_of(value: Json) -> Edits:
         mounts=tuple(map(_mount, json_types.objects(value, "mounts"))),
         hooks=tuple(map(_hook, json_types.objects(value, "hooks"))),
         net_devices=tuple(
-            NetDevice(host_interface=json_types.text(one, "hostInterfaceName"), name=json_types.text(one, "name"))
-            for one in json_types.objects(value, "netDevices")
+            NetDevice(host_interface=json_types.text(net_device, "hostInterfaceName"), name=json_types.text(net_device, "name"))
+            for net_device in json_types.objects(value, "netDevices")
         ),
         additional_gids=tuple(group for group in json_types.items(value, "additionalGids") if isinstance(group, int)),
         rdt=json_types.at(value, "intelRdt") is not None,

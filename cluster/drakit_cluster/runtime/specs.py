@@ -59,7 +59,7 @@ def parse(path: pathlib.Path, content: bytes) -> Spec:
 
 
 def _devices(root: Object) -> dict[str, Edits]:
-    devices = {json_types.text(one, "name"): edits_of(one.get("containerEdits")) for one in json_types.objects(root, "devices")}
+    devices = {json_types.text(device, "name"): edits_of(device.get("containerEdits")) for device in json_types.objects(root, "devices")}
     for index, (name, edits) in enumerate(devices.items()):
         if not _DEVICE.fullmatch(name):
             raise SpecError(f"spec.devices[{index}].name: {name!r} is no device name")
@@ -73,16 +73,16 @@ def _devices(root: Object) -> dict[str, Edits]:
 def _least_version(root: Object, spec: Spec) -> str:
     """Return the lowest version that has every feature the file uses."""
     edits = [spec.edits, *spec.devices.values()]
-    annotated = "annotations" in root or any("annotations" in one for one in json_types.objects(root, "devices"))
-    if any(one.net_devices for one in edits):
+    annotated = "annotations" in root or any("annotations" in device for device in json_types.objects(root, "devices"))
+    if any(edit.net_devices for edit in edits):
         return "1.1.0"
-    if any(one.additional_gids or one.rdt for one in edits):
+    if any(edit.additional_gids or edit.rdt for edit in edits):
         return "0.7.0"
     if annotated or "." in spec.kind.partition("/")[2]:
         return "0.6.0"
-    if any(not name[0].isalpha() for name in spec.devices) or any(node.host_path for one in edits for node in one.device_nodes):
+    if any(not name[0].isalpha() for name in spec.devices) or any(node.host_path for edit in edits for node in edit.device_nodes):
         return "0.5.0"
-    return "0.4.0" if any(mount.type for one in edits for mount in one.mounts) else "0.3.0"
+    return "0.4.0" if any(mount.type for edit in edits for mount in edit.mounts) else "0.3.0"
 
 
 _Stamp = tuple[int, int, int]
@@ -175,13 +175,13 @@ def merge(edits: Sequence[Edits]) -> Edits:
     for one in edits:
         env |= {value.partition("=")[0]: value for value in one.env}
         nodes |= {node.path: node for node in one.device_nodes}
-    mounts = {mount.container_path: mount for one in edits for mount in one.mounts}
+    mounts = {mount.container_path: mount for edit in edits for mount in edit.mounts}
     return Edits(
         env=tuple(env.values()),
         device_nodes=tuple(nodes.values()),
         mounts=tuple(mounts[path] for path in sorted(mounts)),
-        hooks=tuple(hook for one in edits for hook in one.hooks),
-        net_devices=tuple(device for one in edits for device in one.net_devices),
-        additional_gids=tuple(dict.fromkeys(gid for one in edits for gid in one.additional_gids if gid)),
-        rdt=any(one.rdt for one in edits),
+        hooks=tuple(hook for edit in edits for hook in edit.hooks),
+        net_devices=tuple(device for edit in edits for device in edit.net_devices),
+        additional_gids=tuple(dict.fromkeys(gid for edit in edits for gid in edit.additional_gids if gid)),
+        rdt=any(edit.rdt for edit in edits),
     )

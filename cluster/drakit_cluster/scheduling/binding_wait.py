@@ -53,7 +53,7 @@ def of_claims(claims: Iterable[Object], now: datetime.datetime, timeout: float) 
 
 def _conditions(claim: Object) -> tuple[list[str], list[str]]:
     """Return the binding conditions that are not True, and the failure conditions that are, with their devices."""
-    met = {_identity(one): _true(one) for one in json_types.objects(claim, "status", "devices")}
+    met = {_identity(device_): _true(device_) for device_ in json_types.objects(claim, "status", "devices")}
     missing: list[str] = []
     broken: list[str] = []
     for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
@@ -68,7 +68,9 @@ def _identity(device: Object) -> tuple[str, ...]:
 
 
 def _true(status: Object) -> set[str]:
-    return {json_types.text(one, "type") for one in json_types.objects(status, "conditions") if one.get("status") == "True"}
+    return {
+        json_types.text(condition, "type") for condition in json_types.objects(status, "conditions") if condition.get("status") == "True"
+    }
 
 
 def _age(claim: Object, now: datetime.datetime) -> float:

@@ -61,7 +61,7 @@ def amount(pod: Object, resource: str) -> int:
         own = _amounts(container).get(resource, 0)
         peak = max(peak, staying + own)
         staying += own if json_types.text(container, "restartPolicy") == "Always" else 0
-    return max(peak, staying + sum(_amounts(one).get(resource, 0) for one in json_types.objects(pod, "spec", "containers")))
+    return max(peak, staying + sum(_amounts(container_).get(resource, 0) for container_ in json_types.objects(pod, "spec", "containers")))
 
 
 def plan(pod: Object, resources: Mapping[str, str]) -> Plan:

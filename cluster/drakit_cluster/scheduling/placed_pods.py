@@ -90,7 +90,7 @@ def selects(selector: Json, obj: Object) -> bool:
         return False
     labels = json_types.mapping(obj, "metadata", "labels")
     plain = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
-    return plain and all(_holds(one, labels) for one in json_types.objects(selector, "matchExpressions"))
+    return plain and all(_holds(expression, labels) for expression in json_types.objects(selector, "matchExpressions"))
 
 
 def _holds(requirement: Object, labels: Mapping[str, Json]) -> bool:

@@ -232,7 +232,7 @@ def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
 def _is_free_for(claim: Object, pod: Object) -> bool:
     """Return whether only ``pod`` uses the claim, so that its devices can be released. The users of a workload's claim are unknown."""
     return not pod_claims.serves_any_pod(claim) and all(
-        json_types.text(one, "uid") == uid_of(pod) for one in pod_claims.reservations(claim)
+        json_types.text(holder, "uid") == uid_of(pod) for holder in pod_claims.reservations(claim)
     )
 
 
@@ -251,7 +251,10 @@ def _summary(needs: Wanted, node: Object, site: Site) -> str:
     right = site.allocator.repeating(known_errors.NONE)
     problem = right.problem(claims=needs.pending, node=node, allocated=site.allocated)
     pools, requests = obstacles.of_pools(problem), obstacles.of_requests(problem, {})
-    parts = [*(one.text for one in pools), *(f"{one.claim}, request {one.request}: {one.text}{_counted(one)}" for one in requests)]
+    parts = [
+        *(pool.text for pool in pools),
+        *(f"{request.claim}, request {request.request}: {request.text}{_counted(request)}" for request in requests),
+    ]
     return "; ".join(parts if requests else [*parts, "every request could be served alone, but not all together"])
 
 

@@ -54,7 +54,7 @@ def release(api: Api, claim: Object, uids: set[str]) -> Object:
     """Remove the reservations of ``uids``; with the last one, deallocate the claim and remove its finalizer."""
     changed = json_types.copy_object(claim)
     status = json_types.child(changed, "status")
-    remaining = [one for one in pod_claims.reservations(claim) if json_types.text(one, "uid") not in uids]
+    remaining = [reservation for reservation in pod_claims.reservations(claim) if json_types.text(reservation, "uid") not in uids]
     status["reservedFor"] = json_types.from_objects(remaining)
     if remaining:
         return api.update(CLAIM, changed, subresource="status")
@@ -72,7 +72,7 @@ def deallocate(api: Api, claim: Object) -> Object:
     finalizers = json_types.strings(metadata, "finalizers")
     if FINALIZER not in finalizers:
         return changed
-    metadata["finalizers"] = json_types.from_strings(one for one in finalizers if one != FINALIZER)
+    metadata["finalizers"] = json_types.from_strings(finalizer for finalizer in finalizers if finalizer != FINALIZER)
     return api.update(CLAIM, changed)
 
 

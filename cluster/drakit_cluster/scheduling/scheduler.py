@@ -226,7 +226,7 @@ class Scheduler:
     def _give_up(self, pod: Object, failed: Sequence[Failed]) -> None:
         """Remove the pod's reservations of claims whose devices failed to become ready, and deallocate those without another user."""
         self._stop_waiting(uid_of(pod))
-        self._refuse(pod, f"binding failed: {'; '.join(one.message for one in failed)}")
+        self._refuse(pod, f"binding failed: {'; '.join(failure.message for failure in failed)}")
         for one in failed:
             if pod_claims.is_reserved_for(one.claim, pod):
                 self._remember_claim(reservation.release(self._api, one.claim, {uid_of(pod)}))
@@ -237,7 +237,7 @@ class Scheduler:
         if self._allocator is None:
             classes = {key.name: one for key, one in self._classes.items()}
             rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
-            slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
+            slices = [taint_rules.tainted(slice_, rules) for slice_ in self._slices.values()]
             self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._known_errors)
         chosen = self._chosen.get(uid_of(pod))
         nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]
@@ -370,7 +370,7 @@ def _decides_by(pod: Object) -> tuple[object, ...]:
 
 def _condition(pod: Object) -> Object:
     conditions = json_types.objects(pod, "status", "conditions")
-    return next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition.get("type") == "PodScheduled"), {})
 
 
 def _allocation_text(claim: Object, node: str) -> str:

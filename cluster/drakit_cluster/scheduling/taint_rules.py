@@ -29,7 +29,7 @@ def devices_of(published: Object) -> list[tuple[DeviceId, Object]]:
     """Return the devices of a ResourceSlice with their ids."""
     spec = json_types.mapping(published, "spec")
     driver, pool = json_types.text(spec, "driver"), json_types.text(spec, "pool", "name")
-    return [(DeviceId(driver, pool, json_types.text(one, "name")), one) for one in json_types.objects(spec, "devices")]
+    return [(DeviceId(driver, pool, json_types.text(device, "name")), device) for device in json_types.objects(spec, "devices")]
 
 
 def tainted(published: Object, rules: Collection[Object]) -> Object:

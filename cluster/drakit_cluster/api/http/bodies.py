@@ -69,7 +69,7 @@ async def read_patch(request: Request) -> tuple[PatchKind, Json]:
     try:
         found = PatchKind(kind)
     except ValueError as error:
-        known = ", ".join(one.value for one in PatchKind)
+        known = ", ".join(patch_kind.value for patch_kind in PatchKind)
         raise errors.UnsupportedMediaError(f"patches of type {kind or '(none)'} are not known; known are {known}") from error
     body = await read(request)
     return found, _parse_yaml(body) if found is PatchKind.APPLY else _parse_json(body)
@@ -170,7 +170,7 @@ def _grace(body: Json, asked: str) -> int | None:
 
 
 def _dry_run(asked: list[str]) -> Iterator[Failure]:
-    if any(one != _ALL for one in asked):
+    if any(attributes != _ALL for attributes in asked):
         yield failure.not_supported("dryRun", json_types.from_strings(asked), (_ALL,))
 
 

@@ -24,7 +24,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 
 def documents() -> dict[str, Object]:
     """Return every discovery document by its path."""
-    groups = sorted({one.group for one in resources.SERVED if one.group})
+    groups = sorted({resource.group for resource in resources.SERVED if resource.group})
     found: dict[str, Object] = {
         "/version": {
             "major": "1",
@@ -47,13 +47,13 @@ def documents() -> dict[str, Object]:
         "metadata": {"resourceVersion": "1"},
         "items": [],
     }
-    for prefix in sorted({one.prefix for one in resources.SERVED}):
-        found[prefix] = _resource_list([one for one in resources.SERVED if one.prefix == prefix])
+    for prefix in sorted({resource.prefix for resource in resources.SERVED}):
+        found[prefix] = _resource_list([resource for resource in resources.SERVED if resource.prefix == prefix])
     return found
 
 
 def _group(name: str) -> Object:
-    names = sorted({one.version for one in resources.SERVED if one.group == name}, key=_priority, reverse=True)
+    names = sorted({resource.version for resource in resources.SERVED if resource.group == name}, key=_priority, reverse=True)
     versions: list[Json] = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
@@ -114,11 +114,11 @@ _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 def openapi_documents(gates: FeatureGates) -> dict[str, Object]:
     """Return the index and one document per group version, by path."""
-    prefixes = sorted({one.prefix for one in resources.SERVED})
+    prefixes = sorted({resource.prefix for resource in resources.SERVED})
     index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _OPENAPI_PREFIX + prefix} for prefix in prefixes}
     found: dict[str, Object] = {_OPENAPI_PREFIX: {"paths": index}}
     for prefix in prefixes:
-        found[_OPENAPI_PREFIX + prefix] = _document([one for one in resources.SERVED if one.prefix == prefix], gates)
+        found[_OPENAPI_PREFIX + prefix] = _document([resource for resource in resources.SERVED if resource.prefix == prefix], gates)
     return found
 
 
@@ -140,7 +140,7 @@ def _document(found: list[Resource], gates: FeatureGates) -> Object:
         "openapi": "3.0.0",
         "info": {"title": "drakit local cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": {_schema_name(one): _schema(one, gates) for one in found}},
+        "components": {"schemas": {_schema_name(entry): _schema(entry, gates) for entry in found}},
     }
 
 

@@ -45,11 +45,11 @@ class Reviews:
         asked = tuple(json_types.strings(review, "spec", "audiences")) or (tokens.AUDIENCE,)
         if not json_types.text(review, "spec", "token"):
             raise errors.BadRequestError("token is required for TokenReview in authentication")
-        known = self.accounts.tokens.known(json_types.text(review, "spec", "token"))
-        meant = [one for one in known[1] if one in asked] if known is not None else []
-        if known is None or not meant:
+        issued = self.accounts.tokens.known(json_types.text(review, "spec", "token"))
+        audiences = [audience for audience in issued[1] if audience in asked] if issued is not None else []
+        if issued is None or not audiences:
             return {"user": {}, "error": "invalid bearer token"}
-        return {"authenticated": True, "user": user_info(known[0]), "audiences": json_types.from_strings(meant)}
+        return {"authenticated": True, "user": user_info(issued[0]), "audiences": json_types.from_strings(audiences)}
 
     def _access(self, review: Object, user: User) -> Object:
         return {"allowed": self.authorizer.allows(user, _attributes(json_types.mapping(review, "spec")))}
@@ -81,7 +81,9 @@ def _attributes(spec: Object) -> Attributes:
         raise errors.InvalidError(f"spec.resourceAttributes: Invalid value: {message}")
     if url is not None:
         return Attributes(verb=json_types.text(url, "verb"), path=json_types.text(url, "path"))
-    terms = [one for one in json_types.objects(asked, "fieldSelector", "requirements") if one.get("operator") == "In"]
-    selected = ",".join(f"{json_types.text(one, 'key')}={','.join(json_types.strings(one, 'values'))}" for one in terms)
+    terms = [
+        requirement for requirement in json_types.objects(asked, "fieldSelector", "requirements") if requirement.get("operator") == "In"
+    ]
+    selected = ",".join(f"{json_types.text(term, 'key')}={','.join(json_types.strings(term, 'values'))}" for term in terms)
     named = {field: json_types.text(asked, field) for field in ("verb", "group", "resource", "subresource", "namespace", "name")}
     return Attributes(**named, field_selector=json_types.text(asked, "fieldSelector", "rawSelector") or selected)

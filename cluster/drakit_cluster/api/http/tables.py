@@ -77,8 +77,8 @@ def _pod_ready(pod: Object) -> Json:
 
 
 def _gates(pod: Object) -> Json:
-    wanted = [json_types.text(one, "conditionType") for one in json_types.objects(pod, "spec", "readinessGates")]
-    held = {one.get("type") for one in json_types.objects(pod, "status", "conditions") if one.get("status") == "True"}
+    wanted = [json_types.text(gate, "conditionType") for gate in json_types.objects(pod, "spec", "readinessGates")]
+    held = {condition.get("type") for condition in json_types.objects(pod, "status", "conditions") if condition.get("status") == "True"}
     return f"{sum(one in held for one in wanted)}/{len(wanted)}" if wanted else "<none>"
 
 
@@ -96,7 +96,7 @@ def _claim_state(claim: Object) -> Json:
 
 def _node_status(node: Object) -> Json:
     conditions = json_types.items(node, "status", "conditions")
-    ready = [json_types.text(one, "status") for one in conditions if json_types.text(one, "type") == "Ready"]
+    ready = [json_types.text(condition, "status") for condition in conditions if json_types.text(condition, "type") == "Ready"]
     word = {"True": "Ready", "False": "NotReady"}.get("".join(ready), "Unknown")
     return f"{word},SchedulingDisabled" if json_types.at(node, "spec", "unschedulable") is True else word
 
@@ -116,9 +116,9 @@ def _count(*path: str) -> Callable[[Object], Json]:
 
 def _subjects(kind: str) -> Callable[[Object], Json]:
     def read(binding: Object) -> Json:
-        found = [one for one in json_types.objects(binding, "subjects") if one.get("kind") == kind]
+        found = [subject for subject in json_types.objects(binding, "subjects") if subject.get("kind") == kind]
         return ", ".join(
-            "/".join(part for part in (str(one.get("namespace") or ""), json_types.text(one, "name")) if part) for one in found
+            "/".join(part for part in (str(entry.get("namespace") or ""), json_types.text(entry, "name")) if part) for entry in found
         )
 
     return read
@@ -131,12 +131,14 @@ def _node_roles(node: Object) -> Json:
 
 
 def _address(node: Object) -> Json:
-    found = [one for one in json_types.objects(node, "status", "addresses") if one.get("type") == "InternalIP"]
+    found = [address for address in json_types.objects(node, "status", "addresses") if address.get("type") == "InternalIP"]
     return json_types.text(found[0], "address") if found else "<none>"
 
 
 def _of_containers(field: str) -> Callable[[Object], Json]:
-    return lambda obj: ",".join(json_types.text(one, field) for one in json_types.objects(obj, "spec", "template", "spec", "containers"))
+    return lambda obj: ",".join(
+        json_types.text(container, field) for container in json_types.objects(obj, "spec", "template", "spec", "containers")
+    )
 
 
 def _labels(*path: str) -> Callable[[Object], Json]:

@@ -25,7 +25,7 @@ class Target:
         return resources.stored(self.resource)
 
 
-_BY_PATH: dict[tuple[str, str], Resource] = {(one.prefix, one.plural): one for one in resources.SERVED}
+_BY_PATH: dict[tuple[str, str], Resource] = {(served.prefix, served.plural): served for served in resources.SERVED}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _COUNTED_AS = {"create": "POST", "update": "PUT"}

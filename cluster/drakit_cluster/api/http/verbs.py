@@ -266,7 +266,7 @@ async def delete_collection(context: Context, call: Call) -> Response:
 
     listing = await _write(context, work)
     head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
-    items = [answers.outward(target.resource, one) for one in listing.items]
+    items = [answers.outward(target.resource, element) for element in listing.items]
     return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
 
 

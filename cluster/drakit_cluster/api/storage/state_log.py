@@ -19,7 +19,7 @@ from drakit_cluster.objects.resources import Resource
 
 _HEAD: Object = {"file": "objects of a drakit local cluster", "format": 1}
 _REWRITE_BYTES = 64 << 20
-_KINDS = {one.qualified: one for one in resources.ALL}
+_KINDS = {served.qualified: served for served in resources.ALL}
 
 
 class StateError(Exception):

@@ -168,7 +168,7 @@ def charged(run: Run) -> Run:
 
 def membership(element: Run, items: list[Value]) -> Run:
     """Return `element in [constants]`; the search is free."""
-    if all(isinstance(item, str) for item in items):
+    if all(isinstance(key, str) for key in items):
         words = frozenset(items)
 
         def among(frame: Frame) -> bool:

@@ -139,9 +139,9 @@ def _value_of(value: Optional) -> Value:
 
 def unwrap(items: list[Value]) -> list[Value]:
     """Return `optional.unwrap(list)`: the values of those that are present."""
-    if not all(isinstance(item, Optional) for item in items):
+    if not all(isinstance(element, Optional) for element in items):
         raise errors.no_such_overload()
-    return [item.value for item in items if item.present]
+    return [element.value for element in items if element.present]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
@@ -160,7 +160,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "@sortByAssociatedKeys": sort_by,
     "sets.contains": _sets_contain,
     "sets.equivalent": lambda items, other: _sets_contain(items, other) and _sets_contain(other, items),
-    "sets.intersects": lambda items, other: any(operators.contains(other, item) for item in items),
+    "sets.intersects": lambda items, other: any(operators.contains(other, element) for element in items),
     "includes": includes,
     "cel.@mapInsert": insert,
     "optional.of": Optional.of,

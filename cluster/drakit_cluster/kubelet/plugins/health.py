@@ -178,11 +178,11 @@ class _Stream:
 def _reports(devices: Iterable[v1.DeviceHealth]) -> list[Report]:
     return [
         Report(
-            pool=one.device.pool_name,
-            device=one.device.device_name,
-            health=_NAMES.get(one.health, UNKNOWN),
-            message=one.message,
-            seconds=one.health_check_timeout_seconds,
+            pool=device.device.pool_name,
+            device=device.device.device_name,
+            health=_NAMES.get(device.health, UNKNOWN),
+            message=device.message,
+            seconds=device.health_check_timeout_seconds,
         )
-        for one in devices
+        for device in devices
     ]

@@ -77,10 +77,10 @@ class Plugins:
         with self._lock:
             if self._closed:
                 raise RegistrationError("the kubelet is stopping")
-            known = self._endpoints.setdefault(facts.name, [])
-            if any(one.path == facts.endpoint for one in known):
+            instances = self._endpoints.setdefault(facts.name, [])
+            if any(instance.path == facts.endpoint for instance in instances):
                 raise RegistrationError(f"endpoint: {facts.endpoint} is already registered for {facts.name}")
-            known.append(endpoint)
+            instances.append(endpoint)
         endpoint.connect()
         if self._health is not None:
             self._health.begin(facts.name, endpoint, facts.versions)
@@ -93,10 +93,10 @@ class Plugins:
     def remove(self, name: str, endpoint: Endpoint) -> None:
         """Forget an instance of a driver."""
         with self._lock:
-            known = self._endpoints.get(name, [])
-            if endpoint in known:
-                known.remove(endpoint)
-            if not known:
+            instances = self._endpoints.get(name, [])
+            if endpoint in instances:
+                instances.remove(endpoint)
+            if not instances:
                 self._endpoints.pop(name, None)
         self._close(endpoint)
         self._review(name)
@@ -119,14 +119,14 @@ class Plugins:
     def choose(self, name: str) -> Endpoint | None:
         """Return the instance to call: the connected one that registered last, else the last of all."""
         with self._lock:
-            known = self._endpoints.get(name, [])
-            return next((one for one in reversed(known) if one.connected), known[-1] if known else None)
+            instances = self._endpoints.get(name, [])
+            return next((instance for instance in reversed(instances) if instance.connected), instances[-1] if instances else None)
 
     def close(self) -> None:
         """End all connections; no slices are deleted for it."""
         with self._lock:
             self._closed = True
-            endpoints = [one for known in self._endpoints.values() for one in known]
+            endpoints = [instance for instances in self._endpoints.values() for instance in instances]
             self._endpoints.clear()
             self._usable.clear()
         for endpoint in endpoints:
@@ -144,7 +144,7 @@ class Plugins:
     def _review(self, name: str) -> None:
         """Compare whether the driver is usable with what it was, and let its slices go or stay."""
         with self._lock:
-            usable = any(one.connected for one in self._endpoints.get(name, ()))
+            usable = any(endpoint.connected for endpoint in self._endpoints.get(name, ()))
             was, changed = name in self._usable, usable is not (name in self._usable)
             (self._usable.add if usable else self._usable.discard)(name)
         if not changed:

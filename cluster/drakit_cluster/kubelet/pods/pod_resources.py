@@ -54,7 +54,9 @@ class PodResources(services.PodResourcesListerServicer):
     def _pod(self, pod: Object) -> wire.PodResources:
         key = key_of(pod)
         containers = [*json_types.objects(pod, "spec", "initContainers"), *json_types.objects(pod, "spec", "containers")]
-        return wire.PodResources(name=key.name, namespace=key.namespace, containers=[self._container(pod, one) for one in containers])
+        return wire.PodResources(
+            name=key.name, namespace=key.namespace, containers=[self._container(pod, container) for container in containers]
+        )
 
     def _container(self, pod: Object, container: Object) -> wire.ContainerResources:
         by_claim: dict[Key, list[wire.ClaimResource]] = {}

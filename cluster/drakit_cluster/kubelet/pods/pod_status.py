@@ -119,7 +119,7 @@ def _is_initialized(pod: Object, views: Views) -> bool:
 def _condition(pod: Object, kind: str, *, holds: bool, reason: str = "") -> Object:
     """Return a condition; its time of transition stays while its status does. No reason is null: a patch then removes it."""
     status = "True" if holds else "False"
-    known = next((one for one in json_types.objects(pod, "status", "conditions") if one.get("type") == kind), {})
+    known = next((condition for condition in json_types.objects(pod, "status", "conditions") if condition.get("type") == kind), {})
     since = json_types.text(known, "lastTransitionTime") if known.get("status") == status else naming.now()
     return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason or None}
 
@@ -171,7 +171,10 @@ class PodHealth:
 
     def statuses(self, pod: Object) -> dict[str, list[Object]]:
         """Return allocatedResourcesStatus of each regular container that uses claims, by its name; a container without devices has no entry."""
-        found = {json_types.text(one, "name"): self._container(pod, one) for one in json_types.objects(pod, "spec", "containers")}
+        found = {
+            json_types.text(container, "name"): self._container(pod, container)
+            for container in json_types.objects(pod, "spec", "containers")
+        }
         return {name: statuses for name, statuses in found.items() if statuses}
 
     def due(self, pod: Object) -> float | None:
@@ -179,7 +182,7 @@ class PodHealth:
         if self.table is None:
             return None
         containers = json_types.objects(pod, "spec", "containers")
-        used = [(driver, device) for one in containers for _, driver, device in self.preparation.uses(pod, one)]
+        used = [(driver, device) for container in containers for _, driver, device in self.preparation.uses(pod, container)]
         left = [self.table.of(driver, device)[2] for driver, device in used]
         return min((seconds for seconds in left if seconds is not None), default=None)
 

@@ -286,7 +286,9 @@ class ContainerStarter:
         command = json_types.strings(container, "command")
         return Config(
             name=json_types.text(container, "name"),
-            env={json_types.text(one, "name"): json_types.text(one, "value") for one in json_types.objects(container, "env")},
+            env={
+                json_types.text(variable, "name"): json_types.text(variable, "value") for variable in json_types.objects(container, "env")
+            },
             command=(*command, *json_types.strings(container, "args")) if command else (),
             cdi_devices=tuple(self._services.preparation.cdi_ids(pod, container)),
             run_seconds=run_seconds,

@@ -241,7 +241,7 @@ def _wishes(pod: Object, container: Object) -> list[tuple[str, str]]:
     claims = {reference.name: reference.claim for reference in pod_claims.references(pod) if not reference.special}
     named = [(claims.get(json_types.text(use, "name")), use) for use in json_types.objects(container, "resources", "claims")]
     status, name = json_types.mapping(pod, "status", "extendedResourceClaimStatus"), json_types.text(container, "name")
-    mine = [one for one in json_types.objects(status, "requestMappings") if one.get("containerName") == name]
+    mine = [mapping for mapping in json_types.objects(status, "requestMappings") if mapping.get("containerName") == name]
     extended = [(json_types.text(status, "resourceClaimName"), json_types.text(one, "requestName")) for one in mine]
     return [*((claim, json_types.text(use, "request")) for claim, use in named if claim), *extended]
 

@@ -46,7 +46,7 @@ def _check_counts(attributes: Object, capacity: Object, path: str) -> Iterator[F
     if (total := len(attributes) + len(capacity)) > MAX_NAMES:
         yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
     # The length of a list counts, everything else is one.
-    values = sum(sum(len(json_types.items(one, field)) for field in LISTS) or 1 for one in attributes.values())
+    values = sum(sum(len(json_types.items(attribute, field)) for field in LISTS) or 1 for attribute in attributes.values())
     if values > MAX_VALUES:
         yield failure.invalid(path, values, f"values of all attributes together must not be more than {MAX_VALUES}")
 

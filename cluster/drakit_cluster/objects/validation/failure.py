@@ -80,7 +80,7 @@ def _with(head: str, detail: str) -> str:
 
 def refusal(kind: str, name: str, failures: list[Failure], details: Details) -> errors.InvalidError:
     """Return the error that names each failure with its field; ``details`` say what it is about."""
-    causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
-    listed = [f"{one.field}: {one.message}" for one in failures]
+    causes = tuple(Cause(reason=failure.type, message=failure.message, field=failure.field) for failure in failures)
+    listed = [f"{failure.field}: {failure.message}" for failure in failures]
     text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
     return errors.InvalidError(f'{kind} "{name}" is invalid: {text}', replace(details, causes=causes))

@@ -21,7 +21,7 @@ def check(shape: Shape, value: Json, path: str) -> Iterator[Failure]:
         values = json_types.items(value)
         yield from rules.each(values, path, lambda item, where: check(shape.item, item, where))
         if shape.keys:
-            yield from rules.duplicates([_identity(shape, item) for item in values], path)
+            yield from rules.duplicates([_identity(shape, value_) for value_ in values], path)
 
 
 def _struct(shape: Struct, value: Json, path: str) -> Iterator[Failure]:

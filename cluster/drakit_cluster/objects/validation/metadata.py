@@ -142,7 +142,7 @@ def _finalizers(finalizers: list[str]) -> Iterator[Failure]:
 
 def _new_finalizers(metadata: Object, before: Object) -> Iterator[Failure]:
     known = json_types.items(before, "finalizers")
-    if added := [one for one in json_types.items(metadata, "finalizers") if one not in known]:
+    if added := [finalizer for finalizer in json_types.items(metadata, "finalizers") if finalizer not in known]:
         detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
         yield failure.forbidden("metadata.finalizers", detail)
 

@@ -61,5 +61,5 @@ def _fixed(spec: Object) -> Object:
     fixed: Object = {name: value for name, value in spec.items() if name not in _MUTABLE}
     for group in _IMAGE_LISTS:
         containers = json_types.objects(spec, group)
-        fixed[group] = [{key: value for key, value in one.items() if key != "image"} for one in containers]
+        fixed[group] = [{key: value for key, value in container.items() if key != "image"} for container in containers]
     return fixed

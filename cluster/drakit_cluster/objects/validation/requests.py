@@ -33,7 +33,9 @@ def check(wanted: Json, path: str, context: Context) -> Iterator[Failure]:
 def _reference(wanted: Json) -> NameRule:
     """Return the rule for names of requests: each must be that of a request in ``wanted``, or ``request/subrequest``."""
     known = {
-        json_types.text(request, "name"): {json_types.text(one, "name") for one in json_types.items(request, "firstAvailable")}
+        json_types.text(request, "name"): {
+            json_types.text(subrequest, "name") for subrequest in json_types.items(request, "firstAvailable")
+        }
         for request in json_types.items(wanted, "requests")
     }
 

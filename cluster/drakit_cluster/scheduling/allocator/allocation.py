@@ -91,7 +91,7 @@ def _only(node_name: str) -> Object:
 
 
 def _add_new(requirements: list[Json], more: Sequence[Object]) -> None:
-    known = {_requirement_key(one) for one in requirements if isinstance(one, dict)}
+    known = {_requirement_key(requirement_) for requirement_ in requirements if isinstance(requirement_, dict)}
     for requirement in more:
         if _requirement_key(requirement) not in known:
             known.add(_requirement_key(requirement))

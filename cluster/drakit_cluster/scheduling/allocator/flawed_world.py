@@ -98,7 +98,7 @@ class FlawedWorld(World):
     def _has_room(self, option: Option, device: Device) -> bool:
         taken = self.taken.get(device.index, {})
         demands = self._problem.suitability.demands(option.want, device) or ()
-        return all(taken.get(one.name, 0) + one.amount <= one.limit for one in demands)
+        return all(taken.get(demand.name, 0) + demand.amount <= demand.limit for demand in demands)
 
     def _needs_counters(self, option: Option, device: Device) -> bool:
         if not device.draws_counters or (option.want.admin and not self._has(KnownError.ADMIN_COUNTERS)):

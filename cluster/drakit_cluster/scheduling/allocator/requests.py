@@ -193,8 +193,14 @@ class _Decoder:
         if not self._features.on(Gate.PRIORITIZED_LIST):
             raise AllocationError(f"{where}: has firstAvailable, but the feature {Gate.PRIORITIZED_LIST} is off")
         options = tuple(
-            self._option(f"{name}/{json_types.text(one, 'name')}", name, one, f"{where}/{json_types.text(one, 'name')}", admin=None)
-            for one in alternatives
+            self._option(
+                f"{name}/{json_types.text(alternative, 'name')}",
+                name,
+                alternative,
+                f"{where}/{json_types.text(alternative, 'name')}",
+                admin=None,
+            )
+            for alternative in alternatives
         )
         return Request(claim=claim, name=name, options=options, prioritized=True)
 

@@ -58,7 +58,7 @@ def value_of(attributes: Mapping[str, Json], driver: str, name: str, *, lists: b
 
 
 def _elements(scalar: str, values: list[Json]) -> Value:
-    return frozenset((scalar, one) for one in values if isinstance(one, (str, int)))
+    return frozenset((scalar, value) for value in values if isinstance(value, (str, int)))
 
 
 def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: bool) -> Chosen | None:

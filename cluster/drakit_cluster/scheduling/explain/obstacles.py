@@ -104,8 +104,8 @@ def _together(problem: Problem, holders: Holders) -> Iterator[Obstacle]:
 
 
 def _without(problem: Problem, claim: Claim, spec: ConstraintSpec) -> Problem:
-    eased = replace(claim, constraints=tuple(one for one in claim.constraints if one is not spec))
-    return replace(problem, claims=[eased if one is claim else one for one in problem.claims])
+    eased = replace(claim, constraints=tuple(constraint for constraint in claim.constraints if constraint is not spec))
+    return replace(problem, claims=[eased if claim_ is claim else claim_ for claim_ in problem.claims])
 
 
 class _Beside:

@@ -85,7 +85,7 @@ class World:
 
     def known_nodes(self) -> list[Object]:
         """Return the nodes by name."""
-        names = {json_types.text(one, "spec", "nodeName") for one in self.slices} - {""}
+        names = {json_types.text(resource_slice, "spec", "nodeName") for resource_slice in self.slices} - {""}
         foreign = {name for pod in self.pods for name in extended.wanted(pod)} - extended.class_names(self.classes, FeatureGates()).keys()
         offered: Object = {name: _PLENTY for name in foreign if not name.startswith(extended.CLASS_PREFIX)}
         assumed: list[Object] = [{"metadata": {"name": name}, "status": {"allocatable": offered}} for name in names or {DEFAULT_NODE}]
@@ -97,8 +97,8 @@ class Scheduler:
 
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
         """``errors`` are those of a Kubernetes version, to be repeated; without any, decisions say where they differ from 1.36."""
-        classes = {_name(one): one for one in world.classes}
-        slices = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
+        classes = {_name(device_class): device_class for device_class in world.classes}
+        slices = [taint_rules.tainted(resource_slice, world.taint_rules) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._gates = gates
@@ -106,7 +106,7 @@ class Scheduler:
         self._world = world
         self._resources = extended.class_names(world.classes, gates)
         self._placed = PlacedPods()
-        self._claims = {_key(one): one for one in world.claims}
+        self._claims = {_key(claim_): claim_ for claim_ in world.claims}
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
         for claim in world.claims:
@@ -121,8 +121,8 @@ class Scheduler:
         for pod in self._world.pods:
             references = pod_claims.references(pod)
             namespace = json_types.text(pod, "metadata", "namespace")
-            templates |= {Key(namespace, one.template) for one in references if one.template}
-            used |= {Key(namespace, one.claim) for one in references if one.claim}
+            templates |= {Key(namespace, reference.template) for reference in references if reference.template}
+            used |= {Key(namespace, reference.claim) for reference in references if reference.claim}
             if _waits(pod):
                 yield self._decide(f"pod {naming.label(pod)}", self._with_claims(pod, references))
         for claim in self._world.claims:
@@ -162,7 +162,7 @@ class Scheduler:
     def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
         """Return the pod with a claim from every template, as the controller would make them."""
         namespace = json_types.text(pod, "metadata", "namespace")
-        found = {_key(one): one for one in self._world.templates}
+        found = {_key(template_): template_ for template_ in self._world.templates}
         statuses: list[Object] = []
         for reference in references:
             template = found.get(Key(namespace, reference.template))

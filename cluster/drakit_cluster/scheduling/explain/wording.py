@@ -44,11 +44,11 @@ class Words:
         return f"not selected by the request: {self._false(option.want.selectors, device)}"
 
     def taint(self, option: Option, device: Device) -> str:
-        found = [one for one in json_types.objects(device.spec, "taints") if taints.prevents([one], option.want.tolerations)]
+        found = [taint_ for taint_ in json_types.objects(device.spec, "taints") if taints.prevents([taint_], option.want.tolerations)]
         return f"tainted and not tolerated: {', '.join(map(_taint, found))}"
 
     def _false(self, expressions: Sequence[str], device: Device) -> str:
-        return next((one for one in expressions if self._problem.inventory.verdicts(one)[device.index] is False), "")
+        return next((expression for expression in expressions if self._problem.inventory.verdicts(expression)[device.index] is False), "")
 
     def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
         """Return the counter of which the device draws more than is left: the emptiest."""
