@@ -2,12 +2,14 @@
 
 A command has descriptors, a folder and an environment of its own, and runs ``drakit_command.main`` as ``python -m drakit`` does, or the test
 kit as ``python -m drakit.testing`` does; the half second of imports is paid once in a process of tests. It may run in a network namespace, as
-``ip netns exec`` would run it, and with a folder sealed. A test about starts wants the real start.
+``ip netns exec`` would run it, and with a folder sealed. It ends without freeing its objects one by one, because each free copies a page that the
+processes share. A test about starts or about the end of the interpreter wants the real start.
 
 ``python -m fakes.forked_cli SOCKET`` serves; ``python -I -S forked_cli.py SOCKET WORDS...`` runs one command with its own descriptors.
 """
 
 import array
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -22,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, TypedDict
 
@@ -240,8 +243,26 @@ def _command(order: Order, descriptors: list[int]) -> None:
     drakit_command.main()
 
 
-def _answer(connection: socket.socket) -> Callable[[], None] | None:
-    """Fork the command and report its end; in the command's process, return what it is to do."""
+def _end(work: Callable[[], None]) -> None:
+    """Run the command and end its process as Python does, but leave its memory to the kernel. Output that cannot be written is left to Python."""
+    status = 0
+    try:
+        work()
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise
+        status = ended.code or 0
+    threading._shutdown()  # type: ignore[attr-defined] # the interpreter's own wait for threads
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status & 0xFF)
+    sys.exit(status)
+
+
+def _answer(connection: socket.socket) -> Callable[[], None]:
+    """Fork the command and report its end; return only in the command's process, with what it is to do."""
     order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -251,7 +272,7 @@ def _answer(connection: socket.socket) -> Callable[[], None] | None:
     connection.send(str(pid).encode())
     _, status = os.waitpid(pid, 0)
     connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    return None
+    os._exit(0)
 
 
 def _import_commands() -> None:
@@ -262,7 +283,7 @@ def _import_commands() -> None:
     gc.freeze()
 
 
-def _serve(path: str) -> Callable[[], None] | None:
+def _serve(path: str) -> Callable[[], None]:
     """Fork a process for each request; returns in those only, with what is to be done."""
     _import_commands()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -281,8 +302,7 @@ def _serve(path: str) -> Callable[[], None] | None:
 def main() -> None:
     """Serve, or run one command."""
     if len(sys.argv) == 2:
-        if (work := _serve(sys.argv[1])) is not None:
-            work()
+        _end(_serve(sys.argv[1]))
         return
     order = Order(words=sys.argv[2:], folder=os.getcwd(), environment=dict(os.environ), namespace="", session=False)  # noqa: PTH109
     sys.exit(request(sys.argv[1], order, [0, 1, 2]).wait() & 0xFF)
