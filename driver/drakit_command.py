@@ -8,6 +8,7 @@ it as it ends any Python program.
 try:
     import atexit
     import contextlib
+    import gc
     import os
     import signal
     import sys
@@ -68,6 +69,19 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage while a program imports what it is made of, and never search that later: both together take a third of a start."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
 def main() -> None:
     """Run the command ``drakit`` with the process's arguments; ends the process where it fails."""
     interrupts = Interrupts("drakit")
@@ -76,7 +90,8 @@ def main() -> None:
         # Registered first, so it runs last: what the interpreter does after that can be neither interrupted nor long.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         sys.unraisablehook = lambda lost: _end_if_lost(interrupts, lost)
-    from drakit.cli import app
+    with without_collections():
+        from drakit.cli import app
 
     app.main(interrupts)
 

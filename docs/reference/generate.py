@@ -8,6 +8,7 @@ import ast
 import enum
 import importlib
 import inspect
+import itertools
 import pathlib
 import re
 import sys
@@ -283,21 +284,33 @@ def _settings() -> Iterator[str]:
     yield "that stand for a setting). A key or a `DRAKIT_` variable that is not listed here is an error. Lists in the environment are YAML,"
     yield "for example `DRAKIT_NIC__INCLUDE='[eth1, eth2]'`."
     known = list(settings.known_keys())
-    for group in dict.fromkeys(key.partition(".")[0] for key, _, _ in known):
+    for group in dict.fromkeys(key.partition(".")[0] for key, _ in known):
         model = _model(settings.Settings, group)
+        meanings = _meanings(model)
         yield from ["", f"## {group}", "", model.__doc__ or "", ""]
         rows = [
-            (f"`{key}`", f"`{_variable(key)}`", _takes(model, key), _default(value), meaning)
-            for key, meaning, value in known
+            (f"`{key}`", f"`{_variable(key)}`", _takes(model, key), _default(value), meanings[key.partition(".")[2]])
+            for key, value in known
             if key.startswith(f"{group}.")
         ]
         yield from _table(("Key", "Environment", "Takes", "Default", "Meaning"), rows)
     yield from ["", "## Entries of nic.rules", "", settings.NicRule.__doc__ or "", ""]
-    yield from _table(("Key", "Meaning"), [(f"`{name}`", field.description or "") for name, field in settings.NicRule.model_fields.items()])
+    meanings = _meanings(settings.NicRule)
+    yield from _table(("Key", "Meaning"), ((f"`{name}`", meanings[name]) for name in settings.NicRule.model_fields))
 
 
 def _model(parent: typing.Any, name: str) -> typing.Any:
     return parent.model_fields[name].annotation
+
+
+def _meanings(model: typing.Any) -> Mapping[str, str]:
+    """Return the string below each field of a group, by the field's name."""
+    (body,) = (node.body for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef))
+    return {
+        ast.unparse(field.target): inspect.cleandoc(below.value.value)
+        for field, below in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    }
 
 
 def _takes(model: typing.Any, key: str) -> str:

@@ -76,7 +76,10 @@ def run(
     file, by default the driver name's first label: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands``
     are more sub-commands, by name: functions for typer, whose first parameter is the settings where there are any.
     """
-    from drakit.cli import driver_program  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
+    import drakit_command  # noqa: PLC0415 - not needed by those who only import values, as the command line's libraries
+
+    with drakit_command.without_collections():
+        from drakit.cli import driver_program  # noqa: PLC0415
 
     driver_program.serve(make, extras=driver_program.Extras(settings=settings, group=group, commands=commands))
 

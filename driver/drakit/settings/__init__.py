@@ -58,9 +58,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
             _overlay(merged, _nested(key.split("."), value))
     for group in merged:
         if group not in program.groups:
-            raise errors.SettingsError(
-                f"is not a setting{_suggest(str(group), {key for key, _, _ in program.known_keys()})}", key=str(group)
-            )
+            raise errors.SettingsError(f"is not a setting{_suggest(str(group), {key for key, _ in program.known_keys()})}", key=str(group))
     try:
         return program.model.model_validate(merged)
     except pydantic.ValidationError as error:
@@ -69,8 +67,8 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
         raise errors.SettingsError(f"{_explain(key, first)} ({_source(key, flags, file, environ)})", key=key) from error
 
 
-def known_keys() -> Iterator[tuple[str, str, object]]:
-    """Every key of this program with its documentation and default."""
+def known_keys() -> Iterator[tuple[str, object]]:
+    """Every key of this program with its default."""
     return schema.CURRENT.get().known_keys()
 
 
@@ -95,7 +93,7 @@ def _yaml(text: str, key: str) -> Any:
 
 def _check_environment(environ: Mapping[str, str]) -> None:
     program = schema.CURRENT.get()
-    known_names = {program.variable(key) for key, _, _ in program.known_keys()}
+    known_names = {program.variable(key) for key, _ in program.known_keys()}
     for name in sorted(name for name in environ if program.is_variable(name) and name not in known_names):
         prefix = name.partition("_")[0]
         raise errors.SettingsError(f"is not a setting, and every {prefix}_ variable is read as one{_suggest(name, known_names)}", key=name)
@@ -103,7 +101,7 @@ def _check_environment(environ: Mapping[str, str]) -> None:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     program, layer = schema.CURRENT.get(), dict[str, Any]()
-    for key, _, default in program.known_keys():
+    for key, default in program.known_keys():
         name = program.variable(key)
         text = environ.get(name)
         if text is not None:
@@ -127,14 +125,14 @@ def _source(key: str, flags: Mapping[str, object], file: pathlib.Path | None, en
     """Say where the value of a key was set: the last source that has it or a part of it."""
     if any(value is not None and (key == name or key.startswith(f"{name}.")) for name, value in flags.items()):
         return "set by a flag"
-    variables = {schema.CURRENT.get().variable(name): name for name, _, _ in known_keys()}
+    variables = {schema.CURRENT.get().variable(name): name for name, _ in known_keys()}
     named = next((name for name, of in variables.items() if name in environ and (key == of or key.startswith(f"{of}."))), None)
     return f"set by {named} in the environment" if named else f"set in {file}" if file else "set by a flag"
 
 
 def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
     if error["type"] in ("extra_forbidden", "invalid_key", "unexpected_keyword_argument"):
-        return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
+        return f"is not a setting{_suggest(key, {name for name, _ in known_keys()})}"
     return validation.reason(error)
 
 

@@ -1,4 +1,4 @@
-"""Every setting of our processes, by group: its name, type, default and meaning. Groups are frozen once read."""
+"""Every setting of our processes, by group: its name, type, default and, as the string below it, its meaning. Groups are frozen once read."""
 
 import pathlib
 from typing import Annotated, Literal
@@ -43,7 +43,7 @@ Folder = Annotated[pathlib.Path, pydantic.AfterValidator(_absolute)]
 
 
 class _Group(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
 class Node(_Group):

@@ -31,12 +31,12 @@ class Schema:
     groups: tuple[str, ...] = tuple(Settings.model_fields)
     own: str = ""
 
-    def known_keys(self) -> Iterator[tuple[str, str, object]]:
-        """Every key with its documentation and default."""
+    def known_keys(self) -> Iterator[tuple[str, object]]:
+        """Every key with its default."""
         for group in self.groups:
             model = self.model.model_fields[group].annotation
             fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(model, "__pydantic_fields__", {})
-            yield from ((f"{group}.{name}", field.description or "", field.default) for name, field in fields.items())
+            yield from ((f"{group}.{name}", field.default) for name, field in fields.items())
 
     def variable(self, key: str) -> str:
         """Return the environment variable of a key."""
@@ -65,7 +65,7 @@ def of_driver(group: str = "", own: type | None = None, *, publishes: bool = Fal
         own()
     except TypeError as error:
         raise TypeError(f"every field of {own.__name__} needs a default: {error}") from error
-    config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    config = pydantic.ConfigDict(extra="forbid")
     checked = pydantic.dataclasses.dataclass(own, frozen=True, config=config)
     model = pydantic.create_model("Settings", __base__=Settings, **{group: (checked, pydantic.Field(default_factory=checked))})  # type: ignore[call-overload] # the fields are named at run time
     return Schema(model=model, groups=(*groups, group), own=group)

@@ -131,7 +131,7 @@ def variables(items: list[Any]) -> set[str]:
 
 
 def known_variables() -> set[str]:
-    return {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
+    return {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _ in settings.known_keys()}
 
 
 @needs_kubectl

@@ -69,7 +69,7 @@ def test_the_webhooks_service_gives_no_pod_variables_that_look_like_settings(fol
 def test_the_pod_serves_where_the_service_and_the_probes_look(objects: list[Any]) -> None:
     (container,) = pod(objects)["containers"]
     variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
-    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
+    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _ in settings.known_keys()}
     assert set(variables) - {"POD_IP"} <= known
     ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
     assert variables["DRAKIT_WEBHOOK__ADDRESS"].endswith(f":{ports['https']}")
