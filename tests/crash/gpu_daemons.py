@@ -58,6 +58,16 @@ def look(node: gpu_scenarios.Node) -> Looks:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of a call or of a start at which a test kills: the step, or the line, with its number and its name."""
+
+    act: str
+    number: int
+    name: str
+    by_line: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
     """One node, the claim that is hurt in it, and the looks of it without that claim and with it, never hurt."""
 
@@ -67,21 +77,25 @@ class World:
     clean: Looks = dataclasses.field(default_factory=dict)
     prepared: Looks = dataclasses.field(default_factory=dict)
 
-    def life(self, act: str, *, by_line: bool = False, falls: str = "itself") -> killable_gpu_driver.Life:
-        return dataclasses.replace(self.node.life(act, self.wants), by_line=by_line, falls=falls)
+    def must(self, act: str) -> None:
+        """A life that nothing interrupts."""
+        self.parent.finish(self.node.life(act, self.wants))
 
-    def must(self, act: str) -> int:
-        return self.parent.finish(self.life(act))
+    def points(self, *acts: str, by_line: bool) -> list[Point]:
+        """Return every step, or every line, of some lives that nothing interrupts."""
+        lives = [(act, dataclasses.replace(self.node.life(act, self.wants), by_line=by_line)) for act in acts]
+        return [
+            Point(act=act, number=number, name=name, by_line=by_line)
+            for act, life in lives
+            for number, name in enumerate(self.parent.finish(life))
+        ]
 
-    def steps(self, act: str, *, by_line: bool) -> int:
-        """How many there are in a life that nothing hurts."""
-        return self.parent.finish(self.life(act, by_line=by_line))
-
-    def hurt(self, life: killable_gpu_driver.Life, at: int) -> None:
-        """Kill the driver, or all daemons, at a step. Where daemons are waited for, a line may not be reached this time."""
-        reported = self.parent.ask(life, at)
-        if life.falls == "itself":
-            assert reported == {"signal": signal.SIGKILL} or (life.by_line and reported["error"] == ""), reported
+    def hurt(self, point: Point, falls: str = "itself") -> None:
+        """Kill the driver, or all daemons, at a point. Where daemons are waited for, a line may not be reached this time."""
+        life = dataclasses.replace(self.node.life(point.act, self.wants), by_line=point.by_line, falls=falls)
+        reported = self.parent.ask(life, point.number)
+        if falls == "itself":
+            assert reported == {"signal": signal.SIGKILL} or (point.by_line and reported["error"] == ""), (point, reported)
 
     def living(self) -> dict[str, list[processes.Process]]:
         return killable_gpu_driver.living(self.node.folder)
@@ -94,10 +108,10 @@ class World:
         waiting = threading.Event()
         assert any(not any(one.is_alive() for one in killed) or waiting.wait(0.01) for _ in range(3000))
 
-    def is_clean(self, point: str) -> None:
+    def is_clean(self, point: object) -> None:
         assert look(self.node) == self.clean, point
 
-    def is_prepared(self, point: str) -> None:
+    def is_prepared(self, point: object) -> None:
         assert look(self.node) == self.prepared, point
 
 
@@ -122,36 +136,26 @@ def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
             world.kill_daemons()
 
 
-def points(world: World, acts: tuple[str, ...], *, by_line: bool) -> list[tuple[str, int]]:
-    """Every step of some calls, or every line; the world is left clean."""
-    found = []
-    for act in acts:
-        found += [(act, step) for step in range(world.steps(act, by_line=by_line))]
-    return found
-
-
-def check_call(world: World, act: str, step: int, *, by_line: bool, falls: str = "itself") -> None:
+def check_call(world: World, point: Point, *, falls: str = "itself") -> None:
     """Hurt a call at a point; then start anew and give up, or let the kubelet retry and then unprepare."""
-    point = f"{act} {'line' if by_line else 'step'} {step} {falls}"
-    for given_up in (True, False) if act == "prepare" else (True,):
-        if act == "unprepare":
+    for given_up in (True, False) if point.act == "prepare" else (True,):
+        if point.act == "unprepare":
             world.must("prepare")
         before = world.living()
-        world.hurt(world.life(act, by_line=by_line, falls=falls), step)
+        world.hurt(point, falls)
         if not given_up:
             world.must("prepare")
-            world.is_prepared(point)
+            world.is_prepared((point, falls))
         world.must("unprepare")
-        world.is_clean(point)
+        world.is_clean((point, falls))
         if falls == "itself":
-            assert {name: running for name, running in before.items() if name in world.living()} == world.living(), (
-                f"{point}: others' daemons"
-            )
+            kept = {name: running for name, running in before.items() if name in world.living()}
+            assert kept == world.living(), f"{point}: others' daemons"
 
 
-def check_start(world: World, step: int, *, by_line: bool) -> None:
+def check_start(world: World, point: Point) -> None:
     """Of a prepared claim the daemons died; the driver that starts is killed at a point, and the next finds or makes what is missing."""
     world.kill_daemons()
-    world.hurt(world.life("start", by_line=by_line), step)
+    world.hurt(point)
     world.must("start")
-    world.is_prepared(f"start {'line' if by_line else 'step'} {step}")
+    world.is_prepared(point)

@@ -96,16 +96,16 @@ class Parent:
         assert isinstance(result, dict)
         return result
 
-    def finish(self, life: killable_gpu_driver.Life) -> int:
-        """A life that nothing interrupts; how many steps it took."""
-        result = self.ask(life)
+    def finish(self, life: killable_gpu_driver.Life, at: int | None = None) -> list[str]:
+        """Return the names of the steps of a life that nothing interrupts; ``at`` may be a step beyond its last."""
+        result = self.ask(life, at)
         assert result["error"] == "", result
         steps = result["steps"]
-        assert isinstance(steps, int)
+        assert isinstance(steps, list)
         return steps
 
     def must(self, node: "Node", act: str, wants: killable_gpu_driver.Wants) -> int:
-        return self.finish(node.life(act, wants))
+        return len(self.finish(node.life(act, wants)))
 
     def kill(self, node: "Node", act: str, wants: killable_gpu_driver.Wants, step: int) -> None:
         """A call that is killed at a step."""

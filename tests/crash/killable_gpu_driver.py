@@ -240,7 +240,7 @@ def offered(life: Life) -> inventory_cache.InventoryCache:
 
 
 def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | None = None) -> dict[str, object]:
-    """Live a life; the error that the kubelet was told, and how many steps there were.
+    """Live a life; return the error that the kubelet was told, and the names of the steps.
 
     With ``known``, what an equal world offers is not discovered once more, which is most of what a life costs.
     """
@@ -278,7 +278,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
         author.start(home)
         error = _call(served, life, stepper)
         author.stop()
-    return {"error": error, "steps": stepper.passed}
+    return {"error": error, "steps": stepper.names}
 
 
 def _call(served: engine.Engine, life: Life, stepper: Stepper) -> str:
@@ -314,7 +314,7 @@ def fork(life: Life, at: int | None) -> dict[str, object]:
         try:
             reported = json.dumps(serve(life, stepper_of(life, at)))
         except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
-            reported = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
+            reported = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": []})
         os.write(writing, reported.encode())
         os._exit(0)
     os.close(writing)

@@ -69,6 +69,6 @@ def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_scenarios.Paren
     with memory_folder.memory_folder() as folder:
         result = gpu_scenarios.story(parent, folder / "s", EVERY_TIME, gpu_scenarios.ALONE)
         node = result.before.copy(folder / "beyond")
-        answer = parent.ask(node.life("prepare", result.wants), result.prepare_steps)
-        assert answer == {"error": "", "steps": result.prepare_steps}
+        steps = parent.finish(node.life("prepare", result.wants), result.prepare_steps)
+        assert len(steps) == result.prepare_steps
         assert port.MigMode(current=True, pending=True) == node.look()["mode"]

@@ -13,6 +13,8 @@ from crash import gpu_daemons, gpu_scenarios
 
 SAMPLE = 2
 CALLS = ("prepare", "unprepare")
+CHANGES = ("begin", "ensure", "limit", "write", "complete", "begin_unprepare", "remove", "stop", "end", "finish_unprepare")
+CHANGE_STEPS = {f"{moment} {change}" for change in CHANGES for moment in ("before", "after")}
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +34,27 @@ def with_stories(*stories: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("world", stories, indirect=True)
 
 
-def check_every_call(world: gpu_daemons.World, *, by_line: bool, falls: str = "itself") -> int:
-    """Hurt prepare and unprepare at every point; how many there are."""
-    found = gpu_daemons.points(world, CALLS, by_line=by_line)
-    for act, step in found:
-        gpu_daemons.check_call(world, act, step, by_line=by_line, falls=falls)
-    return len(found)
+def check_every_call(world: gpu_daemons.World, *, by_line: bool, falls: str = "itself") -> list[gpu_daemons.Point]:
+    """Hurt prepare and unprepare at every point, and return the points."""
+    points = world.points(*CALLS, by_line=by_line)
+    for point in points:
+        gpu_daemons.check_call(world, point, falls=falls)
+    return points
 
 
 @with_stories(gpu_daemons.SHARE)
 @pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
 def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, by_line: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    found = gpu_daemons.points(world, CALLS, by_line=by_line)
-    assert len(found) >= 30, "before and after every hardware call, journal write, file and move of the daemon"
-    for act, step in random.Random("mps").sample(found, SAMPLE):
-        gpu_daemons.check_call(world, act, step, by_line=by_line)
+    points = world.points(*CALLS, by_line=by_line)
+    assert by_line or {point.name for point in points} >= CHANGE_STEPS
+    for point in random.Random("mps").sample(points, SAMPLE):
+        gpu_daemons.check_call(world, point)
 
 
 @with_stories(gpu_daemons.SHARE)
 def test_a_daemon_that_falls_at_a_sampled_line_is_made_anew(world: gpu_daemons.World) -> None:
-    found = gpu_daemons.points(world, CALLS, by_line=True)
-    for act, step in random.Random("fall").sample(found, SAMPLE):
-        gpu_daemons.check_call(world, act, step, by_line=True, falls="daemons")
+    for point in random.Random("fall").sample(world.points(*CALLS, by_line=True), SAMPLE):
+        gpu_daemons.check_call(world, point, falls="daemons")
 
 
 @with_stories(gpu_daemons.SHARE)
@@ -61,8 +62,8 @@ def test_a_start_killed_at_a_sampled_point_is_made_good_by_the_next(world: gpu_d
     world.must("prepare")
     for by_line in (False, True):
         world.kill_daemons()
-        for step in random.Random("start").sample(range(world.steps("start", by_line=by_line)), SAMPLE):
-            gpu_daemons.check_start(world, step, by_line=by_line)
+        for point in random.Random("start").sample(world.points("start", by_line=by_line), SAMPLE):
+            gpu_daemons.check_start(world, point)
     world.must("unprepare")
     world.is_clean("after all starts")
 
@@ -85,27 +86,27 @@ def test_a_driver_that_starts_finds_the_daemon_again_and_leaves_it(world: gpu_da
 def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
     world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_scenarios.Record
 ) -> None:
-    found = check_every_call(world, by_line=False)
-    record_property("matrix", f"MPS {request.node.callspec.id}: {found} kills of the driver, by step")
-    assert found >= 40
+    points = check_every_call(world, by_line=False)
+    record_property("matrix", f"MPS {request.node.callspec.id}: {len(points)} kills of the driver, by step")
+    assert {point.name for point in points} >= CHANGE_STEPS
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @with_stories(gpu_daemons.PARTITION)
 def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
-    found = check_every_call(world, by_line=True)
-    record_property("matrix", f"MPS: {found} kills of the driver, by line")
-    assert found >= 100
+    points = check_every_call(world, by_line=True)
+    record_property("matrix", f"MPS: {len(points)} kills of the driver, by line")
+    assert len(points) >= 100
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @with_stories(gpu_daemons.SHARE)
 def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
-    found = check_every_call(world, by_line=True, falls="daemons")
-    record_property("matrix", f"MPS: {found} kills of the daemon, by line")
-    assert found >= 100
+    points = check_every_call(world, by_line=True, falls="daemons")
+    record_property("matrix", f"MPS: {len(points)} kills of the daemon, by line")
+    assert len(points) >= 100
 
 
 @pytest.mark.full
@@ -119,10 +120,10 @@ def test_a_start_killed_at_any_point_is_made_good_by_the_next(
 ) -> None:
     world.must("prepare")
     world.kill_daemons()
-    steps = world.steps("start", by_line=by_line)
-    for step in range(steps):
-        gpu_daemons.check_start(world, step, by_line=by_line)
+    points = world.points("start", by_line=by_line)
+    for point in points:
+        gpu_daemons.check_start(world, point)
     world.must("unprepare")
     world.is_clean("after all starts")
-    record_property("matrix", f"MPS: {steps} kills of a start, by {'line' if by_line else 'step'}")
-    assert steps >= 10
+    record_property("matrix", f"MPS: {len(points)} kills of a start, by {'line' if by_line else 'step'}")
+    assert len(points) >= 10
