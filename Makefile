@@ -45,7 +45,7 @@ fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
 crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -n 2 -m full tests/crash
 	$(VENV)/pytest -q -m full --ignore=tests/crash
-	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 $$(grep -rl hypothesis.given tests --include='test_*.py')
+	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 $$(grep -rl hypothesis tests --include='test_*.py')
 
 dist: setup  ## wheels and source distributions of drakit and drakit-cluster in dist/, and the wheels in each example
 	rm -rf dist examples/*/wheels
