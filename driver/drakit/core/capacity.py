@@ -2,6 +2,9 @@
 
 A policy either lists valid values or gives a range with a minimum, an optional maximum and an optional step. A request between two valid
 amounts is rounded up to the next; one above the largest cannot be met. Step arithmetic is on whole numbers, as the API server does it.
+
+A capacity, a policy and a range are made before the device that has them, so they check nothing on construction: the device does, and its error names
+the device. Until then an amount that is no quantity stays as the author wrote it.
 """
 
 import dataclasses
@@ -34,14 +37,7 @@ class ValidRange:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name in ("min", "max", "step"):
-            _set_quantity(self, name, f"validRange.{name}")
-        if self.max is not None and self.max < self.min:
-            raise errors.InventoryError(f"{self.max} is below min {self.min}", field="validRange.max")
-        if self.step is not None and self.step.value <= 0:
-            raise errors.InventoryError("must be at least 1", field="validRange.step")
-        if self.max is not None and not self.is_on_step(self.max):
-            raise errors.InventoryError(f"{self.max} is not min plus a multiple of step {self.step}", field="validRange.max")
+        _parse_amounts(self, "min", "max", "step")
 
     def is_on_step(self, amount: quantity.Quantity) -> bool:
         """Whether amount is min plus a whole number of steps."""
@@ -76,20 +72,9 @@ class RequestPolicy:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        _set_quantity(self, "default", "requestPolicy.default")
+        _parse_amounts(self, "default")
         if self.valid_values:
-            values = tuple(_quantity(value, "requestPolicy.validValues") for value in self.valid_values)
-            object.__setattr__(self, "valid_values", values)
-        if self.valid_values and self.valid_range is not None:
-            raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
-        if (self.valid_values or self.valid_range) and self.default is None:
-            raise errors.InventoryError("is required beside validValues or validRange", field="requestPolicy.default")
-        if len(self.valid_values) > VALID_VALUES_MAX:
-            raise errors.InventoryError(f"at most {VALID_VALUES_MAX} values", field="requestPolicy.validValues")
-        if any(low.value >= high.value for low, high in itertools.pairwise(self.valid_values)):
-            raise errors.InventoryError("must ascend, each by at least one whole unit", field="requestPolicy.validValues")
-        if self.default is not None and self.round_up(self.default) != self.default:
-            raise errors.InventoryError(f"{self.default} is not itself a valid amount", field="requestPolicy.default")
+            object.__setattr__(self, "valid_values", tuple(map(_parsed, self.valid_values)))
 
     def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
         """The smallest valid amount that is at least ``amount``; None when there is none."""
@@ -110,16 +95,7 @@ class Capacity:
         def __init__(self, *, value: quantity.Amount, policy: RequestPolicy | None = None) -> None: ...
 
     def __post_init__(self) -> None:
-        _set_quantity(self, "value", "capacity.value")
-        if self.policy is None:
-            return
-        largest = [*self.policy.valid_values[-1:], self.policy.default]
-        if self.policy.valid_range is not None:
-            span = self.policy.valid_range
-            largest += [span.min, span.max, None if span.step is None else span.min + span.step]
-        for amount in largest:
-            if amount is not None and amount > self.value:
-                raise errors.InventoryError(f"{amount} is above the capacity {self.value}", field="requestPolicy")
+        _parse_amounts(self, "value")
 
     @classmethod
     def of(cls, value: "CapacityValue") -> "Capacity":
@@ -143,27 +119,84 @@ CapacityValue = Capacity | quantity.Amount
 
 
 def freeze_capacity(values: Mapping[str, CapacityValue], field: str) -> Mapping[str, Capacity]:
-    """A read-only copy with checked names; plain amounts become capacities; raises InventoryError."""
+    """A read-only copy with checked names and values; plain amounts become capacities; raises InventoryError."""
     return types.MappingProxyType(
-        {names.check_qualified(name, field): _capacity(value, f"{field}[{name}]") for name, value in values.items()}
+        {names.check_qualified(name, field): _checked(Capacity.of(value), f"{field}[{name}]") for name, value in values.items()}
     )
 
 
-def _capacity(value: CapacityValue, field: str) -> Capacity:
-    return value if isinstance(value, Capacity) else Capacity(value=_quantity(value, field))
+def _checked(capacity: Capacity, field: str) -> Capacity:
+    _check_amounts({f"{field}.value": capacity.value})
+    if capacity.policy is None:
+        return capacity
+    policy, field = capacity.policy, f"{field}.requestPolicy"
+    _check_policy(policy, field)
+    largest = [*policy.valid_values[-1:], policy.default]
+    if policy.valid_range is not None:
+        span = policy.valid_range
+        largest += [span.min, span.max, None if span.step is None else span.min + span.step]
+    for amount in largest:
+        if amount is not None and amount > capacity.value:
+            raise errors.InventoryError(f"{amount} is above the capacity {capacity.value}", field=field)
+    return capacity
 
 
-def _set_quantity(part: object, name: str, field: str) -> None:
-    """Replace the amount that an author wrote by its quantity; None stays."""
-    amount = getattr(part, name)
-    if amount is not None and type(amount) is not quantity.Quantity:
-        object.__setattr__(part, name, _quantity(amount, field))
+def _check_policy(policy: RequestPolicy, field: str) -> None:
+    _check_amounts(
+        {f"{field}.default": policy.default} | {f"{field}.validValues[{n}]": value for n, value in enumerate(policy.valid_values)}
+    )
+    if policy.valid_range is not None:
+        _check_range(policy.valid_range, f"{field}.validRange")
+    if policy.valid_values and policy.valid_range is not None:
+        raise errors.InventoryError("give validValues or validRange, not both", field=field)
+    if (policy.valid_values or policy.valid_range) and policy.default is None:
+        raise errors.InventoryError("is required beside validValues or validRange", field=f"{field}.default")
+    if len(policy.valid_values) > VALID_VALUES_MAX:
+        raise errors.InventoryError(
+            f"{len(policy.valid_values)} values are over the limit of {VALID_VALUES_MAX}", field=f"{field}.validValues"
+        )
+    for low, high in itertools.pairwise(policy.valid_values):
+        if low.value >= high.value:
+            raise errors.InventoryError(f"{high} after {low}; must ascend, each by at least one whole unit", field=f"{field}.validValues")
+    if policy.default is not None and (valid := policy.round_up(policy.default)) != policy.default:
+        fix = "every valid amount is below it" if valid is None else f"the next valid amount is {valid}"
+        raise errors.InventoryError(f"{policy.default} is not a valid amount; {fix}", field=f"{field}.default")
 
 
-def _quantity(amount: object, field: str) -> quantity.Quantity:
-    if not isinstance(amount, int | str | quantity.Quantity):
-        raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
+def _check_range(span: ValidRange, field: str) -> None:
+    _check_amounts({f"{field}.{name}": getattr(span, name) for name in ("min", "max", "step")})
+    if span.max is not None and span.max < span.min:
+        raise errors.InventoryError(f"{span.max} is below min {span.min}", field=f"{field}.max")
+    if span.step is not None and span.step.value <= 0:
+        raise errors.InventoryError(f"{span.step} must be at least 1", field=f"{field}.step")
+    if span.max is not None and not span.is_on_step(span.max):
+        raise errors.InventoryError(f"{span.max} is not min {span.min} plus a multiple of step {span.step}", field=f"{field}.max")
+
+
+def _parse_amounts(part: object, *fields: str) -> None:
+    """Replace each amount that an author wrote by its quantity; None stays, and so does what is no quantity."""
+    for name in fields:
+        amount = getattr(part, name)
+        if amount is not None and type(amount) is not quantity.Quantity:
+            object.__setattr__(part, name, _parsed(amount))
+
+
+def _parsed(amount: quantity.Amount) -> quantity.Quantity:
     try:
         return quantity.Quantity.of(amount)
-    except errors.QuantityError as error:
-        raise errors.InventoryError(error.reason, field=field) from error
+    except (errors.QuantityError, TypeError):
+        # _check_amounts refuses it where the device is known.
+        return amount  # type: ignore[return-value]
+
+
+def _check_amounts(amounts: Mapping[str, object]) -> None:
+    """Raise InventoryError for the first amount, by field, that is no quantity."""
+    for field, amount in amounts.items():
+        if amount is None or type(amount) is quantity.Quantity:
+            continue
+        if not isinstance(amount, str):
+            raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
+        try:
+            quantity.Quantity.parse(amount)
+        except errors.QuantityError as error:
+            raise errors.InventoryError(error.reason, field=field) from error

@@ -226,8 +226,8 @@ class Device:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        names.check_label(self.name, "devices.name")
         field = f"devices[{self.name}]"
+        names.check_label(self.name, f"{field}.name")
         if self.pool is not None:
             names.check_pool_suffix(self.pool, f"{field}.pool")
         object.__setattr__(self, "attributes", freeze_attributes(self.attributes, f"{field}.attributes"))

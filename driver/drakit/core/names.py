@@ -37,10 +37,13 @@ def is_subdomain(text: str, *, limit: int = SUBDOMAIN_MAX) -> bool:
 
 def check_label(text: str, field: str) -> str:
     """A device, request, counter set, counter or mixin name."""
-    if is_label(text):
-        return text
+    given: object = text
+    if isinstance(given, str) and is_label(given):
+        return given
+    suggestion = re.sub(r"[^a-z0-9]+", "-", str(text).lower())[:LABEL_MAX].strip("-")
     raise errors.InventoryError(
-        f"{text!r} is not a DNS label (lower-case letters, digits and '-', at most {LABEL_MAX}, first and last alphanumeric)",
+        f"{text!r} is not a DNS label (lower-case letters, digits and '-', at most {LABEL_MAX}, first and last alphanumeric)"
+        + (f"; {suggestion!r} is one" if suggestion else ""),
         field=field,
     )
 

@@ -21,10 +21,11 @@ def draws(counter_set: str) -> device.CounterConsumption:
 @pytest.mark.parametrize(
     "fields, where",
     [
-        ({"name": "GPU-0"}, "devices.name"),
+        ({"name": "GPU-0"}, "devices[GPU-0].name"),
+        ({"name": 5}, "devices[5].name"),
         ({"attributes": {"a-b": 1}}, "devices[a].attributes"),
         ({"attributes": {"x": 1.5}}, "devices[a].attributes[x]"),
-        ({"capacity": {"memory": "40 Gi"}}, "devices[a].capacity[memory]"),
+        ({"capacity": {"memory": "40 Gi"}}, "devices[a].capacity[memory].value"),
         ({"capacity": {"copy-engines": 1}}, "devices[a].capacity"),
         ({"attributes": {f"a{n}": n for n in range(20)}, "capacity": {f"c{n}": n for n in range(13)}}, "devices[a]"),
         ({"attributes": {"list": tuple(range(49))}}, "devices[a].attributes"),
@@ -44,6 +45,36 @@ def test_a_broken_device_is_refused_by_field(fields: dict[str, Any], where: str)
     with pytest.raises(errors.InventoryError) as caught:
         device.Device(**{"name": "a"} | fields)
     assert caught.value.field == where
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (
+            {"name": "GPU_0"},
+            (
+                "devices[GPU_0].name: 'GPU_0' is not a DNS label (lower-case letters, digits and '-', at most 63, first and last alphanumeric)"
+                "; 'gpu-0' is one"
+            ),
+        ),
+        (
+            {"capacity": {"memory": capacity.Capacity(value="40GB")}},
+            "devices[a].capacity[memory].value: '40GB' has an unknown suffix 'GB'; use n u m k M G T P E or Ki Mi Gi Ti Pi Ei",
+        ),
+        (
+            {"capacity": {"slots": capacity.Capacity(value=8, policy=capacity.RequestPolicy(default=3, valid_values=(1, 4, 8)))}},
+            "devices[a].capacity[slots].requestPolicy.default: 3 is not a valid amount; the next valid amount is 4",
+        ),
+        (
+            {"capacity": {"slots": capacity.Capacity(value=8, policy=capacity.RequestPolicy(default=9, valid_values=(1, 4, 8)))}},
+            "devices[a].capacity[slots].requestPolicy.default: 9 is not a valid amount; every valid amount is below it",
+        ),
+    ],
+)
+def test_a_broken_device_is_named_with_its_field_its_value_and_the_fix(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        device.Device(**{"name": "a"} | fields, allow_multiple_allocations=True)
+    assert str(caught.value) == message
 
 
 def test_a_device_at_every_limit_is_taken() -> None:

@@ -19,6 +19,18 @@ def a_list(default: str, *values: str) -> capacities.RequestPolicy:
     return capacities.RequestPolicy(default=Q(default), valid_values=tuple(map(Q, values)))
 
 
+FIELD = "devices[a].capacity[memory]"
+
+
+def a_range_of(**limits: Any) -> capacities.RequestPolicy:
+    return capacities.RequestPolicy(default=1, valid_range=capacities.ValidRange(**limits))
+
+
+def checked(**fields: Any) -> capacities.Capacity:
+    """Return a capacity as a device has it."""
+    return capacities.freeze_capacity({"memory": capacities.Capacity(**{"value": Q("100")} | fields)}, "devices[a].capacity")["memory"]
+
+
 KEP_NIC = capacities.Capacity(value=Q("10Gi"), policy=a_range("1Mi", "1Mi", step="8"))
 STEPPED = capacities.Capacity(value=Q("80Gi"), policy=a_range("5Gi", "5Gi", "60Gi", "5Gi"))
 LISTED = capacities.Capacity(value=Q("40G"), policy=a_list("10G", "1G", "10G", "25G"))
@@ -73,8 +85,8 @@ def test_a_step_counts_in_whole_units() -> None:
 )
 def test_an_impossible_range_is_refused(kwargs: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        capacities.ValidRange(**kwargs)
-    assert caught.value.field == field
+        checked(policy=capacities.RequestPolicy(default=Q("1"), valid_range=capacities.ValidRange(**kwargs)))
+    assert caught.value.field == f"{FIELD}.requestPolicy.{field}"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +106,8 @@ def test_an_impossible_range_is_refused(kwargs: dict[str, Any], field: str) -> N
 )
 def test_a_policy_that_contradicts_itself_is_refused(kwargs: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        capacities.RequestPolicy(**kwargs)
-    assert caught.value.field == field
+        checked(policy=capacities.RequestPolicy(**kwargs))
+    assert caught.value.field == f"{FIELD}.{field}"
 
 
 @pytest.mark.parametrize(
@@ -110,31 +122,36 @@ def test_a_policy_that_contradicts_itself_is_refused(kwargs: dict[str, Any], fie
 )
 def test_a_policy_beyond_the_capacity_is_refused(too_large: capacities.RequestPolicy) -> None:
     with pytest.raises(errors.InventoryError, match="above the capacity 10"):
-        capacities.Capacity(value=Q("10"), policy=too_large)
+        checked(value=Q("10"), policy=too_large)
+
+
+HALF: Any = 0.5
+LIST: Any = []
 
 
 @pytest.mark.parametrize(
-    "kind, given, field",
+    "given, field",
     [
-        (capacities.Capacity, {"value": 0.5}, "capacity.value"),
-        (capacities.RequestPolicy, {"default": []}, "requestPolicy.default"),
-        (capacities.RequestPolicy, {"default": 1, "valid_values": [1, 2.5]}, "requestPolicy.validValues"),
-        (capacities.ValidRange, {"min": 1.5}, "validRange.min"),
-        (capacities.ValidRange, {"min": 1, "max": {}}, "validRange.max"),
-        (capacities.ValidRange, {"min": 1, "step": 0.1}, "validRange.step"),
+        ({"value": HALF}, "value"),
+        ({"policy": capacities.RequestPolicy(default=LIST)}, "requestPolicy.default"),
+        ({"policy": capacities.RequestPolicy(default=1, valid_values=[1, HALF])}, "requestPolicy.validValues[1]"),
+        ({"policy": a_range_of(min=HALF)}, "requestPolicy.validRange.min"),
+        ({"policy": a_range_of(min=1, max=LIST)}, "requestPolicy.validRange.max"),
+        ({"policy": a_range_of(min=1, step=HALF)}, "requestPolicy.validRange.step"),
     ],
 )
-def test_what_is_no_amount_is_refused_at_once(kind: type[object], given: dict[str, Any], field: str) -> None:
+def test_what_is_no_amount_is_refused_by_the_device_that_has_it(given: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InventoryError, match=r"is no amount; write a whole number, text such as '40Gi', or a Quantity") as caught:
-        kind(**given)
-    assert caught.value.field == field
+        checked(**given)
+    assert caught.value.field == f"{FIELD}.{field}"
 
 
 @pytest.mark.parametrize("text", ["5Q", "", "1 G"])
-def test_text_that_is_no_quantity_is_refused_at_once(text: str) -> None:
-    with pytest.raises(errors.InventoryError, match=r"is not a quantity|has an unknown suffix") as caught:
-        capacities.Capacity(value=text)
-    assert caught.value.field == "capacity.value"
+def test_text_that_is_no_quantity_is_refused_by_the_device_that_has_it(text: str) -> None:
+    for given, field in (({"value": text}, "value"), ({"policy": capacities.RequestPolicy(default=text)}, "requestPolicy.default")):
+        with pytest.raises(errors.InventoryError, match=r"is not a quantity|has an unknown suffix") as caught:
+            checked(**given)
+        assert caught.value.field == f"{FIELD}.{field}"
 
 
 def test_whole_numbers_and_text_become_quantities() -> None:
