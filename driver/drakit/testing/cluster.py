@@ -146,6 +146,16 @@ class Cluster:
             what=f"{devices} published devices",
         )
 
+    def wait_taint(self, device: str, key: str, *, node: str = "", seconds: float = SECONDS) -> Object:
+        """Wait until a device, that of a node where one is named, is published with a taint of this key; return the taint."""
+
+        def taints() -> list[Object]:
+            specs = [item["spec"] for item in self.slices() if not node or item["spec"].get("nodeName") == node]
+            found = (item for spec in specs for item in spec.get("devices", ()) if item["name"] == device)
+            return [dict(taint) for item in found for taint in item.get("taints", ()) if taint["key"] == key]
+
+        return self.local.wait_for(taints, timeout=seconds, what=f"the taint {key} of device {device}")[0]
+
     def wait_running(
         self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS
     ) -> small.ContainerView:

@@ -197,3 +197,16 @@ def test_what_is_promised_of_a_device_is_seen_by_plan(hardware: author.Hardware)
         node.prepare(last)
         shares = [grant.share_id for entry in node.entries[1:] for grant in entry.grants]
         assert seen == [[], [], shares[:1], shares[:2]]
+
+
+def test_a_taint_is_awaited_on_its_device_and_node_and_named_where_it_does_not_come(hardware: author.Hardware) -> None:
+    with testing.Cluster(lambda: Watchful(hardware), node_names=("node-1", "node-2")) as cluster:
+        assert cluster.wait_taint("chip-0", "example.com/hot")["effect"] == "NoSchedule"
+        assert cluster.wait_taint("chip-0", "example.com/hot", node="node-2")["timeAdded"]
+        for device, key, node in (
+            ("chip-1", "example.com/hot", ""),
+            ("chip-0", "example.com/cold", ""),
+            ("chip-0", "example.com/hot", "node-3"),
+        ):
+            with pytest.raises(TimeoutError, match=rf"^the taint {key} of device {device} did not come in 0 s$"):
+                cluster.wait_taint(device, key, node=node, seconds=0)
