@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 
 import pytest
 import yaml
@@ -58,14 +59,41 @@ def test_a_new_project_works_where_drakit_was_never_seen(
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
 def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathlib.Path) -> None:
     text = (folder / "Dockerfile").read_text()
-    copied = [source for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for source in line.split()[:-1]]
-    assert [source for source in copied if source != "wheels" and not (folder / source).exists()] == []
     project = (folder / "pyproject.toml").read_text()
-    (wheel,) = re.findall(r"wheels/(\S+)$", text, re.MULTILINE)
+    (wheel,) = re.findall(r"^RUN .* wheels/(\S+)$", text, re.MULTILINE)
+    assert [source for source, _ in copies(text) if not (folder / source).exists()] == [f"wheels/{wheel}"]
     assert f'dependencies = ["drakit @ {{root:uri}}/wheels/{wheel}"]' in project
     assert wheel == wheels.built().drakit.name
     (command,) = re.findall(r'^ENTRYPOINT \["(\S+)"\]$', text, re.MULTILINE)
     assert f"\n{command} = " in project
+
+
+def copies(dockerfile: str) -> list[tuple[str, str]]:
+    """Return what a Dockerfile copies: source and target."""
+    lines = [line.split() for line in re.findall(r"^COPY (.+)$", dockerfile, re.MULTILINE)]
+    return [(source, target) for *sources, target in lines for source in sources]
+
+
+def test_an_image_is_built_without_the_local_cluster(tmp_path: pathlib.Path) -> None:
+    clean = wheels.CleanEnvironment(tmp_path / "environment")
+    project, image = wheels.copied(manifests.ROOT / "examples" / "hello", tmp_path / "hello"), tmp_path / "src"
+    text = (project / "Dockerfile").read_text()
+    for source, target in copies(text):
+        place = image / target / pathlib.Path(source).name if target.endswith("/") else image / target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (project / source).is_dir() else shutil.copyfile)(project / source, place)
+    for command in re.findall(r"^RUN pip (.+)$", text, re.MULTILINE):
+        clean.run(image, "-m", "pip", "--disable-pip-version-check", *command.split(), "--no-index", "--no-build-isolation")
+    assert "run" in clean.run(image, "-m", "hello_driver", "--help")
+    assert [file.name for file in image.rglob("*.whl")] == [wheels.built().drakit.name]
+    assert clean.run(image, "-c", "import importlib.util; print(importlib.util.find_spec('drakit_cluster'))").strip() == "None"
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_an_image_takes_its_packages_from_the_index_that_its_builder_names(folder: pathlib.Path) -> None:
+    text = (folder / "Dockerfile").read_text()
+    # pip reads a build argument of this name from its environment, in the commands below the line that declares it.
+    assert 0 < text.index("\nARG PIP_INDEX_URL\n") < text.index("\nRUN ")
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
