@@ -12,6 +12,7 @@ import pytest
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects.resources import POD
+from fakes import manifests
 from unit.cluster import samples
 
 Kubectl: TypeAlias = Callable[..., str]
@@ -171,6 +172,14 @@ def test_it_applies_gets_describes_and_deletes_every_kind(kubectl: Kubectl) -> N
         assert word in described
     assert kubectl("delete", "-f", "-", text=MANIFEST).count(" deleted") == 5
     assert "No resources found" in kubectl("get", KINDS)
+
+
+def test_a_driver_is_removed_with_its_namespace_without_an_error(kubectl: Kubectl) -> None:
+    deploy = str(manifests.ROOT / "examples" / "hello" / "deploy")
+    kubectl("apply", "-k", deploy)
+    assert "NotFound" not in kubectl("delete", "-k", deploy, "--ignore-not-found")
+    listed = kubectl("get", f"sa,daemonset,clusterrole,clusterrolebinding,deviceclass,{GUARDED_KINDS}", "-A")
+    assert "hello" not in listed
 
 
 def test_it_applies_changes_and_sees_unknown_fields(kubectl: Kubectl) -> None:

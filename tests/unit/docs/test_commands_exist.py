@@ -89,6 +89,14 @@ def test_ci_finds_the_test_command_and_it_is_the_one_shown() -> None:
     assert block.text == f"{block.value}\n"
 
 
+def test_a_deleted_kustomization_may_take_its_objects_with_its_namespace() -> None:
+    """kubectl deletes the namespace first, and fails for each object that went with it."""
+    texts = (page.read_text("utf-8") for page in (*markdown.files(), markdown.ROOT / "examples" / "hello" / "README.md"))
+    shown = [command for text in texts for command in re.findall(r"^.*kubectl delete -k (\S+.*)$", text, re.MULTILINE)]
+    assert len(shown) > 3
+    assert [command for command in shown if "--ignore-not-found" not in command] == []
+
+
 def test_what_kubectl_is_given_exists() -> None:
     given = [
         value

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import typing
@@ -71,6 +72,17 @@ def test_the_inventory_of_the_page_about_mixins_is_a_valid_one(folder: pathlib.P
 
 def test_the_tutorials_driver_is_checked_by_the_tutorials_own_test() -> None:
     assert "testing.check_driver(" in FILES["lamp/tests/test_driver.py"]
+
+
+def test_the_tutorial_replaces_the_files_that_it_counts() -> None:
+    (page,) = [page for page in SHOWN if page.name == "write-a-driver.md"]
+    replaced = [block.value.removeprefix("lamp/") for block in SHOWN[page]]
+    named = re.search(r"you replace five files: (.+)\. Steps", page.read_text("utf-8"))
+    assert named is not None
+    assert sorted(re.findall(r"`(\S+)`", named[1])) == sorted(name.rpartition("/")[2] for name in replaced)
+    assert len(replaced) == 5
+    hello = markdown.ROOT / "examples" / "hello"
+    assert [name for name in replaced if not (hello / name.replace("lamp", "hello")).exists()] == []
 
 
 def drivers_of(name: str) -> Iterator[type[drakit.Driver[typing.Any]]]:
