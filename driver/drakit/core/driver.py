@@ -163,16 +163,15 @@ class Driver(abc.ABC, Generic[Config]):
     in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that nothing the driver makes outlives the node's
     kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a switch keeps
     anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``, ``watch_retry`` the shortest and the
-    longest pause after an error of it. The names
-    of the driver's own metrics begin with ``metrics_prefix``.
+    longest pause after an error of it; an instance may set its own. The names of the driver's own metrics begin with ``metrics_prefix``.
     """
 
     name: str
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
     device_metadata: ClassVar[bool] = False
     volatile: ClassVar[bool] = False
-    watch_interval: ClassVar[float] = 10.0
-    watch_retry: ClassVar[tuple[float, float]] = (1.0, 300.0)
+    watch_interval: float = 10.0
+    watch_retry: tuple[float, float] = (1.0, 300.0)
     metrics_prefix: ClassVar[str] = "drakit"
     _planned: Callable[[devices.Device], Sequence[records.Record]] | None = None
 

@@ -62,6 +62,18 @@ def test_a_watch_is_called_at_the_drivers_interval(context: fake_context.FakeCon
     assert driver.calls == 3
 
 
+def test_an_instance_has_the_interval_and_the_pauses_of_its_settings(context: fake_context.FakeContext) -> None:
+    class Adjustable(Watched):
+        def __init__(self, interval: float, *acts: Callable[[], None]) -> None:
+            super().__init__(*acts)
+            self.watch_interval = interval
+            self.watch_retry = (interval / 10, interval)
+
+    bus = raising(errors.HardwareError("bus", "no answer"))
+    assert waits_of(Adjustable(30.0, bus), context, calls=3) == [3.0, 30.0, 30.0]
+    assert waits_of(Adjustable(7.0), context, calls=1) == [7.0]
+
+
 def test_pauses_double_after_errors_and_start_again_after_a_success(context: fake_context.FakeContext) -> None:
     bus = raising(errors.HardwareError("bus", "no answer"))
     waits = waits_of(Watched(bus, raising(ValueError("bug")), bus, lambda: None, bus), context, calls=6)
