@@ -8,7 +8,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -192,7 +192,7 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
     _follow_loggers(kind)
     publishes = issubclass(kind, advanced.ClusterPools)
     own = schema.of_driver(extras.group or schema.group_of(name), extras.settings, publishes=publishes)
-    with _served(name, kind, make, own):
+    with _served(make, own):
         _app(kind, name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
 
 
@@ -201,11 +201,15 @@ def _kind_of(make: Make, extras: Extras) -> tuple[type[drivers.Driver[Any]], str
 
     A class is not called, because its ``__init__`` may open hardware that only the real settings name.
     """
-    if isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str):
+    if isinstance(make, type) and _has_name(make):
         drivers.check_class(make)
         return make, make.name
     driver = drivers.made_by(make, *(() if extras.settings is None else (extras.settings(),)))
     return type(driver), driver.name
+
+
+def _has_name(make: object) -> TypeGuard[type[drivers.Driver[Any]]]:
+    return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
 
 
 def _follow_loggers(author: object) -> None:
@@ -266,16 +270,16 @@ def _for_any_driver(command: Command) -> Command:
 
 
 @contextmanager
-def _served(name: str, kind: type[drivers.Driver[Any]], make: Make, own: schema.Schema) -> Iterator[None]:
-    """Meanwhile every command is about this driver and no other."""
+def _served(make: Make, own: schema.Schema) -> Iterator[None]:
+    """Meanwhile every command is about this driver and no other. What a function makes has the name that the settings give it."""
 
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
+        given = (schema.own_of(settings),) if own.own else ()
+        named = make if _has_name(make) else drivers.made_by(make, *given)
         identity = composition.identity(settings)
-        folders = local_node.Folders(home=settings.node.plugins_dir / name, cdi=settings.node.cdi_dir)
-        spec = local_node.DriverSpec(
-            driver_name=name, build=lambda _: make(schema.own_of(settings)) if own.own else make(), identity=identity
-        )
-        return (composition.Family(name=FAMILY, spec=spec, folders=folders, config_types=kind.config_types),)
+        folders = local_node.Folders(home=settings.node.plugins_dir / named.name, cdi=settings.node.cdi_dir)
+        spec = local_node.DriverSpec(driver_name=named.name, build=lambda _: make(*given), identity=identity)
+        return (composition.Family(name=FAMILY, spec=spec, folders=folders, config_types=named.config_types),)
 
     tokens: tuple[contextvars.Token[Any], ...] = (composition.AUTHORED.set(families), schema.CURRENT.set(own))
     try:

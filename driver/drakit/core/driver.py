@@ -158,15 +158,18 @@ def _frozen(field: str, value: Mapping[str, object]) -> records.Record:
 class Driver(abc.ABC, Generic[Config]):
     """Base of every driver; the module's docstring has the contract.
 
-    ``name`` is the driver's name, a DNS subdomain. ``config_types`` are frozen dataclasses for opaque parameters: one, or several that class
-    attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is configured. With ``device_metadata`` programs
-    in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that nothing the driver makes outlives the node's
-    kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a switch keeps
-    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``, ``watch_retry`` the shortest and the
-    longest pause after an error of it; an instance may set its own. The names of the driver's own metrics begin with ``metrics_prefix``.
+    ``name`` is the driver's name, a DNS subdomain; an instance may set it from its settings. ``node_name`` is the name of the node: the framework
+    sets it before it calls a verb, and leaves it empty for ``cluster_pools``, which has no node. ``config_types`` are frozen dataclasses for opaque
+    parameters: one, or several that class attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is
+    configured. With ``device_metadata`` programs in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that
+    nothing the driver makes outlives the node's kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it
+    False where a file, a flash or a switch keeps anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of
+    ``watch``, ``watch_retry`` the shortest and the longest pause after an error of it; an instance may set its own. The names of the driver's own
+    metrics begin with ``metrics_prefix``.
     """
 
     name: str
+    node_name: str = ""
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
     device_metadata: ClassVar[bool] = False
     volatile: ClassVar[bool] = False

@@ -65,6 +65,7 @@ class LocalNode:
     def _equip(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
         """Make the author's driver, and what serves it, around the open journal."""
         self.author = author = spec.build(self.journal.intents)
+        author.node_name = spec.identity.pool
         if author.volatile:
             self.journal.relax()
         self.metadata: metadata.MetadataFiles | None = None

@@ -21,8 +21,8 @@ class Profile(drakit.Driver[Config]):
         self._own = own
 
     def attributes(self, number: int) -> dict[str, drakit.AttributeValue]:
-        """Return the attributes of the device with this number. The UUID is the same after every restart."""
-        made = uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.kind}-{number}.{self._own.node}")
+        """Return the attributes of the device with this number. Its UUID on a node is the same after every restart."""
+        made = uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.kind}-{number}.{self.node_name}")
         model, version = f"LATEST-{self.kind.upper()}-MODEL", drakit.Version("1.0.0")
         return {"index": number, "uuid": f"{self.kind}-{made}", "model": model, "driverVersion": version}
 

@@ -111,7 +111,9 @@ def test_a_broken_device_is_tainted_and_unhealthy_until_it_works(tmp_path: pathl
 
 def test_uuids_stay_as_they_are_on_a_node_and_differ_between_nodes() -> None:
     def uuids(node: str) -> list[object]:
-        return [device.attributes["uuid"] for device in gpu.GpuDriver(gpu.Settings(node=node)).discover().devices]
+        driver = gpu.GpuDriver(gpu.Settings())
+        driver.node_name = node
+        return [device.attributes["uuid"] for device in driver.discover().devices]
 
     assert uuids("node-1") == uuids("node-1")
     assert len({*uuids("node-1"), *uuids("node-2")}) == 16

@@ -208,3 +208,45 @@ def test_settings_that_cannot_be_read_are_refused_at_the_start(group: str, setti
 def test_a_sub_command_cannot_replace_one_of_drakits() -> None:
     with pytest.raises(TypeError, match="commands has 'run'"):
         driver_program.serve(SsdDriver, ["run"], driver_program.Extras(settings=SsdSettings, commands={"run": wear}))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RelaySettings:
+    """Settings of a driver whose name is one of them."""
+
+    driver_name: str = "relay.example.com"
+
+
+class RelayDriver(drakit.Driver[drakit.NoConfig]):
+    """Offers one device that is named after the node; the class has no name of its own."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self.name = settings.driver_name
+
+    def discover(self) -> drakit.Inventory:
+        return drakit.Inventory.of([drakit.Device(name=f"relay-of-{self.node_name}")])
+
+    def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
+        return drakit.Prepared(edits=drakit.Edits(env={"RELAY": grant.device.name}))
+
+
+def test_a_setting_is_the_drivers_name_and_discover_knows_the_node(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "relay")])
+
+    def run(*arguments: str) -> command_line.Result:
+        options = [*arguments, "--node", "node-7", "--folder", str(tmp_path / "node")]
+        with pytest.raises(SystemExit) as ended:
+            driver_program.serve(RelayDriver, options, driver_program.Extras(settings=RelaySettings))
+        written = capsys.readouterr()
+        return command_line.Result(status=int(ended.value.code or 0), out=written.out, err=written.err)
+
+    assert "driver: relay.example.com" in run("slices", "-o", "yaml").out
+    renamed = ("--set", "relay.driver_name=relay.acme.example")
+    assert "driver: relay.acme.example" in run("slices", "-o", "yaml", *renamed).out
+    assert run("show", *renamed).out.startswith("== relay.acme.example on node-7")
+    assert "relay-of-node-7" in run("show", *renamed).out
+    refused = run("slices", "--set", "relay.driver_name=Relay")
+    assert (refused.status, refused.out) == (1, "")
+    assert "RelayDriver.name: 'Relay' is not a driver name" in refused.err
