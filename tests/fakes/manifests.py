@@ -4,6 +4,7 @@ import functools
 import pathlib
 import shutil
 import subprocess
+import tempfile
 from typing import Any
 
 import pytest
@@ -39,3 +40,15 @@ def overlay(name: str) -> list[Any]:
 
 def example(name: str) -> list[Any]:
     return rendered(f"examples/{name}/deploy")
+
+
+@functools.cache
+def example_with_webhook(name: str) -> list[Any]:
+    """Return an example's objects with its component ``webhook``, which its author turns on by removing two comment marks."""
+    with tempfile.TemporaryDirectory(prefix="drakit-deploy-") as folder:
+        deploy = pathlib.Path(folder) / "deploy"
+        shutil.copytree(ROOT / "examples" / name / "deploy", deploy)
+        kustomization = deploy / "kustomization.yaml"
+        text = kustomization.read_text().replace("# components:", "components:").replace("#   - webhook", "  - webhook")
+        kustomization.write_text(text)
+        return rendered(str(deploy))

@@ -1,4 +1,4 @@
-"""The webhook of an author's driver: ``examples/everything`` as a process, asked by the local API server as its manifests say."""
+"""The webhook of an author's driver: the manifests that ``drakit new`` writes, and ``examples/everything`` as a process that an API server asks."""
 
 import base64
 import copy
@@ -30,8 +30,7 @@ def gpu(**sharing: object) -> dict[str, object]:
 
 @pytest.fixture
 def configuration() -> Any:
-    rendered = manifests.rendered(f"{FOLDER}/deploy/webhook")
-    return copy.deepcopy(next(item for item in rendered if item["kind"] == CONFIGURATION))
+    return copy.deepcopy(next(item for item in manifests.example_with_webhook("everything") if item["kind"] == CONFIGURATION))
 
 
 @pytest.fixture
@@ -54,22 +53,48 @@ def api(configuration: Any, hook: tuple[webhook_process.WebhookProcess, tls_file
             yield made
 
 
-def test_the_manifests_match_the_schema_and_name_one_service(configuration: Any) -> None:
-    objects = manifests.rendered(f"{FOLDER}/deploy/webhook")
+def of_webhook(objects: list[Any], name: str) -> list[Any]:
+    return [item for item in objects if item["metadata"]["name"] == name]
+
+
+def in_a_project(value: Any, project: str, driver: str) -> Any:
+    """Return drakit's own manifests of the webhook, or a part of them, with the names of a project."""
+    if isinstance(value, list):
+        return [in_a_project(item, project, driver) for item in value]
+    if isinstance(value, dict):
+        if value.get("app.kubernetes.io/component") == "webhook":
+            return {"app.kubernetes.io/name": f"{project}-webhook"}
+        return {key: in_a_project(item, project, driver) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    exact = {"drakit": project, "drakit:0.1.0": f"{project}:0.1.0", "drakit-system": project, "drakit-webhook": f"{project}-webhook"}
+    exact |= {"config.webhook.drakit.dev": f"config.{driver}", "parameters-for-our-drivers": "parameters-for-the-driver"}
+    return exact.get(value, value.replace('in ["gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev"]', f'== "{driver}"'))
+
+
+@pytest.mark.parametrize("name", ["hello", "everything"])
+def test_a_project_has_the_manifests_of_drakits_webhook_with_its_own_names(name: str) -> None:
+    project, driver = f"{name}-driver", manifests.EXAMPLES[name]
+    objects = of_webhook(manifests.example_with_webhook(name), f"{project}-webhook")
     for item in objects:
         kubernetes_validate.validate(item, "1.36", strict=True)
-    (service,) = [item["metadata"] for item in objects if item["kind"] == "Service"]
-    (hook,) = configuration["webhooks"]
-    assert (hook["clientConfig"]["service"]["name"], hook["clientConfig"]["service"]["namespace"]) == (
-        service["name"],
-        service["namespace"],
-    )
-    assert f'"{DRIVER}"' in hook["matchConditions"][-1]["expression"]
-    header = (manifests.ROOT / FOLDER / "deploy" / "webhook" / "kustomization.yaml").read_text()
-    assert f"{service['name']}.{service['namespace']}.svc" in header
-    assert {item["metadata"]["name"] for item in objects} == {service["name"]}
-    (pod,) = [item["spec"]["template"]["spec"] for item in objects if item["kind"] == "Deployment"]
-    assert pod["volumes"][0]["secret"]["secretName"] in header
+    wanted = {item["kind"]: in_a_project(item, project, driver) for item in manifests.rendered("daemonset/webhook")}
+    assert {item["kind"]: item for item in objects} == wanted
+    header = (manifests.ROOT / "examples" / name / "deploy" / "webhook" / "kustomization.yaml").read_text()
+    assert f"subjectAltName=DNS:{project}-webhook.{project}.svc\n" in header
+    assert f"kubectl -n {project} create secret tls {project}-webhook " in header
+
+
+@pytest.mark.parametrize("name", ["hello", "everything"])
+def test_a_projects_webhook_is_off_and_changes_nothing_else(name: str) -> None:
+    with_webhook = manifests.example_with_webhook(name)
+    hook = of_webhook(with_webhook, f"{name}-driver-webhook")
+    assert manifests.example(name) == [item for item in with_webhook if item not in hook]
+    (daemonset,) = [item for item in with_webhook if item["kind"] == "DaemonSet"]
+    (deployment,) = [item for item in hook if item["kind"] == "Deployment"]
+    images = [item["spec"]["template"]["spec"]["containers"][0]["image"] for item in (daemonset, deployment)]
+    assert images[0] == images[1]
+    assert not daemonset["spec"]["selector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("kind", [p.CLAIM, p.TEMPLATE, p.CLASS])

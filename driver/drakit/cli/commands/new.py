@@ -20,7 +20,7 @@ TEMPLATE = "template"
 SUFFIX = ".tmpl"
 WHEELS = "wheels"
 LABEL_MOST = 63
-"""Characters that Kubernetes takes in the name of a namespace."""
+"""Characters that Kubernetes takes in the name of a Service."""
 _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -103,7 +103,7 @@ def checked(folder: pathlib.Path, name: str) -> Project:
         raise errors.SettingsError(f"{name!r} must be a domain of yours, such as fpga.example.com", key="--name")
     word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-").removesuffix("-driver")
     project = Project(driver=name, word=word)
-    if not word[:1].isalpha() or len(project.name) > LABEL_MOST:
+    if not word[:1].isalpha() or len(f"{project.name}-webhook") > LABEL_MOST:
         raise errors.SettingsError(f"{folder.name!r} must start with a letter and be short, because it names the package", key="DIR")
     return project
 
