@@ -74,6 +74,11 @@ def pool_of_node(node_pool: str, suffix: str | None) -> str:
     return node_pool if suffix is None else f"{node_pool}/{suffix}"
 
 
+def suffix_of(pool: str, node_pool: str) -> str | None:
+    """Return what follows the node's name in the name of one of its pools, None for the node's own; the reverse of ``pool_of_node``."""
+    return None if pool == node_pool else pool.removeprefix(f"{node_pool}/")
+
+
 def is_pool_of_node(pool: str, node_pool: str) -> bool:
     """Whether a pool is one of the node's whose own pool is ``node_pool``."""
     return pool == node_pool or pool.startswith(f"{node_pool}/")

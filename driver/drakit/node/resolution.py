@@ -146,9 +146,9 @@ class Resolver:
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
         if (pool := device.pool_on(self._pool)) == result.pool:
             return device
-        suffix = result.pool.removeprefix(self._pool).removeprefix("/")
-        if begun and (not suffix or names.is_label(suffix)):
-            return dataclasses.replace(device, pool=suffix or None)
+        suffix = names.suffix_of(result.pool, self._pool)
+        if begun and (suffix is None or names.is_label(suffix)):
+            return dataclasses.replace(device, pool=suffix)
         reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim anew"
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
 

@@ -77,3 +77,8 @@ def test_text_is_cut_between_characters() -> None:
     assert device.truncate_text("x" * 70) == "x" * 64
     assert device.truncate_text("x" * 63 + "é") == "x" * 63
     assert device.truncate_text("short") == "short"
+
+
+@pytest.mark.parametrize("suffix", [None, "fast", "node-1"])
+def test_the_suffix_of_a_pool_is_what_the_pool_was_named_with(suffix: str | None) -> None:
+    assert names.suffix_of(names.pool_of_node("node-1", suffix), "node-1") == suffix

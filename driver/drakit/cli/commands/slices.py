@@ -10,7 +10,7 @@ import typer
 from drakit import settings as given
 from drakit.cli import composition, not_offered, options, output, terminal
 from drakit.cli.commands import prepare
-from drakit.core import inventory, records
+from drakit.core import inventory, names, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
@@ -88,11 +88,11 @@ def sheaf(family: composition.Family, offered: inventory.Inventory, form: resour
 
 def _object(create: resource_slice.Create) -> object:
     """Return the slice with a fixed name, which keeps the order of the slices: ``kubectl apply`` takes no generateName."""
-    suffix = create.spec.pool.name.removeprefix(create.spec.node).removeprefix("/")
+    suffix = names.suffix_of(create.spec.pool.name, create.spec.node) or ""
     return {
         "apiVersion": slice_codec.API_VERSION,
         "kind": slice_codec.KIND,
-        "metadata": {"name": f"{create.prefix}{suffix}".rstrip("-.")[:_LONGEST_NAME]},
+        "metadata": {"name": f"{create.prefix[: _LONGEST_NAME - len(suffix)]}{suffix}".rstrip("-.")},
         "spec": records.thaw(slice_codec.encode(create.spec)),
     }
 

@@ -69,7 +69,7 @@ class ClusterSource:
         """Return the present state."""
         holdings = _holdings(self._claims.items())
         pools: dict[str, list[model.Pool]] = {}
-        claims: list[model.ClaimRow] = []
+        held_on: dict[tuple[str, str], list[model.Holding]] = {}
         for (driver, node, name), slices in sorted(_pools(self._slices.items()).items()):
             held = holdings.get((driver, name), [])
             base = model.Pool(
@@ -79,9 +79,10 @@ class ClusterSource:
                 slices=f"{len(slices)} of {slices[0].spec.pool.count}",
             )
             pools.setdefault(node, []).append(_filled(base, slices, held))
-            claims += model.claim_rows(driver, node, held)
+            held_on.setdefault((driver, node), []).extend(held)
         nodes = tuple(model.Node(name=node, pools=tuple(found)) for node, found in sorted(pools.items()))
-        return model.State(title=self._title, nodes=nodes, claims=tuple(claims), events=_events(self._events.items()))
+        claims = tuple(row for (driver, node), held in held_on.items() for row in model.claim_rows(driver, node, held))
+        return model.State(title=self._title, nodes=nodes, claims=claims, events=_events(self._events.items()))
 
 
 def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> model.Pool:
