@@ -9,8 +9,10 @@ import enum
 import importlib
 import inspect
 import itertools
+import json
 import pathlib
 import re
+import shlex
 import sys
 import types
 import typing
@@ -20,6 +22,7 @@ import typer.main
 
 import drakit
 from drakit import settings, testing
+from drakit.inputs import documents
 
 HERE = pathlib.Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
@@ -38,6 +41,9 @@ CONTRACT: Mapping[str, str] = {
 FOREIGN = frozenset(
     {"abc.ABC", "enum.Enum", "pathlib.Path", "datetime.datetime", "contextlib.AbstractContextManager", "clusters.LocalCluster"}
 )
+
+LINE = 80
+"""Width from which the flag of an example gets a line of its own."""
 
 _STYLE = re.compile(r"(?<!\\)\[/?[a-z ]+\]")
 # In help texts a remark stands in a second column, some spaces after the command.
@@ -280,23 +286,56 @@ def _plain(text: str) -> str:
 
 def _settings() -> Iterator[str]:
     yield from ["# Settings", "", NOTE, ""]
-    yield "Sources, weakest first: the default, a YAML file (`--config FILE`), the environment, flags (`--set KEY=VALUE` and the options"
-    yield "that stand for a setting). A key or a `DRAKIT_` variable that is not listed here is an error. Lists in the environment are YAML,"
-    yield "for example `DRAKIT_NIC__INCLUDE='[eth1, eth2]'`."
-    known = list(settings.known_keys())
+    yield "A setting can come from four sources. Later ones win: the default, a YAML file (`--config FILE`), the environment, and flags."
+    yield "Every setting has the flag `--set KEY=VALUE`, with the value as in YAML; some have an option of their own. A key or a `DRAKIT_`"
+    yield "variable that is not on this page is an error."
+    yield ""
+    yield "Each group has its settings as they stand in the file, then as environment variables with the flag behind. The values are examples,"
+    yield "all different from the default. [settings.yaml](settings.yaml) has them in one file; tests read every one of them from each source."
+    known, examples = list(settings.known_keys()), (HERE / "settings.yaml").read_text("utf-8")
+    values, options = documents.load(examples), own_options()
     for group in dict.fromkeys(key.partition(".")[0] for key, _ in known):
         model = _model(settings.Settings, group)
-        meanings = _meanings(model)
+        keys = [key for key, _ in known if key.startswith(f"{group}.")]
         yield from ["", f"## {group}", "", model.__doc__ or "", ""]
-        rows = [
-            (f"`{key}`", f"`{_variable(key)}`", _takes(model, key), _default(value), meanings[key.partition(".")[2]])
-            for key, value in known
-            if key.startswith(f"{group}.")
-        ]
-        yield from _table(("Key", "Environment", "Takes", "Default", "Meaning"), rows)
+        meanings = _meanings(model)
+        rows = [(f"`{key}`", _takes(model, key), _default(value), meanings[key.partition(".")[2]]) for key, value in known if key in keys]
+        yield from _table(("Key", "Takes", "Default", "Meaning"), rows)
+        written = re.search(rf"^{group}:\n(?:[ ].*\n)+", examples, re.MULTILINE)
+        yield from ["", "```yaml", *(written[0].splitlines() if written else ()), "```", "", "```sh"]
+        yield from (_sources(key, values[group][key.partition(".")[2]], options) for key in keys)
+        yield "```"
     yield from ["", "## Entries of nic.rules", "", settings.NicRule.__doc__ or "", ""]
     meanings = _meanings(settings.NicRule)
     yield from _table(("Key", "Meaning"), ((f"`{name}`", meanings[name]) for name in settings.NicRule.model_fields))
+
+
+def _sources(key: str, value: object, options: Mapping[str, str]) -> str:
+    """A setting as a variable of the environment, and as a flag."""
+    text = shlex.quote(value if isinstance(value, str) else json.dumps(value))
+    variable, flag = f"{_variable(key)}={text}", f"# {options.get(key, '--set')} {text if key in options else f'{key}={text}'}"
+    return f"{variable:<44}  {flag}" if len(variable) < LINE else f"{variable}\n{flag}"
+
+
+def own_options() -> Mapping[str, str]:
+    """The option that stands for a setting, by key, read from the calls that hand a command's parameters to ``settings.load``."""
+    group = typer.main.get_command(importlib.import_module("drakit.cli.app").app)
+    found: dict[str, str] = {}
+    for command in getattr(group, "commands", {}).values():
+        names = {item.name: max(item.opts, key=len) for item in command.params} | {"node": "--node"}
+        module = inspect.getmodule(inspect.unwrap(command.callback))
+        trees = [ast.parse(inspect.getsource(one)) for one in (module, importlib.import_module("drakit.cli.options")) if one]
+        pairs = [
+            pair
+            for tree in trees
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Dict)
+            for pair in zip(node.keys, node.values, strict=True)
+        ]
+        for key, value in pairs:
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Name) and value.id in names and "." in str(key.value):
+                found.setdefault(str(key.value), names[value.id])
+    return found
 
 
 def _model(parent: typing.Any, name: str) -> typing.Any:

@@ -47,125 +47,125 @@ class _Group(pydantic.BaseModel):
 
 
 class Node(_Group):
-    """Where the driver runs and what it may touch."""
+    """The node, and the folders that the driver shares with the kubelet and the container runtime."""
 
     name: Annotated[str, pydantic.AfterValidator(_node_name)] = ""
-    """Name of this node as Kubernetes knows it; required to publish. In a DaemonSet: spec.nodeName by the downward API."""
+    """Name of the Node object. Required to publish. In a DaemonSet, take spec.nodeName from the downward API."""
 
     plugins_dir: Folder = pathlib.Path("/var/lib/kubelet/plugins")
-    """The kubelet's plugin directory; each driver keeps its journal, locks and service socket in a folder of its name below it."""
+    """The kubelet's plugin directory. Each driver keeps its journal, locks and service socket in a folder of its name below it."""
 
     registry_dir: Folder = pathlib.Path("/var/lib/kubelet/plugins_registry")
     """The kubelet's registration directory. Must be the same path in the container and on the host."""
 
     cdi_dir: Folder = pathlib.Path("/var/run/cdi")
-    """Where CDI files go; the container runtime must read it."""
+    """Folder for CDI files. The container runtime must read it."""
 
     pod_uid: Annotated[str, pydantic.AfterValidator(_pod_uid)] = ""
-    """UID of the driver's pod (metadata.uid by the downward API). With it two pods can serve at once in a rolling update (maxSurge 1); needs a
-    kubelet from 1.33 on. Without it the sockets have fixed names: update with maxSurge 0."""
+    """UID of the driver's pod; take metadata.uid from the downward API. With it, two pods can serve at once in a rolling update with maxSurge 1, on
+    a kubelet of 1.33 or newer. Without it the sockets have fixed names: update with maxSurge 0."""
 
 
 class Api(_Group):
-    """How the API server is reached."""
+    """The connection to the API server."""
 
     kubeconfig: Annotated[pathlib.Path | None, pydantic.BeforeValidator(_none_if_empty)] = None
-    """Kubeconfig to use; without one, that of the KUBECONFIG variable, else the service account of the pod."""
+    """Kubeconfig to use. Without it, the driver uses the one in the KUBECONFIG variable, or else the service account of the pod."""
 
     timeout: Annotated[Seconds, pydantic.Field(ge=0.1, le=600)] = 15.0
-    """Longest wait for one answer, in seconds."""
+    """Timeout of one request, in seconds."""
 
 
 class Publish(_Group):
-    """How devices are offered."""
+    """How the driver publishes ResourceSlices."""
 
     form: Literal["auto", "flat", "mixins"] = "auto"
-    """auto writes mixins where the API server was seen to store them, flat elsewhere."""
+    """Form of the slices. auto writes mixins where the API server stores them, and flat elsewhere."""
 
     rescan: Annotated[Seconds, pydantic.Field(ge=0.1, le=86400)] = 60.0
-    """Seconds between two looks at the hardware."""
+    """Seconds between two scans of the hardware."""
 
 
 class Report(_Group):
-    """What is told to users in their claims, beside the kubelet's own events."""
+    """What the driver reports in the status of claims, in addition to the kubelet's events."""
 
     conditions: Literal["failures", "always", "never"] = "failures"
-    """Of which claims the driver itself writes the condition Ready into status.devices: those that could not be prepared, all, or none."""
+    """Claims for which the driver writes the condition Ready into status.devices: those whose prepare failed, all, or none."""
 
 
 class Gpu(_Group):
     """The GPU driver."""
 
     enabled: bool = True
-    """Whether GPUs are served at all, where there are any."""
+    """Whether the driver serves GPUs, on nodes that have any."""
 
     driver_name: str = "gpu.drakit.dev"
-    """Driver name; gpu.nvidia.com serves claims written for NVIDIA's driver."""
+    """Driver name. gpu.nvidia.com serves claims that were written for NVIDIA's driver."""
 
     library: Folder | None = None
-    """Path of libnvidia-ml.so.1 where it is neither below the driver root nor found by the loader."""
+    """Path of libnvidia-ml.so.1. Needed if it is not below gpu.driver_root and the loader does not find it."""
 
     driver_root: Folder = pathlib.Path("/")
     """Folder below which NVIDIA's driver is installed, as this process sees it."""
 
     driver_root_on_host: Folder | None = None
-    """The same folder's path on the host, where that is another: the container runtime mounts the driver's files from there."""
+    """Path of gpu.driver_root on the host, if it differs. The container runtime mounts the driver's files from there."""
 
     kernel_root: Folder = pathlib.Path("/")
-    """Folder that holds the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / for a mock NVML."""
+    """Folder with the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / with a mock NVML."""
 
     dev_root: Folder = pathlib.Path("/")
-    """Folder that holds the host's dev, as this process sees it; device nodes that are missing there are made."""
+    """Folder with the host's dev, as this process sees it. The driver creates device nodes that are missing there."""
 
     toolkit: bool = True
-    """Whether nvidia-ctk, where it is installed below the driver root, says which of the driver's files a container needs."""
+    """Whether the driver asks nvidia-ctk, if it is installed below gpu.driver_root, which files a container needs."""
 
     share_memory: bool = False
-    """Offer every GPU also in a form that many claims may hold, each with a part of its memory in steps of 1Mi."""
+    """Also offer every GPU as a shared device. Each claim gets a part of its memory, in steps of 1Mi."""
 
     shares: Annotated[int, pydantic.Field(ge=0, le=1000)] = 0
-    """Offer every GPU also in a form that at most so many claims may hold; 0 does not, or sets no limit beside gpu.share_memory."""
+    """Also offer every GPU as a device that at most this many claims share. 0 turns it off; with gpu.share_memory, 0 means no limit."""
 
     share_mig: bool = False
-    """Share MIG devices as well as whole GPUs, on the terms of gpu.share_memory and gpu.shares."""
+    """Apply gpu.share_memory and gpu.shares to MIG devices too."""
 
     health: bool = True
-    """Watch the GPUs: taint those that have a fault, report health to the kubelet, and look anew when hardware changes."""
+    """Monitor the GPUs: taint those that have a fault, report health to the kubelet, and publish again when hardware changes."""
 
     evict: bool = True
-    """Let a fault that no program can survive end the pods on the GPU (taint effect NoExecute); else it only keeps new ones away."""
+    """Evict the pods of a GPU after a fault that no program survives (taint effect NoExecute). Without it, the fault only keeps new pods away."""
 
     mps_template: Annotated[str | None, pydantic.BeforeValidator(_none_if_empty), pydantic.AfterValidator(_namespaced_name)] = None
-    """NAMESPACE/NAME of the PodTemplate that MPS daemons run from, each in a pod of its own, so that they outlive the driver's pod. Without one they
-    are child processes of the driver, and end with its container."""
+    """NAMESPACE/NAME of a PodTemplate. Each MPS daemon then runs in a pod of its own and survives the driver's pod. Without it, daemons are child
+    processes of the driver, and end with its container."""
 
     ignored_xids: tuple[Annotated[int, pydantic.Field(ge=1, le=9999)], ...] = ()
-    """Xids that are no faults here, beside those that NVIDIA's catalog says a program brings about."""
+    """Xids that are no fault of the GPU here, in addition to those that programs cause according to NVIDIA's catalog."""
 
 
 class NicRule(_Group):
-    """Figures for the interfaces whose name matches; quantities in bits per second, such as 10G."""
+    """Bandwidth of the interfaces whose name matches. Quantities are bits per second, such as 10G."""
 
     match: str
     """Glob on the interface name, for example eth*."""
 
     speed: str | None = None
-    """Bandwidth to offer; needed where the kernel knows none that can be believed (veth, virtio)."""
+    """Bandwidth of the interface. Needed where the kernel reports no reliable speed (veth, virtio)."""
 
     reserve: str | None = None
-    """Kept back for the host's own traffic."""
+    """Bandwidth reserved for the host's own traffic; nic.reserve if not given."""
 
     ceil: str | None = None
-    """Most that a share may borrow up to, whatever its class says; nic.ceil if not given."""
+    """Upper limit of what a share may borrow, for every DeviceClass; nic.ceil if not given."""
 
     default: str | None = None
-    """What a share gets that does not ask."""
+    """Bandwidth of a share whose request names none."""
 
     min: str | None = None
     """Smallest share."""
 
     step: str | None = None
-    """Shares are min plus a multiple of step."""
+    """The bandwidth of a share is min plus a multiple of step."""
 
     max: str | None = None
     """Largest share."""
@@ -175,130 +175,130 @@ class Nic(_Group):
     """The network interface driver."""
 
     enabled: bool = True
-    """Whether network interfaces are served at all."""
+    """Whether the driver serves network interfaces."""
 
     driver_name: str = "nic.drakit.dev"
     """Driver name."""
 
     include: tuple[str, ...] = ("*",)
-    """Globs of interfaces to offer: of the name, or of pci:ADDRESS, driver:NAME or vendor:ID."""
+    """Globs of interfaces to offer. A glob matches the name, or pci:ADDRESS, driver:NAME or vendor:ID."""
 
     exclude: tuple[str, ...] = ()
-    """Globs of interfaces never to offer, as in nic.include."""
+    """Globs of interfaces that are never offered, as in nic.include."""
 
     offer_addressed: bool = False
-    """Whether interfaces that carry global addresses are offered."""
+    """Whether to offer interfaces that have a global address."""
 
     take_over: tuple[str, ...] = ()
-    """Globs of interfaces to offer whatever the host uses them for, its default route included; each needs a reserve above 0 for the host."""
+    """Globs of interfaces to offer although the host uses them, even for its default route. Each needs a reserve above 0 for the host."""
 
     reserve: str = "0"
-    """Bandwidth of every interface kept back for the host's own traffic, which is held to it, unless a rule says otherwise."""
+    """Bandwidth of every interface that is reserved for the host's own traffic, and limits it. A rule can set another for an interface."""
 
     ceil: str | None = None
-    """Most that a share of any interface may borrow up to, whatever its class says; the interface's speed if not given, 0: nothing."""
+    """Upper limit of what a share of any interface may borrow, for every DeviceClass. The interface's speed if not given; 0: no borrowing."""
 
     netns: str | None = None
-    """Name of the network namespace to look at; without one, the process's own."""
+    """Name of the network namespace with the interfaces. Without it, that of the process."""
 
     rules: tuple[NicRule, ...] = ()
-    """Figures by interface name; the first match counts."""
+    """Bandwidth by interface name. The first rule that matches counts."""
 
     whole: tuple[str, ...] = ()
-    """Globs of interfaces to offer in the exclusive form too: the whole interface is moved into the pod."""
+    """Globs of interfaces to offer also as whole devices: the driver moves the interface into the pod."""
 
     net_devices: bool = False
-    """Whether the container runtime moves whole interfaces itself (CDI 1.1 netDevices); without it, the attach hook does."""
+    """Whether the container runtime moves whole interfaces (CDI 1.1 netDevices). Without it, the attach hook does."""
 
     shares: Annotated[int, pydantic.Field(ge=0, le=10000)] = 0
-    """Shares of one interface at most; 0: as many as its bandwidth has room for, but never over 10000."""
+    """Maximum number of shares of one interface. 0: as many as fit its bandwidth, at most 10000."""
 
     carrier_loss: Literal["report", "taint", "evict"] = "report"
-    """What an interface without a link becomes: unhealthy only, tainted for new pods (NoSchedule), or for running ones too (NoExecute)."""
+    """Effect of a lost link. report: the interface is Unhealthy. taint: new pods avoid it (NoSchedule). evict: its pods end (NoExecute)."""
 
 
 class Tpu(_Group):
-    """TPU node pools, whose devices are slices of many nodes; mock machines only."""
+    """TPU node pools, whose devices are slices of several nodes. For mock machines only."""
 
     enabled: bool = True
-    """Whether TPUs are served at all, where the machine has any."""
+    """Whether the driver serves TPUs, where the machine has any."""
 
     driver_name: str = "tpu.drakit.dev"
     """Driver name."""
 
     nodes: tuple[str, ...] = ()
-    """Names of the pool's nodes, row by row; those of the machine's file if not given."""
+    """Names of the pool's nodes, row by row. Those of the machine file if not given."""
 
     node_label: str = "kubernetes.io/hostname"
-    """Label of nodes that holds the names in tpu.nodes, by which slices select their nodes."""
+    """Node label with the names in tpu.nodes. Slices select their nodes by it."""
 
 
 class Election(_Group):
-    """Which of several publishers of the whole cluster writes: the one that holds a Lease."""
+    """Leader election among the publishers of one driver (`drakit publish`). Only the holder of the Lease writes slices."""
 
     namespace: str = "drakit-system"
     """Namespace of the Lease."""
 
     name: str = ""
-    """Name of the Lease; the driver's name if not given. Publishers of one driver must agree on it."""
+    """Name of the Lease; the driver's name if not given. All publishers of one driver need the same."""
 
     identity: str = ""
-    """Name of this publisher in the Lease; the host's name and something random if not given. No two may have the same."""
+    """Name of this publisher in the Lease; the host's name with a random suffix if not given. It must be unique."""
 
     duration: Annotated[Seconds, pydantic.Field(ge=1, le=3600)] = 15.0
-    """Seconds, whole, after which a Lease that was not renewed may be taken by another."""
+    """Whole seconds after the last renewal until another publisher may take the Lease."""
 
     renew_deadline: Annotated[Seconds, pydantic.Field(gt=0, le=3600)] = 10.0
-    """Seconds after its last renewal at which the publisher stops writing; below election.duration."""
+    """Seconds after the last renewal until the publisher stops writing. Must be below election.duration."""
 
     retry: Annotated[Seconds, pydantic.Field(gt=0, le=3600)] = 2.0
-    """Seconds between two tries to get or renew the Lease; well below election.renew_deadline."""
+    """Seconds between two attempts to get or renew the Lease. Must be well below election.renew_deadline."""
 
 
 class Serve(_Group):
-    """What the driver tells about itself; nothing unless asked for."""
+    """Health and metrics endpoints. All are off by default."""
 
     socket: Folder | None = None
-    """Path of a unix socket with the pages /healthz, /readyz and /metrics, for probes of the pod: drakit-probe SOCKET /readyz."""
+    """Path of a unix socket that serves /healthz, /readyz and /metrics. A probe of the pod runs drakit-probe SOCKET /readyz."""
 
     address: str | None = None
-    """IP:PORT of an HTTP server with the same pages, for example 127.0.0.1:8080. While another process has it, the driver serves without it."""
+    """IP:PORT of an HTTP server with the same pages. While another process has the address, the driver works without it."""
 
     grpc_health: str | None = None
-    """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes: services liveness and readiness."""
+    """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes. Its services are liveness and readiness."""
 
 
 class Webhook(_Group):
     """The admission webhook (drakit webhook)."""
 
     address: str = "127.0.0.1:8443"
-    """IP:PORT of the HTTPS server that the API server calls; in a pod, its own IP."""
+    """IP:PORT of the HTTPS server that the API server calls. In a pod, use the pod's IP."""
 
     certificate: pathlib.Path = pathlib.Path("/etc/drakit/webhook/tls.crt")
-    """The server's certificate with its chain, in PEM. A new file is used from the next connection on."""
+    """The server's certificate with its chain, in PEM. The next connection uses a new file."""
 
     key: pathlib.Path = pathlib.Path("/etc/drakit/webhook/tls.key")
     """The private key of webhook.certificate, in PEM, without a password."""
 
 
 class Log(_Group):
-    """What is logged, to standard error."""
+    """The log, on standard error."""
 
     format: Literal["console", "json"] = "console"
-    """console for people, json for machines."""
+    """Format of a line: console for people, json for machines."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level to write."""
+    """Lowest level that is written."""
 
 
 class Mock(_Group):
-    """Hardware that is not there."""
+    """Mock hardware, instead of the node's own."""
 
     machine: str | None = None
-    """Name of a machine file, or a path to one; real hardware without it."""
+    """Name of a machine file, or a path to one. Without it, the driver serves the real hardware."""
 
     dir: Folder | None = None
-    """Where the mock keeps its state, which outlives the driver; <plugins_dir>/mock/<machine> if not given."""
+    """Folder for the state of the mock hardware, which survives the driver; <plugins_dir>/mock/<machine> if not given."""
 
 
 class Settings(_Group):

@@ -1,0 +1,57 @@
+"""Every example on the page of settings is read from the file, the environment and the command line, and is no default."""
+
+import re
+import shlex
+
+from drakit import settings
+from drakit.cli import options
+from drakit.devices.nic import settings as nic_settings
+from drakit.inputs import documents
+from unit.docs import markdown, test_reference_is_current
+
+PAGE = markdown.ROOT / "docs" / "reference" / "settings.md"
+FILE = PAGE.with_suffix(".yaml")
+
+
+def lines() -> list[tuple[str, str]]:
+    """The variables on the page, each with the flag beside or below it."""
+    return re.findall(r"^(DRAKIT_\w+=.*?)\s+# (--.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def dotted(read: settings.Settings) -> dict[str, object]:
+    """The values of all settings, by key."""
+    groups = {name: getattr(read, name) for name in settings.Settings.model_fields}
+    return {f"{name}.{field}": getattr(group, field) for name, group in groups.items() for field in type(group).model_fields}
+
+
+def test_every_setting_has_an_example_that_is_not_its_default() -> None:
+    examples, defaults = dotted(settings.load({}, file=FILE, environ={})), dotted(settings.Settings())
+    assert [key for key, value in examples.items() if value == defaults[key]] == []
+    rules = documents.load(FILE.read_text("utf-8"))["nic"]["rules"]
+    assert {key for rule in rules for key in rule} == set(settings.NicRule.model_fields)
+
+
+def test_the_page_shows_the_whole_file() -> None:
+    shown = "".join(block.text for block in markdown.blocks(PAGE) if block.language == "yaml")
+    assert documents.load(shown) == documents.load(FILE.read_text("utf-8"))
+
+
+def test_every_variable_of_the_page_has_the_value_of_the_file() -> None:
+    environ = dict(shlex.split(variable)[0].split("=", 1) for variable, _ in lines())
+    assert settings.load({}, environ=environ) == settings.load({}, file=FILE, environ={})
+
+
+def test_every_flag_of_the_page_has_the_value_of_the_file() -> None:
+    wanted, owned = dotted(settings.load({}, file=FILE, environ={})), test_reference_is_current.generator().own_options()
+    flags = [shlex.split(flag) for _, flag in lines()]
+    given = [word for option, word in flags if option == "--set"]
+    read, keys = dotted(options.read(assignments=given)), {word.partition("=")[0] for word in given}
+    assert {key: read[key] for key in keys} == {key: wanted[key] for key in keys}
+    assert {option: word for option, word in flags if option != "--set"} == {option: str(wanted[key]) for key, option in owned.items()}
+    assert set(wanted) == keys | set(owned)
+
+
+def test_the_example_of_a_rule_is_one_that_the_driver_takes() -> None:
+    for rule in documents.load(FILE.read_text("utf-8"))["nic"]["rules"]:
+        match = rule.pop("match")
+        assert nic_settings.InterfaceRule.parse(match, rule).match == match
