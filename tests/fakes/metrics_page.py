@@ -46,9 +46,10 @@ class Shown:
         return (*nics, *gpus, *server.Calls().readings())
 
 
-def every_family() -> str:
+def every_family(name: str = "gpu.drakit.dev") -> str:
+    """Return the page of a process with one driver of this name."""
     made = probes.Probes().metrics
-    driver = made.of("gpu.drakit.dev")
+    driver = made.of(name)
     metrics.add_gauges(Shown(), driver)
     for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):
         for phase in phases.values():

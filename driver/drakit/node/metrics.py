@@ -47,14 +47,14 @@ class Metrics:
         )
         self.phases = self.durations(
             "drakit_claim_phase_seconds",
-            "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
+            "Seconds of one phase of a claim's prepare or unprepare: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
             ("driver", "phase", "outcome"),
         )
         self.slice_writes = self._counts("drakit_slice_writes", "ResourceSlices created, updated and deleted.")
-        self.publish_failures = self._counts("drakit_publish_failures", "Rounds of publishing that failed and are tried again.")
-        self.watch_restarts = self._counts("drakit_watch_restarts", "Times the watch of ResourceSlices had to be started anew.")
+        self.publish_failures = self._counts("drakit_publish_failures", "Rounds of publishing that failed; the driver retries them.")
+        self.watch_restarts = self._counts("drakit_watch_restarts", "Restarts of the watch of ResourceSlices.")
         build = {"version": importlib.metadata.version("drakit"), "python": platform.python_version()}
-        self.gauge("drakit_build_info", "Always 1; the labels say what runs.", tuple(build), lambda: [(build, 1)])
+        self.gauge("drakit_build_info", "Always 1; the labels are the versions of drakit and Python.", tuple(build), lambda: [(build, 1)])
 
     def of(self, driver: str) -> "DriverMetrics":
         """The metrics of one driver."""
@@ -305,10 +305,10 @@ class GaugeRegistry(Protocol):
 
 def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     """Register the add_gauges of one driver."""
-    meter.gauge("claims", "Claims that the journal knows, by state.", ("state",), lambda: _by_state(node))
+    meter.gauge("claims", "Claims in the journal, by state.", ("state",), lambda: _by_state(node))
     meter.gauge("devices", "Devices offered, by whether they are tainted.", ("tainted",), lambda: _by_taint(node.devices()))
-    meter.gauge("device_health", "Devices by the health that the kubelet is told.", ("health",), lambda: _by_health(node))
-    meter.gauge("registered", "Whether the kubelet knows the driver.", (), lambda: [({}, float(not node.registration()))])
+    meter.gauge("device_health", "Devices by the health that is reported to the kubelet.", ("health",), lambda: _by_health(node))
+    meter.gauge("registered", "Whether the driver is registered with the kubelet.", (), lambda: [({}, float(not node.registration()))])
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
     meter.measure(node.driver_metrics, node.metrics_prefix)
 

@@ -67,14 +67,14 @@ def collect(
 def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
     """Return the metrics of one GPU."""
     for owner, number in (count.owners or {}).items():
-        yield _metric(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
+        yield _metric(count, "gpu_mig_instances", "MIG instances on a GPU, by owner.", number, owner=owner)
     for name, documentation, value in (
-        ("gpu_memory_slices", "Memory slices of a GPU that MIG instances can take.", count.slices),
-        ("gpu_memory_slices_used", "Memory slices of a GPU that MIG instances take.", count.used),
+        ("gpu_memory_slices", "Memory slices of a GPU that MIG instances can use.", count.slices),
+        ("gpu_memory_slices_used", "Memory slices of a GPU that MIG instances use.", count.used),
         ("gpu_shares_held", "Shares of a GPU and of its partitions that claims hold.", count.shares),
         ("gpu_mps_daemons", "MPS daemons that run for claims of a GPU.", count.daemons),
-        ("gpu_healthy", "Whether no fault stands on a GPU or on a part of it.", count.healthy),
-        ("gpu_monitored", "Whether a GPU sends its Xids, so that faults are heard of and not only looked for.", count.monitored),
+        ("gpu_healthy", "Whether a GPU and all its partitions are without a fault.", count.healthy),
+        ("gpu_monitored", "Whether a GPU sends its Xids; otherwise it is only polled.", count.monitored),
     ):
         if value is not None:
             yield _metric(count, name, documentation, value)

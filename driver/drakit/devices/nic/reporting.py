@@ -219,11 +219,11 @@ def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
     for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress)):
         labels = {"nic": nic, "share": traffic.share_id, "direction": direction}
         for name, documentation, value, total in (
-            ("nic_share_bytes", "Bytes that passed a share of a NIC.", counters.bytes, True),
-            ("nic_share_packets", "Packets that passed a share of a NIC.", counters.packets, True),
-            ("nic_share_drops", "Packets of a share that were dropped.", counters.drops, True),
-            ("nic_share_backlog_bytes", "Bytes of a share that wait.", counters.backlog, False),
-            ("nic_share_rate_bits_per_second", "The rate that the kernel holds a share to.", counters.rate, False),
+            ("nic_share_bytes", "Bytes of a share of a NIC.", counters.bytes, True),
+            ("nic_share_packets", "Packets of a share of a NIC.", counters.packets, True),
+            ("nic_share_drops", "Dropped packets of a share.", counters.drops, True),
+            ("nic_share_backlog_bytes", "Bytes in the queue of a share.", counters.backlog, False),
+            ("nic_share_rate_bits_per_second", "Bandwidth of a share, as the kernel enforces it.", counters.rate, False),
         ):
             yield advanced.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
 
