@@ -1,18 +1,13 @@
-"""The reference pages name every event, condition, taint, error, attribute and capacity of the code, and none that does not exist."""
+"""The reference pages name every event, condition, taint and error of the code, and none that does not exist."""
 
 import ast
-import json
-import pathlib
 import re
 from collections.abc import Iterator
-
-import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu.health import faults
 from drakit.devices.nic import background
 from drakit.node import device_status
-from fakes import forked_cli
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
@@ -72,19 +67,3 @@ def subclasses(kind: type[Exception]) -> set[type[Exception]]:
 def test_every_error_and_fault_is_on_the_page_of_errors_and_no_other() -> None:
     names = {"ClaimFault"} | {kind.__name__ for kind in subclasses(errors.DrakitError)} | {fault.name for fault in errors.ClaimFault}
     assert names == markdown.table_names((REFERENCE / "errors.md").read_text("utf-8"))
-
-
-def published(commands: forked_cli.Commands, folder: pathlib.Path, machine: str) -> set[str]:
-    """The names of all attributes and capacities that a machine publishes for GPUs and NICs."""
-    ran = commands.run("slices", "--mock", machine, "--folder", str(folder), "-o", "json")
-    assert ran.returncode == 0, ran.stderr
-    devices = [device for item in json.loads(ran.stdout)["items"] for device in item["spec"].get("devices", [])]
-    return {name for device in devices for part in ("attributes", "capacity") for name in device.get(part, {})}
-
-
-@pytest.mark.parametrize("machine", ["mixed-16gpu", "dgx-h100", "hgx-b200"])
-def test_every_attribute_and_capacity_is_on_the_pages(commands: forked_cli.Commands, tmp_path: pathlib.Path, machine: str) -> None:
-    text = "".join((REFERENCE / name).read_text("utf-8") for name in ("devices-gpu.md", "devices-nic.md"))
-    names = published(commands, tmp_path, machine)
-    assert {"profile", "ifName", "bandwidth", "memory"} <= names
-    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
