@@ -129,7 +129,13 @@ class Kubelet:
     def _register_node(self) -> Object:
         """Create the node, or make the one of an earlier life ready."""
         name = self._place.node
-        labels: Object = {"kubernetes.io/hostname": name, **dict(self._place.labels)}
+        info = _node_info(self._runtime.mode)
+        labels: Object = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": info["operatingSystem"],
+            "kubernetes.io/arch": info["architecture"],
+            **dict(self._place.labels),
+        }
         status: Object = {
             "conditions": [
                 {
@@ -142,7 +148,7 @@ class Kubelet:
                 }
             ],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": _node_info(self._runtime.mode),
+            "nodeInfo": info,
         }
         try:
             return self._api.create(NODE, {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})

@@ -1,11 +1,18 @@
 """DaemonSets and Deployments make pods, replace them and report."""
 
+import pathlib
+import platform
+
+import yaml
+
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SERVICEACCOUNT, Resource
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.quick_cluster import QuickCluster
+
+SCAFFOLD = pathlib.Path(__file__).parents[3] / "examples" / "hello" / "deploy" / "daemonset.yaml"
 
 
 def workload(name: str = "w", *, image: str = "v1", pod: Object | None = None, **spec: Json) -> Object:
@@ -48,6 +55,23 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_its_template_allows(pair: Quic
     pair.until(lambda: status(pair, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")
     pair.api.patch(NODE, "node-2", {"spec": {"taints": []}}, kind=PatchKind.MERGE)
     pair.until(lambda: nodes(pair) == ["node-1", "node-2"], "a pod on a node that is only cordoned")
+
+
+def test_the_daemon_set_of_a_new_project_has_a_pod_on_each_node(pair: QuickCluster) -> None:
+    made: Object = yaml.safe_load(SCAFFOLD.read_text())
+    pod = json_types.mapping(made, "spec", "template", "spec")
+    assert "kubernetes.io/os" in json_types.mapping(pod, "nodeSelector")
+    pair.api.create(SERVICEACCOUNT, {"metadata": {"name": pod["serviceAccountName"]}}, namespace="default")
+    pair.api.create(DAEMON_SET, made | {"metadata": {"name": "w"}}, namespace="default")
+    pair.until(lambda: nodes(pair) == ["node-1", "node-2"], "a pod on each node")
+
+
+def test_a_node_has_the_labels_that_a_kubelet_sets(cluster: QuickCluster) -> None:
+    node = cluster.api.get(NODE, "node-1")
+    info = json_types.mapping(node, "status", "nodeInfo")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), info["architecture"])
+    labels = {"kubernetes.io/hostname": "node-1", "kubernetes.io/os": "linux", "kubernetes.io/arch": machine}
+    assert json_types.mapping(node, "metadata", "labels") == labels
 
 
 def test_a_new_template_replaces_the_pods_of_a_daemon_set_one_by_one(pair: QuickCluster) -> None:
