@@ -42,11 +42,18 @@ class GpuMap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One NIC: its capacity, and the shares taken from it by label."""
+    """One device with bandwidth: its capacity, and the shares taken from it by label.
+
+    ``holder`` is the claim that holds it alone. ``is_blocked``: nobody holds it, but its counters do not suffice beside the devices in use;
+    ``blockers`` are those that draw from the same counters.
+    """
 
     device: str
     capacity: quantity.Quantity
     shares: tuple[tuple[str, quantity.Quantity], ...] = ()
+    holder: str = ""
+    is_blocked: bool = False
+    blockers: tuple[str, ...] = ()
 
 
 def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[GpuMap, ...]:
@@ -101,17 +108,24 @@ def draw_gpu(gpu: GpuMap, width: int | None = None) -> list[str]:
 
 
 def draw_bar(bar: Bar, width: int | None = None) -> list[str]:
-    """A bar of the whole capacity, then each share with its letter, amount and label. The bar is shorter where ``width`` has no room for it."""
+    """A bar of the whole capacity, then each share with its letter, amount and label. The bar is shorter where ``width`` has no room for it.
+
+    A device that one claim holds alone is one share of all; a blocked one is crossed out.
+    """
+    shares = ((bar.holder, bar.capacity),) if bar.holder else bar.shares
     total = bar.capacity.nanos or 1
-    free = quantity.Quantity(max(total - sum(amount.nanos for _, amount in bar.shares), 0), bar.capacity.format)
-    figures = f" {bar.capacity} in all, {free} free"
+    free = quantity.Quantity(max(total - sum(amount.nanos for _, amount in shares), 0), bar.capacity.format)
+    state = "held" if bar.holder else "blocked" if bar.is_blocked else f"{free} free"
+    figures = f" {bar.capacity} in all, {state}"
     length = _BAR if width is None else max(_BAR_MIN, min(_BAR, width - len(figures) - len("[]")))
-    used, cells = 0, ""
-    for index, (_, amount) in enumerate(bar.shares):
+    used, cells = 0, "x" * length if bar.is_blocked else ""
+    for index, (_, amount) in enumerate(shares):
         used += amount.nanos
         cells += _letter(index) * max(round(used * length / total) - len(cells), 1)
     lines = [f"[{cells[:length]:.<{length}}]{figures}"]
-    for index, (label, amount) in enumerate(bar.shares):
+    if bar.is_blocked and bar.blockers:
+        lines += terminal.wrapped(f"counters in use by {', '.join(bar.blockers)}", width, indent=2, hang=0)
+    for index, (label, amount) in enumerate(shares):
         head = f"{_letter(index)} {amount!s:>6}  "
         lines += terminal.wrapped(f"{head}{label}", width, indent=2, hang=len(head))
     return lines
@@ -131,6 +145,16 @@ def fitting(offered: inventory.Inventory, taken: Iterable[str]) -> frozenset[str
         return all(value.nanos <= left[part.counter_set][counter] for part in device.consumes for counter, value in part.counters.items())
 
     return frozenset(device.name for device in flat.devices if fits(device))
+
+
+def rivals(offered: inventory.Inventory, taken: Collection[str], device: devices.Device) -> tuple[str, ...]:
+    """Return the devices in use that draw from a counter of a device."""
+    drawn = _counters(device)
+    return tuple(other.name for other in offered.flat().devices if other.name in taken and not drawn.isdisjoint(_counters(other)))
+
+
+def _counters(device: devices.Device) -> set[tuple[str, str]]:
+    return {(part.counter_set, counter) for part in device.consumes for counter, value in part.counters.items() if value}
 
 
 def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:

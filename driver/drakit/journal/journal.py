@@ -21,6 +21,7 @@ from drakit.journal import codec, opening, sqlite, store
 from drakit.journal import store as notebook
 
 Quarantine = opening.Quarantine
+_POOL = "pool"
 
 
 class Journal:
@@ -145,6 +146,16 @@ class Journal:
     def untaint(self, device: str, key: str) -> None:
         """Remove the taints of a key from a device; none is success. Raises JournalError."""
         self._commit(lambda database: notebook.remove_taints(database, device, key))
+
+    def pool(self) -> str:
+        """Return the node's own pool that a driver served here last; empty where none has. Raises JournalError."""
+        with self._reading() as database:
+            return sqlite.value(database, _POOL) or ""
+
+    def set_pool(self, pool: str) -> None:
+        """Record the node's own pool that a driver serves here. Raises JournalError."""
+        if pool != self.pool():
+            self._commit(lambda database: sqlite.put(database, _POOL, pool))
 
     def relax(self) -> None:
         """Wait for the disk no more: what is committed outlives this process from now on, and of the kernel's end only what happens to be written.

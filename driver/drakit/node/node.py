@@ -70,6 +70,7 @@ class Node:
         self._stop = threading.Event()
         self.failed = threading.Event()
         self.local = local_node.LocalNode.open(spec, folders, dependencies.claim_source, dependencies.meter)
+        self.local.journal.set_pool(spec.identity.pool)
         target = publisher.Target(driver=spec.driver_name, node=node_name, pool=spec.identity.pool)
         self.publisher = publisher.Publisher(
             target,

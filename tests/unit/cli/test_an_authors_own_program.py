@@ -99,6 +99,17 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
     assert f"{file} is missing or altered" in verified.out
 
 
+def test_show_names_the_node_whose_driver_keeps_the_folder(program: Program) -> None:
+    hardware = author.Hardware()
+    with testing.Cluster(lambda: author.FakeDriver(hardware), node_names=["node-7"]) as cluster:
+        cluster.wait_published(1)
+        folder = str(cluster.local.node("node-7").folder.root)
+        assert "fake.example.com on node-7\n" in program("show", "--folder", folder).out
+        [shown] = json.loads(program("show", "--folder", folder, "-o", "json").out)
+        assert shown["pool"] == "node-7"
+        assert "on node-8\n" in program("show", "--folder", folder, "--node", "node-8").out
+
+
 def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, tmp_path: pathlib.Path) -> None:
     result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
     shell = command_line.CommandLine(run=on_node, folder=tmp_path)

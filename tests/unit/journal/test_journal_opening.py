@@ -109,6 +109,15 @@ def test_the_last_boot_is_remembered(data: pathlib.Path) -> None:
         assert memory.last_boot_id == "two"
 
 
+def test_the_nodes_pool_is_remembered(data: pathlib.Path) -> None:
+    with opened(data) as memory:
+        assert memory.pool() == ""
+        memory.set_pool("node-1")
+        memory.set_pool("node-2")
+    with opened(data) as memory:
+        assert memory.pool() == "node-2"
+
+
 def test_another_drivers_journal_is_refused_and_left_alone(written: pathlib.Path) -> None:
     with pytest.raises(errors.JournalError, match=r"belongs to driver gpu\.example\.com, not nic\.example\.com"):
         journal.Journal.open(written.parent, driver="nic.example.com", boot_id=samples.BOOT)

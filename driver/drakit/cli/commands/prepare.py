@@ -144,11 +144,13 @@ def unprepare(
 class View:
     """What a family offers and does not offer, and what its journal knows.
 
+    ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
     ``trouble`` says that the journal cannot be read as it is, and what will become of it. ``is_lost`` says that a journal was lost, now or earlier,
     and that claims which are not among ``entries`` may have devices. ``health`` is what the driver reports, by device, while it runs.
     """
 
     driver: drivers.Driver[Any]
+    pool: str
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
@@ -177,6 +179,7 @@ def look(family: composition.Family) -> View:
         entries = tuple(opened.journal.entries())
         return View(
             driver=opened.author,
+            pool=_pool(opened),
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
             trouble=_trouble(home, trouble, len(entries)),
@@ -185,6 +188,11 @@ def look(family: composition.Family) -> View:
             health=health_client.ask(home),
             withheld=not_offered.by(opened.author),
         )
+
+
+def _pool(opened: local_node.LocalNode) -> str:
+    own = opened.identity.pool
+    return (opened.journal.pool() or own) if own == composition.LOCAL_NODE else own
 
 
 def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:

@@ -16,6 +16,7 @@ from drakit.core import device as devices
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
 """The capacities that the table shows of devices that have them; where no device has one of these, it shows the first of all."""
 _CAPACITIES_MAX = 3
+_BANDWIDTH = "bandwidth"
 _PROFILE = "profile"
 _INDENT = 2
 
@@ -89,7 +90,7 @@ def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence
 def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
-    output.heading(out, f"{family.spec.driver_name} on {family.spec.identity.pool}")
+    output.heading(out, f"{family.spec.driver_name} on {seen.pool}")
     taken, width = holders(entries), output.width(out)
     room = None if width is None else width - _INDENT
     fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
@@ -189,17 +190,29 @@ def holders(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
 
 
 def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tuple[drawing.Bar, ...]:
-    """The bandwidth of every shared device, and the shares taken from it."""
+    """The bandwidth of every device that has some: the shares taken from it, the claim that holds it alone, or what blocks it."""
+    shown = [device for device in offered.flat().devices if _BANDWIDTH in device.capacity]
     shares: dict[str, list[tuple[str, quantity.Quantity]]] = {}
+    alone: dict[str, str] = {}
     for entry in entries:
         for grant in entry.grants:
-            if grant.share_id is not None and "bandwidth" in grant.consumed_capacity:
+            if grant.share_id is not None and _BANDWIDTH in grant.consumed_capacity:
                 label = f"{entry.claim} share {grant.share_id}"
-                shares.setdefault(grant.device.name, []).append((label, grant.consumed_capacity["bandwidth"]))
+                shares.setdefault(grant.device.name, []).append((label, grant.consumed_capacity[_BANDWIDTH]))
+            elif grant.share_id is None and not grant.admin_access:
+                alone[grant.device.name] = str(entry.claim)
+    taken = holders(entries)
+    fitting = drawing.fitting(offered, taken)
     return tuple(
-        drawing.Bar(device=device.name, capacity=device.capacity["bandwidth"].value, shares=tuple(shares.get(device.name, ())))
-        for device in offered.flat().devices
-        if "bandwidth" in device.capacity
+        drawing.Bar(
+            device=device.name,
+            capacity=device.capacity[_BANDWIDTH].value,
+            shares=tuple(shares.get(device.name, ())),
+            holder=alone.get(device.name, ""),
+            is_blocked=device.name not in taken and device.name not in fitting,
+            blockers=drawing.rivals(offered, taken, device),
+        )
+        for device in shown
     )
 
 
@@ -210,10 +223,9 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     fitting = drawing.fragmentation(offered, held)
     return {
         "driver": family.spec.driver_name,
-        "pool": family.spec.identity.pool,
+        "pool": seen.pool,
         "devices": [
-            {"pool": device.pool_on(family.spec.identity.pool), **_device(device, taken.get(device.name), used, seen)}
-            for device in offered.flat().devices
+            {"pool": device.pool_on(seen.pool), **_device(device, taken.get(device.name), used, seen)} for device in offered.flat().devices
         ],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.withheld),

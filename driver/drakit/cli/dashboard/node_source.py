@@ -21,6 +21,7 @@ class NodeSource:
     def state(self) -> model.State:
         """Return the present state; a driver that cannot be read is a problem, and the others are shown."""
         pools, claims, problems = [], [], []
+        node_name = self._node
         for family in self._families:
             driver = family.spec.driver_name
             try:
@@ -28,14 +29,15 @@ class NodeSource:
             except errors.DrakitError as error:
                 problems.append(f"{driver}: {error}")
                 continue
+            node_name = seen.pool
             held = [holding for entry in seen.entries for holding in _holdings(entry)]
             health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
-            for name, offered in inventory.by_pool(seen.offered, family.spec.identity.pool).items():
+            for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
                 base = model.Pool(driver=driver, name=name, note=seen.trouble)
                 pools.append(model.pool(base, offered, held, health, _traffic(seen.readings)))
-            claims += model.claim_rows(driver, self._node, held)
-        node = model.Node(name=self._node, pools=tuple(pools))
-        return model.State(title=f"node {self._node}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))
+            claims += model.claim_rows(driver, node_name, held)
+        node = model.Node(name=node_name, pools=tuple(pools))
+        return model.State(title=f"node {node_name}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))
 
 
 def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
