@@ -259,8 +259,8 @@ def _summary(needs: Wanted, node: Object, site: Site) -> str:
 
 
 def _counted(obstacle: Obstacle) -> str:
-    """Return how many devices each reason keeps away, the most frequent reasons in full."""
-    ordered = sorted(obstacle.groups, key=lambda group: -len(group.devices))
+    """Return how many devices each reason keeps away: first what is nearest to fitting, of that the most frequent; the last reasons in short."""
+    ordered = sorted(obstacle.groups, key=lambda group: (group.mismatch, -len(group.devices)))
     counts = [(len(group.devices), group.text) for group in ordered[:_SHOWN_OBSTACLES]]
     if others := sum(len(group.devices) for group in ordered[_SHOWN_OBSTACLES:]):
         counts.append((others, "for other reasons"))

@@ -68,7 +68,7 @@ def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(shell: comman
     assert "needs 2 devices, 1 available" in ran.out
     short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
     assert f"1 device: {short} (gpu-0-mig-7g40gb-0-0)" in ran.out
-    assert "47 devices: not selected by the request: " in ran.out
+    assert "48 devices: not selected by the request: " in ran.out
 
 
 def test_with_v_every_device_has_a_line_of_its_own(shell: command_line.CommandLine, slices: str) -> None:
@@ -76,7 +76,7 @@ def test_with_v_every_device_has_a_line_of_its_own(shell: command_line.CommandLi
     grouped = shell.run("allocate", slices, file, "--why").out.splitlines()
     single = shell.run("allocate", slices, file, "--why", "-v").out.splitlines()
     assert len(grouped) < 12
-    assert len([line for line in single if "not selected by the request: " in line]) == 47
+    assert len([line for line in single if "not selected by the request: " in line]) == 48
     short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
     assert f"      gpu-0-mig-7g40gb-0-0: {short}" in single
 

@@ -89,6 +89,21 @@ def test_a_constraint_is_named_with_both_values_and_with_what_would_be_without_i
     assert second.text == "it would fit without the constraint matchAttribute drv/parent"
 
 
+def test_devices_of_another_kind_come_last_though_they_are_fewer_or_in_use() -> None:
+    chosen, kinds = 'device.attributes["drv"].kind == "a"', {"r0": "a", "r1": "a", "r2": "a", "of-others": "b", "in-use": "b"}
+    taint: Object = {"key": "k", "effect": "NoSchedule"}
+    devices = [device(name, attributes=strings(kind=kind), taints=[taint]) for name, kind in kinds.items()]
+    used = AllocatedState()
+    for name in ("r0", "in-use"):
+        used.hold(DeviceId("drv", "pool", name))
+    (obstacle,) = found([resource_slice(devices)], claim(request(selectors=[{"cel": {"expression": chosen}}])), used=used)
+    assert list(by_reason(obstacle).items()) == [
+        ("in use", ["r0"]),
+        ("tainted and not tolerated: k:NoSchedule", ["r1", "r2"]),
+        (f"not selected by the request: {chosen}", ["of-others", "in-use"]),
+    ]
+
+
 def test_a_count_says_how_many_there_are() -> None:
     (obstacle,) = found([resource_slice([device("d0"), device("d1")])], claim(request("a"), request("b", count=2)))
     assert obstacle.text == "needs 2 devices, 1 available beside a (d0)"

@@ -220,3 +220,20 @@ def test_every_reason_is_said_the_rarer_ones_in_short(cluster: QuickCluster) -> 
     rest = "4G of 4G left; 3x for other reasons)"
     cluster.until(lambda: shown in cluster.scheduling_message("p"), "the reasons")
     assert cluster.scheduling_message("p").endswith(rest)
+
+
+def test_what_is_nearest_to_fitting_is_said_before_devices_of_other_classes(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    nics = [objects.nic(f"nic-{size}", f"{size}G") for size in (2, 3, 4)]
+    tainted = objects.nic("nic-20", "20G") | {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+    cluster.create(SLICE, objects.resource_slice(*nics, tainted))
+    others = [objects.device(f"other-{number}") for number in range(8)]
+    cluster.create(SLICE, objects.resource_slice(*others, driver="other.example.com"))
+    cluster.create(CLAIM, objects.claim("c", objects.request(capacity={"requests": {"bandwidth": "10G"}})))
+    cluster.create(POD, objects.pod("p", claim="c"))
+    cluster.until(lambda: "9x for other reasons)" in cluster.scheduling_message("p"), "the reasons")
+    _, _, reasons = cluster.scheduling_message("p").partition("none available ")
+    assert reasons == (
+        "(1x capacity bandwidth: 10G needed, 2G of 2G left; 1x capacity bandwidth: 10G needed, 3G of 3G left; "
+        "1x capacity bandwidth: 10G needed, 4G of 4G left; 9x for other reasons)"
+    )

@@ -236,6 +236,13 @@ class Suitability:
             return False
         return device.pool in self._overdrawn or any(self.remaining[position] < amount for position, amount in device.draws)
 
+    def mismatch(self, want: Want, device: Device) -> Refusal | None:
+        """Return why a device, in use or not, is not of the kind that the want asks for; None also where a selector fails on it."""
+        try:
+            return self._unselected(want, device)
+        except AllocationError:
+            return None
+
     def _unselected(self, want: Want, device: Device) -> Refusal | None:
         refusals = self._selection(want).refusals
         known = refusals[device.index]

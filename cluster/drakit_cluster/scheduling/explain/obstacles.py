@@ -12,7 +12,7 @@ from drakit_cluster.scheduling.allocator import search
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition
 from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option, Request
-from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem
+from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Refusal
 from drakit_cluster.scheduling.allocator.world import Pick, Value, World
 from drakit_cluster.scheduling.explain import wording
 from drakit_cluster.scheduling.explain.wording import Holders, Words
@@ -20,10 +20,11 @@ from drakit_cluster.scheduling.explain.wording import Holders, Words
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Devices that the same thing keeps away."""
+    """Devices that the same thing keeps away. ``mismatch`` is 0 for devices of the kind that is asked for, and more the less they match it."""
 
     text: str
     devices: tuple[str, ...]
+    mismatch: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +35,24 @@ class Obstacle:
     claim: str = ""
     request: str = ""
     groups: tuple[Group, ...] = ()
+    """The nearest to fitting first, of these the smallest."""
+
+
+_MISMATCHES = {Refusal.NODE: 1, Refusal.SELECTOR: 1, Refusal.CLASS_SELECTOR: 2}
 
 
 @dataclass
 class _Groups:
     """Devices by what keeps them away, in the order of first sight."""
 
-    _devices: dict[str, list[str]] = field(default_factory=dict)
+    _devices: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
-    def add(self, text: str, device: Device) -> None:
-        self._devices.setdefault(text, []).append(str(device.id))
+    def add(self, text: str, device: Device, mismatch: int = 0) -> None:
+        self._devices.setdefault((mismatch, text), []).append(str(device.id))
 
     def made(self) -> tuple[Group, ...]:
-        ordered = sorted(self._devices.items(), key=lambda item: len(item[1]))
-        return tuple(Group(text=text, devices=tuple(devices)) for text, devices in ordered)
+        ordered = sorted(self._devices.items(), key=lambda item: (item[0][0], len(item[1])))
+        return tuple(Group(text=text, devices=tuple(devices), mismatch=mismatch) for (mismatch, text), devices in ordered)
 
 
 def find(problem: Problem, holders: Holders) -> list[Obstacle]:
@@ -77,9 +82,11 @@ def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
         if suitable >= max(needed, 1):
             return []
         groups = _Groups()
-        for device, verdict in verdicts:
-            if verdict is not None:
-                groups.add(words.of_verdict(option, device, verdict), device)
+        for device, refusal in verdicts:
+            mismatched = problem.suitability.mismatch(option.want, device) if refusal is Refusal.IN_USE else None
+            if (verdict := mismatched or refusal) is not None:
+                mismatch = _MISMATCHES.get(verdict, 0) if isinstance(verdict, Refusal) else 0
+                groups.add(words.of_verdict(option, device, verdict), device, mismatch)
         text = f"needs {_counted(needed)}, {suitable or 'none'} available"
         found.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.made()))
     return found
