@@ -10,36 +10,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.cdi import host_nodes, spec
-from drakit.core import advanced, edits, inventory, quantity, records
+from drakit.core import advanced, edits, quantity, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core.slices import paging, resource_slice
 from drakit.testing import bench as benches
-from drakit.testing import crashing, simulated_death
+from drakit.testing import crashing, inventory_obligations, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
 WATCH_SECONDS = 1.0
 MOST_ASKED = 20
-
-
-def _offers_something(bench: benches.Bench) -> None:
-    with bench.node() as node:
-        benches.require(node.all_devices, "discover() offers no device; give the mock hardware some")
-        benches.require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
-        pools = advanced.cluster_pools(node.driver)
-        benches.require(pools == advanced.cluster_pools(node.driver), "two calls of cluster_pools() differ though nothing changed")
-
-
-def _fits_the_api(bench: benches.Bench) -> None:
-    with bench.node() as node:
-        own = inventory.by_pool(node.driver.discover(), nodes.POOL).values()
-        for offered in (*own, *(pool.inventory for pool in advanced.cluster_pools(node.driver))):
-            for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
-                paging.paginate(
-                    offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART
-                )
 
 
 def _prepares_and_unprepares(bench: benches.Bench) -> None:
@@ -360,8 +341,9 @@ def _stop_ends_what_start_began(bench: benches.Bench) -> None:
 
 
 ALL: Mapping[str, Callable[[benches.Bench], None]] = {
-    "discover() offers devices, and the same twice": _offers_something,
-    "what is offered keeps the API's limits": _fits_the_api,
+    "discover() offers devices, and the same twice": inventory_obligations.offers_something,
+    "what is offered keeps the API's limits": inventory_obligations.fits_the_api,
+    "no device draws more of a counter than there is": inventory_obligations.draws_what_counters_have,
     "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
     "device nodes that prepare returns are on this host": _gives_nodes_that_exist,

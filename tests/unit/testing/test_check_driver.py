@@ -76,6 +76,25 @@ def test_a_wrong_recall_is_found() -> None:
         check(Confused, device_names=["chip-0-left"], every=7)
 
 
+class Greedy(author.FakeDriver):
+    """Offers a chip of which a part draws two of the one that its counter set has."""
+
+    def discover(self) -> drakit.Inventory:
+        offered = super().discover()
+        drawn = drakit.CounterConsumption(counter_set="chip-0", counters={"left": 2})
+        wide = drakit.Device(name="chip-0-wide", attributes={"kind": "wide"}, consumes=(drawn,))
+        return dataclasses.replace(offered, devices=(*offered.devices, wide))
+
+
+def test_a_device_that_draws_more_than_its_counter_set_has_is_found() -> None:
+    with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
+        check(Greedy, device_names=["chip-0-left"], every=9)
+    assert (
+        "FAIL  no device draws more of a counter than there is: chip-0-wide draws 2 of counter left, and counter set chip-0 has 1: "
+        "no claim can ever get the device\n"
+    ) in str(raised.value)
+
+
 class Forgetful(author.FakeDriver):
     def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:
         """Leaves the hardware as it is."""
