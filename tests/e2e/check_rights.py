@@ -343,6 +343,9 @@ def test_a_right_that_is_taken_away_is_missed_and_named(
     assert right.verb in str(entry)
     if place.account != PUBLISHER:
         assert found["subject"] == f"{right.path} {right.name}".strip()
-        assert found["message"].startswith(f"may not {right.verb}, needed ")
-        assert found["fix"] == f"allow its service account {right.verb} on {found['subject']}; docs/reference/rbac.md lists every right"
+        assert found["message"].startswith(f"may not {right.verb}, which is needed ")
+        assert (
+            found["fix"]
+            == f"grant {right.verb} on {found['subject']} to the driver's service account; docs/reference/rbac.md lists every right"
+        )
     accounts.wait(f"{right} given back", lambda: accounts.may(kubeconfig, right))

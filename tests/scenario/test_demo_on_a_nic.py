@@ -355,11 +355,11 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
         (
             (),
             ("--nic", "nic0"),
-            "drakit: --nic: nic0 is virtual (veth), so its speed is not believed; give it with --speed, for example --speed 1G\n",
+            "drakit: --nic: nic0 is virtual (veth), so its reported speed is ignored; give it with --speed, for example --speed 1G\n",
         ),
         ((), ("--nic", "nic0", "--speed", "9M"), "drakit: --speed: 9M is too slow to be shared; it takes 10M\n"),
         ((), ("--nic", "nic0", "--speed", "fast"), "drakit: --speed: "),
-        ((), ("--nic", "lo", "--speed", "1G"), "drakit: --nic: lo is the loopback\n"),
+        ((), ("--nic", "lo", "--speed", "1G"), "drakit: --nic: lo is the loopback interface\n"),
         (
             ("ip", "link", "set", "nic0", "down"),
             ("--nic", "nic0", "--speed", "1G"),

@@ -180,11 +180,11 @@ def test_nics_are_discovered_and_published_with_the_admin_s_speeds(node: Node) -
     assert {item.name: str(item.capacity["bandwidth"].value) for item in stored.spec.page.devices} == {"nic0": "24G", "nic1": "10G"}
     assert all(item.allow_multiple_allocations for item in stored.spec.page.devices)
     assert {item.name: item.reason for item in node.author.survey().withheld} == {
-        "lo": "is the loopback",
-        "nic0-wire": "is in the setting exclude",
-        "nic1-wire": "is in the setting exclude",
+        "lo": "is the loopback interface",
+        "nic0-wire": "matches nic.exclude",
+        "nic1-wire": "matches nic.exclude",
         "uplink0": "carries the host's default route",
-        "uplink0-wire": "is in the setting exclude",
+        "uplink0-wire": "matches nic.exclude",
     }
     assert node.space.state() == before
 

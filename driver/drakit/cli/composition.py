@@ -106,7 +106,9 @@ def unserved(settings: values.Settings) -> str:
     """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
     if AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and not has_gpus(settings):
         missing = settings.gpu.kernel_root / "proc/driver/nvidia/version"
-        return f"GPUs are not served: {missing} is missing, so NVIDIA's kernel driver is not loaded; name a machine with --mock to pretend"
+        return (
+            f"GPUs are not served: {missing} is missing, so NVIDIA's kernel driver is not loaded; to use mock hardware, add --mock MACHINE"
+        )
     return ""
 
 

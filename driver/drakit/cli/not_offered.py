@@ -1,6 +1,6 @@
-"""Hardware that a driver does not offer, or offers with a caution, and what an admin can do about it, for ``drakit show`` and ``drakit doctor``.
+"""Hardware that a driver does not offer, or offers with a caution, with the fix, for ``drakit show`` and ``drakit doctor``.
 
-Only drakit's own families report it: the NIC family interfaces, the GPU family GPUs, mostly because they do not answer.
+Only drakit's own families report it: the NIC family reports interfaces, the GPU family GPUs that do not answer or cannot be used.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class NotOffered:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Interfaces that are not offered for the same reason, and the fix. ``expected``: needs no warning."""
+    """Interfaces that are not offered for the same reason, with the fix. ``expected`` is true if the reason needs no warning."""
 
     names: tuple[str, ...]
     reason: str
@@ -79,7 +79,7 @@ def documents(withheld: NotOffered) -> list[dict[str, object]]:
 
 
 def groups(withheld: NotOffered) -> Sequence[Group]:
-    """Return the interfaces that are not offered, grouped by reason: a node has a veth end for each pod, all refused for one reason."""
+    """Return the interfaces that are not offered, grouped by reason. A node has a veth interface for each pod, all with the same reason."""
     names_by_refusal: dict[eligibility.Refusal, list[str]] = {}
     for interface in withheld.withheld:
         names_by_refusal.setdefault(interface.refusal, []).append(interface.name)

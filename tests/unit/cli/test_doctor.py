@@ -1,4 +1,4 @@
-"""The doctor finds what is missing and says how to mend it, and changes nothing."""
+"""The doctor reports what is missing with a fix, and changes nothing."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_what_is_missing_is_named_with_its_mend(ask: Ask, node: pathlib.Path) ->
     assert status == 1
     assert of(found, "plugins_registry")["message"] == "node.registry_dir: No such file or directory"
     assert of(found, "/plugins")["fix"] == f"chmod o-w {node / 'plugins'}"
-    assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "the file at the path is not a socket"
+    assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "the file at this path is not a socket"
 
 
 def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.P
         stale.close()
         _, found = ask("--no-api")
     assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "gpu.drakit.dev is served"
-    assert "nobody serves" in of(found, "nic.drakit.dev/dra.sock")["message"]
+    assert "stale socket" in of(found, "nic.drakit.dev/dra.sock")["message"]
 
 
 def test_a_file_system_is_that_of_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:
@@ -122,11 +122,13 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     verbs = "list, watch, create, update, delete"
     assert (
         of(found, "resourceslices")["fix"]
-        == f"allow its service account {verbs} on resourceslices; docs/reference/rbac.md lists every right"
+        == f"grant {verbs} on resourceslices to the driver's service account; docs/reference/rbac.md lists every right"
     )
     assert of(found, "node elsewhere")["verdict"] == "failed"
     assert "403" in of(found, "node elsewhere")["message"]
-    assert of(found, "node elsewhere")["fix"] == "allow its service account get on nodes; docs/reference/rbac.md lists every right"
+    assert (
+        of(found, "node elsewhere")["fix"] == "grant get on nodes to the driver's service account; docs/reference/rbac.md lists every right"
+    )
 
 
 def test_a_policy_that_denies_slices_is_named_and_nothing_is_stored(ask: Ask, cluster: clusters.LocalCluster) -> None:
@@ -163,7 +165,7 @@ def test_the_rights_that_mps_pods_need_are_asked_for_in_their_namespace(ask: Ask
         *("--set", "gpu.mps_template=drakit-system/drakit-mps"),
     )
     _, found = ask(*asked)
-    assert of(found, "pods")["message"] == "may not create, get, list, delete, needed to run MPS daemons in pods"
+    assert of(found, "pods")["message"] == "may not create, get, list, delete, which is needed to run MPS daemons in pods"
     assert (of(found, "pods")["verdict"], of(found, "podtemplates drakit-mps")["verdict"]) == ("warning", "warning")
     bindings = cluster.api.list(resources.CLUSTER_ROLE_BINDING).items
     [account] = [
@@ -192,7 +194,7 @@ def test_nouns_agree_with_their_number(number: int, words: str) -> None:
 def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
     _, found = ask("--node", "elsewhere", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
     assert "404" in of(found, "node elsewhere")["message"]
-    assert of(found, "node elsewhere")["fix"] == "node.name must be the name that kubectl get nodes shows"
+    assert of(found, "node elsewhere")["fix"] == "set node.name to the name that kubectl get nodes shows"
 
 
 def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -253,7 +255,7 @@ def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib
 
 def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
     hook, *_ = nics.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
-    assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it exec, or move node.plugins_dir")
+    assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
 
 
 def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -> None:
@@ -263,9 +265,9 @@ def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -
     found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
     assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 of 2 GPUs")
     library.event_kinds[hardware.gpus()[1].uuid] = None
-    deaf = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
-    assert deaf.verdict is Verdict.WARNING
-    assert "no Xids of gpu-1, which are only looked at every few seconds" in deaf.message
+    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    assert unmonitored.verdict is Verdict.WARNING
+    assert "NVML reports no Xids of gpu-1, so the driver only polls these GPUs every few seconds" in unmonitored.message
     missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
     assert missing.verdict is Verdict.FAILED
     assert "cannot load" in missing.message
@@ -280,7 +282,8 @@ def test_people_get_lines_with_a_mend_and_a_count(shell: command_line.CommandLin
     (node / "plugins_registry").rmdir()
     ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
     assert (
-        f"failed   {node / 'plugins_registry'}: node.registry_dir: No such file or directory\n         fix: the kubelet makes it" in ran.out
+        f"failed   {node / 'plugins_registry'}: node.registry_dir: No such file or directory\n         fix: start the kubelet, which creates it"
+        in ran.out
     )
     assert ran.out.splitlines()[-1].endswith(" ok, 1 warning, 1 failed")
 
@@ -321,4 +324,4 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
     assert not driver.discover().devices
     result = not_offered.gpus(not_offered.by(driver))
-    assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML lists no MIG profiles;")
+    assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on, but NVML lists no MIG profiles;")

@@ -14,11 +14,11 @@ from fakes import command_line
 UPLINK = {
     "interface": "eth0",
     "reason": "carries the host's default route",
-    "change": "a glob in nic.take_over that fits it, and a reserve for the host (nic.reserve, or a rule in nic.rules)",
+    "change": "add a glob that matches it to nic.take_over, and set a reserve for the host (nic.reserve, or a rule in nic.rules)",
 }
-EXCLUDED = {"interface": "eth1", "reason": "is in the setting exclude", "change": "nic.exclude without the glob that fits it"}
+EXCLUDED = {"interface": "eth1", "reason": "matches nic.exclude", "change": "remove the glob that matches it from nic.exclude"}
 WITHOUT_ETH1 = ("--set", 'nic.exclude=["eth1"]')
-CUT_OFF = "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
+CUT_OFF = "matches nic.take_over and has no reserve: the host's own traffic would be limited to 1M bit/s"
 
 
 def test_show_lists_them_for_people_and_for_programs(shell: command_line.CommandLine) -> None:
@@ -46,18 +46,18 @@ def interfaces(shell: command_line.CommandLine, *more: str) -> Mapping[str, Mapp
 def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(shell: command_line.CommandLine) -> None:
     found = interfaces(shell, *WITHOUT_ETH1)
     assert {name: one["verdict"] for name, one in found.items()} == {"eth0": "ok", "eth1": "ok"}
-    assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; to offer it: {UPLINK['change']}"
+    assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; to offer it, {UPLINK['change']}"
 
 
 def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(shell: command_line.CommandLine) -> None:
     (warned,) = interfaces(shell, "--set", 'nic.take_over=["eth0"]').values()
     assert (warned["verdict"], warned["message"]) == ("warning", f"not offered: {CUT_OFF}")
-    assert warned["fix"] == "nic.reserve, or the reserve of a rule in nic.rules, above 0"
+    assert warned["fix"] == "set a reserve above 0 (nic.reserve, or a rule in nic.rules)"
     assert interfaces(shell, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
 
 
 def test_interfaces_with_one_reason_are_listed_in_one_line_with_cautions_beside_them() -> None:
-    virtual = eligibility.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
+    virtual = eligibility.Refusal(reason="is virtual (veth), so its reported speed is ignored", change="set its speed", expected=True)
     alone = eligibility.Refusal(reason="is the loopback", expected=True)
     kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
     result = not_offered.NotOffered(
@@ -67,6 +67,6 @@ def test_interfaces_with_one_reason_are_listed_in_one_line_with_cautions_beside_
     found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(result)]
     assert found == [
         ("lo", Verdict.OK, "not offered: is the loopback", ""),
-        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; to offer it: nic.rules", ""),
+        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; to offer them, set its speed", ""),
         ("eth1", Verdict.WARNING, "has no reserve", "nic.reserve"),
     ]

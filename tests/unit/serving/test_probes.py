@@ -212,10 +212,10 @@ def test_the_doctor_says_who_has_the_address_and_whether_the_driver_is_ready(fol
         foreign.listen()
         port = int(foreign.getsockname()[1])
         assert examined(port) == [
-            ("ok", "no driver runs here now"),
-            ("warning", "another process has the address, so the driver serves no metrics there"),
+            ("ok", "no driver is running"),
+            ("warning", "another process uses this address, so the driver serves no metrics"),
         ]
-    assert examined(port)[1] == ("ok", "no driver runs here now")
+    assert examined(port)[1] == ("ok", "no driver is running")
     with instance(port, folder / "1") as probes:
         assert examined(port) == [("ok", "the driver is ready"), ("ok", "the driver serves its metrics")]
         probes.is_started = False

@@ -1,1 +1,1 @@
-"""``drakit doctor``: looks at everything the driver needs of its node and cluster, changes nothing, and says how to fix what is missing."""
+"""``drakit doctor``: checks everything that the driver needs on its node and in its cluster, and prints a fix for each problem. Changes nothing."""

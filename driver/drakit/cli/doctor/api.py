@@ -1,4 +1,4 @@
-"""The API server: whether it answers, which versions it serves, and whether it lets the driver do what it must."""
+"""Checks of the API server: whether it answers, which versions it serves, and whether the driver has the rights that it needs."""
 
 import dataclasses
 import http
@@ -25,9 +25,9 @@ _SEVERAL_NODES = frozenset({"tpu"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Right:
-    """Something the driver must be allowed; ``needed`` False: only some of its work depends on it. ``name`` is the object's, if one is meant.
+    """A right that the driver uses. Without one that is not ``needed``, the driver works with restrictions.
 
-    An empty ``namespace`` means all namespaces.
+    ``name`` limits the right to one object. An empty ``namespace`` means all namespaces.
     """
 
     group: str
@@ -41,13 +41,13 @@ class Right:
 
     @property
     def path(self) -> str:
-        """As RBAC writes it."""
+        """Return the resource as RBAC writes it, followed by the object's name, if any."""
         path = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         return f"{path} {self.name}" if self.name else path
 
 
 def rights(drivers: Mapping[str, str], mps_template: str | None = None) -> Sequence[Right]:
-    """Return what the manifests grant to the drivers of these names, by family. ``mps_template`` is the setting of that name."""
+    """Return the rights that the manifests grant. ``drivers`` has driver names by family; ``mps_template`` is the setting of that name."""
     group = "resource.k8s.io"
     return (
         Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
@@ -75,7 +75,7 @@ def rights(drivers: Mapping[str, str], mps_template: str | None = None) -> Seque
             for family, name in drivers.items()
         ),
         *(
-            (Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to tell users what went wrong"),)
+            (Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to report errors to users as events"),)
             if drivers.keys() - _SEVERAL_NODES
             else ()
         ),
@@ -93,11 +93,11 @@ def _mps_rights(template: str) -> Sequence[Right]:
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """Everything the driver asks of the API server."""
+    """Check what the driver needs of the API server."""
     try:
         api = client.connect(settings.api.kubeconfig, seconds=min(settings.api.timeout, 5.0))
     except errors.SettingsError as error:
-        yield finding.failed(TOPIC, "configuration", str(error), "give --kubeconfig, or run in a pod with a service account")
+        yield finding.failed(TOPIC, "configuration", str(error), "add --kubeconfig FILE, or run in a pod with a service account")
         return
     try:
         yield from _examine(api, settings)
@@ -109,7 +109,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     try:
         version = api.request("GET", "/version")
     except errors.ApiError as error:
-        yield finding.failed(TOPIC, api.server, str(error), _fix(error, "see whether the address is right and reachable from here"))
+        yield finding.failed(TOPIC, api.server, str(error), _fix(error, "check the address, and that this host can reach it"))
         return
     yield _version(api.server, f"{version.get('gitVersion', 'unknown')}", (str(version.get("major", "")), str(version.get("minor", ""))))
     yield _group(api)
@@ -125,7 +125,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
 
 
 def _drivers(settings: values.Settings) -> Mapping[str, str]:
-    """Return the names of the drivers of this node by family; that there are none is said elsewhere."""
+    """Return the names of this node's drivers by family; empty if there are none, which the check of devices reports."""
     try:
         return {family.name: family.spec.driver_name for family in composition.families(settings)}
     except errors.SettingsError:
@@ -135,13 +135,13 @@ def _drivers(settings: values.Settings) -> Mapping[str, str]:
 def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
     digits = ["".join(char for char in part if char.isdigit()) for part in parts]
     if not all(digits):
-        return finding.unknown(TOPIC, server, f"says it is version {name}")
+        return finding.unknown(TOPIC, server, f"answers, version {name}, which is not a Kubernetes version")
     number = (int(digits[0]), int(digits[1]))
     if number < OLDEST:
-        return finding.failed(TOPIC, server, f"version {name}; resource.k8s.io/v1 came with 1.34", "upgrade the cluster")
+        return finding.failed(TOPIC, server, f"version {name} is too old: resource.k8s.io/v1 needs 1.34", "upgrade the cluster")
     if number > NEWEST:
         return finding.warning(
-            TOPIC, server, f"version {name} is newer than any that drakit was made for", "see whether drakit has a newer version"
+            TOPIC, server, f"version {name} is newer than the versions that drakit supports", "check for a newer version of drakit"
         )
     return finding.ok(TOPIC, server, f"answers, version {name}")
 
@@ -159,12 +159,12 @@ def _right(api: client.Client, right: Right) -> Finding:
     try:
         refused = [verb for verb in right.verbs if not _may(api, right, verb)]
     except errors.ApiError as error:
-        return finding.unknown(TOPIC, right.path, f"cannot ask what is allowed: {error}")
+        return finding.unknown(TOPIC, right.path, f"cannot check this right: {error}")
     if not refused:
         return finding.ok(TOPIC, right.path, f"may {', '.join(right.verbs)}")
     verbs = ", ".join(refused)
-    fix = f"allow its service account {verbs} on {right.path}; {_RIGHTS}"
-    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, f"may not {verbs}, needed {right.why}", fix)
+    fix = f"grant {verbs} on {right.path} to the driver's service account; {_RIGHTS}"
+    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, f"may not {verbs}, which is needed {right.why}", fix)
 
 
 def _may(api: client.Client, right: Right, verb: str) -> bool:
@@ -186,28 +186,34 @@ def _may(api: client.Client, right: Right, verb: str) -> bool:
 
 
 def _fix(error: errors.ApiError, otherwise: str, *, right: str = "") -> str:
-    """What helps against an error: for a request that the server refuses for who sent it, never another address or name."""
+    """Return the fix for an error: for a 401 the credentials, for a 403 the missing ``right``, else ``otherwise``."""
     match error.status:
         case http.HTTPStatus.UNAUTHORIZED:
-            return "the server does not accept these credentials; renew the token or the kubeconfig"
+            return "renew the token or the kubeconfig: the server does not accept these credentials"
         case http.HTTPStatus.FORBIDDEN:
-            return f"allow its service account {right}; {_RIGHTS}" if right else f"the service account lacks a right; {_RIGHTS}"
+            return (
+                f"grant {right} to the driver's service account; {_RIGHTS}"
+                if right
+                else f"grant the service account the missing right; {_RIGHTS}"
+            )
     return otherwise
 
 
 def _node(api: client.Client, name: str) -> Finding:
     if not name:
-        return finding.failed(TOPIC, "node", "node.name is not set, so nothing can be published", "give --node or DRAKIT_NODE__NAME")
+        return finding.failed(
+            TOPIC, "node", "node.name is not set, so no device can be published", "add --node NAME, or set DRAKIT_NODE__NAME"
+        )
     try:
         api.request("GET", f"/api/v1/nodes/{name}")
     except errors.ApiError as error:
-        fix = _fix(error, "node.name must be the name that kubectl get nodes shows", right="get on nodes")
+        fix = _fix(error, "set node.name to the name that kubectl get nodes shows", right="get on nodes")
         return finding.failed(TOPIC, f"node {name}", str(error), fix)
-    return finding.ok(TOPIC, f"node {name}", "is known")
+    return finding.ok(TOPIC, f"node {name}", "exists")
 
 
 def _slice(api: client.Client, driver: str, node: str) -> Finding:
-    """Whether the API server, with its admission policies, takes a slice of this driver and node. Nothing is stored."""
+    """Check with a dry run that the API server and its admission policies accept a slice of this driver and node."""
     subject, pool = f"slice of {driver}", resource_slice.Pool(name=node, generation=1, count=1)
     spec = resource_slice.SliceSpec(driver=driver, node=node, pool=pool, page=resource_slice.Page())
     prefix = reconcile.generate_name(0, resource_slice.INDEX_WIDTH_MIN, driver, node)
@@ -217,7 +223,7 @@ def _slice(api: client.Client, driver: str, node: str) -> Finding:
         )
     except errors.ApiError as error:
         if error.status in _REFUSALS:
-            fix = "allow it in the policy or role that refuses it; docs/reference/rbac.md lists drakit's policies and rights"
+            fix = "change the policy or role that refuses it; docs/reference/rbac.md lists drakit's policies and rights"
             return finding.failed(TOPIC, subject, f"cannot be published: {error}", fix)
-        return finding.unknown(TOPIC, subject, f"cannot try to publish: {error}")
+        return finding.unknown(TOPIC, subject, f"cannot check whether it can be published: {error}")
     return finding.ok(TOPIC, subject, "can be published (tried with dryRun=All)")

@@ -1,4 +1,4 @@
-"""The command itself: run every examination, show what was found, and say by the exit status whether the driver would work."""
+"""The command: runs all checks, prints the findings, and reports by the exit status whether the driver would work."""
 
 import dataclasses
 from collections import Counter
@@ -34,9 +34,9 @@ def doctor(
     without_api: options.WithoutApi = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Look at everything the driver needs on this node and in this cluster, and say how to fix what is missing.
+    """Check everything that the driver needs on this node and in this cluster, and print a fix for each problem.
 
-    Changes nothing. The status is 0 when the driver would work (warnings or not), 1 when it would not.
+    Changes nothing. The exit status is 1 if a check failed, else 0, also with warnings.
 
     [bold]Examples[/bold]
 
@@ -65,14 +65,12 @@ def doctor(
 
 
 def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
-    """Everything that is found; an examination that itself breaks is a finding, not the end."""
+    """Run the named checks and yield their findings; an exception in one check is a finding, and the others still run."""
     for name in names:
         try:
             yield from EXAMINATIONS[name](settings)
-        except Exception as error:  # noqa: BLE001 - the other examinations must still be made
-            yield finding.unknown(
-                name, "doctor", f"this examination broke: {type(error).__name__}: {error}", "report it as a bug of drakit"
-            )
+        except Exception as error:  # noqa: BLE001 - the other checks must still run
+            yield finding.unknown(name, "doctor", f"this check failed: {type(error).__name__}: {error}", "report this as a bug in drakit")
 
 
 def _print(findings: Sequence[Finding]) -> None:
@@ -86,4 +84,8 @@ def _print(findings: Sequence[Finding]) -> None:
                     output.say(out, f"fix: {result.fix}", indent=_INDENT, hang=len("fix: "))
     count = Counter(result.verdict for result in findings)
     prose.print()
-    output.say(prose, ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]))
+    output.say(prose, ", ".join(_counted(count[verdict], verdict) for verdict in Verdict if count[verdict]))
+
+
+def _counted(count: int, verdict: Verdict) -> str:
+    return output.counted(count, verdict.value) if verdict is Verdict.WARNING else f"{count} {verdict.value}"

@@ -1,4 +1,4 @@
-"""The findings of the doctor's checks, by verdict."""
+"""Constructors of the findings of the doctor's checks, one for each verdict."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,20 +11,20 @@ Examination = Callable[[values.Settings], Iterable[Finding]]
 
 
 def ok(topic: str, subject: str, message: str) -> Finding:
-    """All is well."""
+    """Return the finding of a check that passed."""
     return Finding(topic=topic, subject=subject, verdict=Verdict.OK, message=message)
 
 
 def warning(topic: str, subject: str, message: str, fix: str) -> Finding:
-    """It works, but less than it could."""
+    """Return a finding with which the driver works, but with restrictions."""
     return Finding(topic=topic, subject=subject, verdict=Verdict.WARNING, message=message, fix=fix)
 
 
 def failed(topic: str, subject: str, message: str, fix: str) -> Finding:
-    """The driver will not work."""
+    """Return a finding with which the driver cannot work."""
     return Finding(topic=topic, subject=subject, verdict=Verdict.FAILED, message=message, fix=fix)
 
 
 def unknown(topic: str, subject: str, message: str, fix: str = "") -> Finding:
-    """Nobody can tell from here."""
+    """Return the finding of a check that could not be done."""
     return Finding(topic=topic, subject=subject, verdict=Verdict.UNKNOWN, message=message, fix=fix)

@@ -1,4 +1,4 @@
-"""Folders, file systems and sockets: the kubelet's two, the CDI directory, and each driver's own."""
+"""Checks of the folders, file systems and sockets: the kubelet's two folders, the CDI directory, and the folder of each driver."""
 
 import os
 import pathlib
@@ -20,15 +20,17 @@ REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """Everything on this node's disk that the driver needs."""
+    """Check the folders and sockets on this node that the driver needs."""
     plugins, registry = settings.node.plugins_dir, settings.node.registry_dir
     if settings.mock.machine and not plugins.exists() and not registry.exists():
-        yield finding.ok(
-            TOPIC, str(plugins.parent), "no kubelet has run here; drakit cluster makes one, and a mock machine can be used without"
-        )
+        yield finding.ok(TOPIC, str(plugins.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
     else:
-        yield from _folder(plugins, "node.plugins_dir", "the kubelet makes it; is this a node, and is its root directory another?")
-        yield from _folder(registry, "node.registry_dir", "the kubelet makes it; in a pod, mount it from the host under the same path")
+        yield from _folder(
+            plugins, "node.plugins_dir", "run this on a node; if its kubelet has another root directory, set node.plugins_dir"
+        )
+        yield from _folder(
+            registry, "node.registry_dir", "start the kubelet, which creates it; in a pod, mount it from the host at the same path"
+        )
     yield from _cdi(settings.node.cdi_dir)
     try:
         families = composition.families(settings)
@@ -39,32 +41,30 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield from _home(family, settings.node.pod_uid)
 
 
-def _folder(path: pathlib.Path, key: str, whose: str) -> Iterator[Finding]:
+def _folder(path: pathlib.Path, key: str, missing_fix: str) -> Iterator[Finding]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        yield finding.failed(TOPIC, str(path), f"{key}: {error.strerror}", whose)
+        yield finding.failed(TOPIC, str(path), f"{key}: {error.strerror}", missing_fix)
         return
     if not stat.S_ISDIR(mode):
-        yield finding.failed(TOPIC, str(path), f"{key} is not a folder", f"set {key}")
+        yield finding.failed(TOPIC, str(path), f"{key} is not a folder", f"set {key} to a folder")
     elif not os.access(path, os.W_OK | os.X_OK):
-        yield finding.failed(TOPIC, str(path), f"{key} cannot be written", "run as root, and mount it read-write")
+        yield finding.failed(TOPIC, str(path), f"{key} is not writable", "run as root; in a pod, mount it read-write")
     elif mode & stat.S_IWOTH:
-        yield finding.failed(TOPIC, str(path), f"{key} can be written by anybody, who could replace the sockets in it", f"chmod o-w {path}")
+        yield finding.failed(TOPIC, str(path), f"{key} is writable for all users, who could replace the sockets in it", f"chmod o-w {path}")
     else:
         yield finding.ok(TOPIC, str(path), f"{key}, mode {stat.S_IMODE(mode):04o}, {filesystem_of(path)}")
 
 
 def _cdi(path: pathlib.Path) -> Iterator[Finding]:
     if not path.exists():
-        yield finding.ok(TOPIC, str(path), "node.cdi_dir is not there yet; the driver makes it")
+        yield finding.ok(TOPIC, str(path), "node.cdi_dir does not exist yet; the driver creates it")
     else:
         yield from _folder(path, "node.cdi_dir", "in a pod, mount it from the host")
     if str(path) not in CDI_PLACES:
-        fix = f"add {path} to the runtime's cdi_spec_dirs (containerd, CRI-O), or use /var/run/cdi"
-        yield finding.warning(
-            TOPIC, str(path), "runtimes look for CDI files in /etc/cdi and /var/run/cdi only, unless configured otherwise", fix
-        )
+        fix = f"add {path} to cdi_spec_dirs of containerd or CRI-O, or set node.cdi_dir to /var/run/cdi"
+        yield finding.warning(TOPIC, str(path), "by default, container runtimes read CDI files only in /etc/cdi and /var/run/cdi", fix)
 
 
 def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
@@ -72,7 +72,9 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
     kind = filesystem_of(home)
     if kind in REMOTE:
         fix = "keep the kubelet's plugin folder on a local disk"
-        yield finding.failed("journal", str(home), f"{kind} is no local file system: a write-ahead log and flock need one", fix)
+        yield finding.failed(
+            "journal", str(home), f"{kind} is not a local file system, which the journal needs for its write-ahead log and its lock", fix
+        )
     else:
         yield finding.ok("journal", str(home), f"on {kind}, a local file system")
     yield _socket(sockets.service_path(home, instance), family.spec.driver_name)
@@ -85,21 +87,21 @@ def _socket(path: pathlib.Path, driver: str) -> Finding:
     except errors.SettingsError as error:
         return finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
     except OSError as error:
-        return finding.unknown("sockets", str(path), f"cannot look: {error.strerror}", "run as root")
+        return finding.unknown("sockets", str(path), f"cannot be checked: {error.strerror}", "run as root")
     if state is unix_sockets.Occupant.LISTENER:
         return finding.ok("sockets", str(path), f"{driver} is served")
     if state is unix_sockets.Occupant.OTHER:
-        return finding.failed("sockets", str(path), "the file at the path is not a socket", f"rm {path}")
-    said = (
-        "a socket that nobody serves; it is replaced at the next start"
+        return finding.failed("sockets", str(path), "the file at this path is not a socket", f"rm {path}")
+    message = (
+        "a stale socket that no process serves; the driver replaces it when it starts"
         if state is unix_sockets.Occupant.STALE
-        else "no driver runs here now"
+        else "no driver is running"
     )
-    return finding.ok("sockets", str(path), said)
+    return finding.ok("sockets", str(path), message)
 
 
 def filesystem_of(path: pathlib.Path) -> str:
-    """The type of the file system that holds a path, or will hold it once it is made; from /proc/self/mountinfo."""
+    """Return the type of the file system of a path, or of its nearest folder that exists; from /proc/self/mountinfo."""
     where = path.absolute()
     while not where.exists():
         where = where.parent

@@ -1,4 +1,4 @@
-"""NVML, NVIDIA's library: whether it is there, whether it works, and what it is."""
+"""Checks of NVML, NVIDIA's management library: whether it loads, its version, and whether each GPU answers."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ TOPIC = "nvml"
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """NVML, where this node has NVIDIA's kernel driver; that it has none is said with the devices."""
+    """Check NVML if this node has NVIDIA's kernel driver; the check of devices reports a missing one."""
     if composition.AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and composition.has_gpus(settings):
         yield of_library(functools.partial(_open, settings.gpu))
 
 
 def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
-    """What a session with the library says; it is ended again."""
+    """Open a session with the library, check that all GPUs answer and report Xids, and close it."""
     from drakit.devices.gpu.inventory import discovery
 
     try:
@@ -31,13 +31,15 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     except ImportError:
         return finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
     except errors.DrakitError as error:
-        return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node; see gpu.library and gpu.driver_root")
+        return finding.failed(
+            TOPIC, "NVML", str(error), "make nvidia-smi work on this node; check the settings gpu.library and gpu.driver_root"
+        )
     try:
         versions, census = gpus.versions(), gpus.census()
         with gpus.events() as events:
-            deaf = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.unmonitored]
+            unmonitored = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.unmonitored]
     except errors.DrakitError as error:
-        return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node")
+        return finding.failed(TOPIC, "NVML", str(error), "make nvidia-smi work on this node")
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
@@ -45,16 +47,16 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     if census.silent:
         named = discovery.describe(discovery.silent_gpus(census))
         return finding.failed(
-            TOPIC, "NVML", f"{summary}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
+            TOPIC, "NVML", f"{summary}; no answer from {named}", "run nvidia-smi -q for details; reset the GPU, or reboot the node"
         )
-    if deaf:
-        summary += f"; no Xids of {', '.join(deaf)}, which are only looked at every few seconds"
-        return finding.warning(TOPIC, "NVML", summary, "look for Xids of these GPUs in the kernel log of the node")
+    if unmonitored:
+        summary += f"; NVML reports no Xids of {', '.join(unmonitored)}, so the driver only polls these GPUs every few seconds"
+        return finding.warning(TOPIC, "NVML", summary, "check the kernel log of the node for Xids of these GPUs")
     return finding.ok(TOPIC, "NVML", summary)
 
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
-    """As the driver opens it."""
+    """Open NVML as the driver does."""
     from drakit.devices.gpu import host, nvml
 
     return nvml.NvmlGpus.open(gpu.library, root=host.DriverRoot(path=gpu.driver_root), kernel_root=gpu.kernel_root)

@@ -1,4 +1,4 @@
-"""The hardware, as each family's driver sees it, and what was left of claims."""
+"""Checks of the devices that each family's driver discovers, and of the claims in its journal."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from drakit.core import advanced, errors, lifecycle
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """Each family's discovery and journal."""
+    """Check each family's devices and journal."""
     reasons = composition.unserved(settings)
     if reasons:
-        yield finding.warning("devices", "gpu", reasons, "load the driver, or set gpu.enabled to false where there are no GPUs")
+        yield finding.warning("devices", "gpu", reasons, "load the NVIDIA kernel driver; on a node without GPUs, set gpu.enabled to false")
     try:
         families = composition.families(settings)
     except errors.SettingsError as error:
-        yield finding.failed("devices", "families", str(error), "enable a family, or name a mock machine")
+        yield finding.failed("devices", "families", str(error), "enable a family, or add --mock MACHINE")
         return
     for family in families:
         yield from _family(family)
@@ -36,15 +36,20 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     devices, entries = seen.offered.flat().devices, seen.entries
     tainted = [device.name for device in devices if device.taints]
     if not devices:
-        yield finding.warning("devices", name, "no device was found", "see what is not offered, and what enabled says")
+        yield finding.warning(
+            "devices",
+            name,
+            "no device was found",
+            "check the hardware and the family's settings; interfaces that are not offered are listed below",
+        )
     elif tainted:
-        fix = f"see the taints in: {program} slices -o yaml"
+        fix = f"to see the taints, run: {program} slices -o yaml"
         summary = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
         yield finding.warning("devices", name, summary, fix)
     else:
         yield finding.ok("devices", name, output.counted(len(devices), "device"))
     if kept := not_offered.gpus(seen.withheld):
-        yield finding.failed("devices", name, kept, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
+        yield finding.failed("devices", name, kept, "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.withheld)
     if seen.trouble:
         yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
@@ -55,20 +60,21 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.warning(
             "journal",
             name,
-            f"{output.counted(len(half), 'claim')} half prepared or half undone: {uids}",
-            f"{program} unprepare UID, once its pod is gone",
+            f"{output.counted(len(half), 'claim')} partially prepared or partially released: {uids}",
+            f"once the pod is gone, run: {program} unprepare UID",
         )
     else:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
 
 
 def of_interfaces(withheld: not_offered.NotOffered) -> Iterator[Finding]:
-    """Each reason for which interfaces are not offered, with how to offer them, and each caution. What most nodes have passes."""
+    """Yield a finding for each reason why interfaces are not offered, and for each caution; expected reasons are no warning."""
     for group in not_offered.groups(withheld):
         named, message = ", ".join(group.names), f"not offered: {group.reason}"
+        pronoun = "it" if len(group.names) == 1 else "them"
         if group.expected:
             yield finding.ok(
-                "interfaces", named, message if group.change == not_offered.NOTHING else f"{message}; to offer it: {group.change}"
+                "interfaces", named, message if group.change == not_offered.NOTHING else f"{message}; to offer {pronoun}, {group.change}"
             )
         else:
             yield finding.warning("interfaces", named, message, group.change)

@@ -1,4 +1,4 @@
-"""What the driver serves about itself: whether the pages answer that probes and Prometheus ask for."""
+"""Checks of the pages that the driver serves for the kubelet's probes and for Prometheus."""
 
 import http
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _READY = "/readyz"
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """The socket for probes and the address for metrics, where the settings name them."""
+    """Check the socket for probes and the address for metrics that the settings name."""
     if settings.serve.socket is not None:
         yield _probes(str(settings.serve.socket), serving.ask(settings.serve.socket, _READY))
     if settings.serve.address:
@@ -22,18 +22,18 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def _probes(path: str, answer: serving.Page | None) -> Finding:
     if answer is None:
-        return finding.ok(TOPIC, path, "no driver runs here now")
-    said = "; ".join(answer.body.decode(errors="replace").splitlines())
+        return finding.ok(TOPIC, path, "no driver is running")
+    reasons = "; ".join(answer.body.decode(errors="replace").splitlines())
     if answer.status is http.HTTPStatus.OK:
         return finding.ok(TOPIC, path, "the driver is ready")
-    return finding.warning(TOPIC, path, f"the driver is not ready: {said}", "see the driver's log")
+    return finding.warning(TOPIC, path, f"the driver is not ready: {reasons}", "read the driver's log")
 
 
 def _metrics(address: serving.Address) -> Finding:
     answer = serving.ask(address, _READY)
     if answer is None:
-        return finding.ok(TOPIC, str(address), "no driver runs here now")
+        return finding.ok(TOPIC, str(address), "no driver is running")
     if serving.is_driver(address):
         return finding.ok(TOPIC, str(address), "the driver serves its metrics")
-    fix = "set serve.address to a free port, or stop that process; the driver takes the port when it is free"
-    return finding.warning(TOPIC, str(address), "another process has the address, so the driver serves no metrics there", fix)
+    fix = "set serve.address to a free port, or stop that process; the driver then starts to serve metrics by itself"
+    return finding.warning(TOPIC, str(address), "another process uses this address, so the driver serves no metrics", fix)

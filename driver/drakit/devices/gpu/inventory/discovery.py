@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The operator's choices about what is offered; see settings.GpuSettings."""
+    """The settings that decide which devices are offered; see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
     terms: settings.SharePolicy = settings.NOT_SHARED
@@ -45,7 +45,7 @@ class _GpuReadout:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnavailableGpu:
-    """A GPU that the last discovery could not offer. ``gpu`` is ``gpu-N`` where its number is known, else its index in the library."""
+    """A GPU that the last discovery could not offer. ``gpu`` is ``gpu-N`` if its minor number is known, else ``index N`` in NVML."""
 
     gpu: str
     reason: str
@@ -93,9 +93,9 @@ def discover(
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,
 ) -> inventory.Inventory:
-    """Return all GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
+    """Return all GPUs that answer and their partitions, except those that instances of other programs use; raises HardwareError if no GPU answers.
 
-    Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
+    GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
     """
     cache = memory or InventoryCache()
     boot = hardware.boot_id()
@@ -117,7 +117,7 @@ def discover(
             _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
-        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {describe(failed)}")
+        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 
@@ -134,7 +134,7 @@ def describe(unoffered: Iterable[UnavailableGpu]) -> str:
     return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
 
 
-_NO_PROFILES = "MIG mode is on and NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
+_NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
 
 
 def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:

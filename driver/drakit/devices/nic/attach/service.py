@@ -83,7 +83,7 @@ class Copies:
         path = self.path(name)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
             raise errors.HardwareError(
-                "attach client", f"{path} is on a file system mounted noexec; mount it exec, or move node.plugins_dir"
+                "attach client", f"{path} is on a file system mounted noexec; mount it without noexec, or move node.plugins_dir"
             )
         try:
             subprocess.run([path, "--check"], timeout=_TRIAL_SECONDS, check=True, capture_output=True, env={})

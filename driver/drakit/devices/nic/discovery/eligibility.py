@@ -1,6 +1,6 @@
-"""Decides which interfaces are offered, and explains why one is not and how to change that; pure.
+"""Decides which interfaces are offered, and explains why an interface is not offered and how to change that; pure.
 
-Checks run in a fixed order, from what no setting can change to what one figure changes. The first that refuses gives the reason.
+The checks run in a fixed order, from reasons that no setting can change to a single missing value. The first check that fails gives the reason.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ from drakit.devices.nic.shaping import htb
 CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
 AGGREGATE_KINDS = frozenset({"bond", "team"})
 _STACKED_KINDS = CHILD_KINDS | {"vlan"}
-_PASSING = "ifb"
-_GIVE_SPEED = "its speed by a rule in nic.rules (match, speed)"
-_LEFT_TO_THE_HOST = quantity.Quantity.of(htb.SMALL)
+_REDIRECT = "ifb"
+_SET_SPEED = "set its speed with a rule in nic.rules (match, speed)"
+_HOST_MIN = quantity.Quantity.of(htb.SMALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A reason, and in ``change`` what would make the interface be offered: a setting by its key, or a step on the host; empty where nothing would.
+    """Why an interface is not offered.
 
-    ``expected`` says that it is so on most nodes or as the admin wrote it, so that no warning is logged; ``is_of_speed`` that only
-    its speed is lacking, which an admin may give.
+    ``reason`` is read after the interface's name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``expected`` reason is
+    normal or follows the admin's settings, so no warning is logged. ``is_of_speed`` is true if only the speed is unknown, which an admin can set.
     """
 
     reason: str
@@ -35,14 +35,14 @@ class Refusal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caution:
-    """A warning about an offered interface: ``reason``, which follows its name, and ``change``, the setting that fixes it."""
+    """A problem of an interface that is offered: ``reason`` is read after the interface's name, ``change`` is the fix."""
 
     reason: str
     change: str
 
 
 class NodeContext:
-    """The node's settings and other interfaces, which the check of one interface needs."""
+    """The settings and the other interfaces, which the checks of one interface read."""
 
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
         self.settings = settings
@@ -52,9 +52,9 @@ class NodeContext:
         self._interfaces = interfaces
 
     def is_believable(self, interface: port.Interface) -> bool:
-        """Return whether the speed an interface reports comes from hardware: its own, or that of all its slaves.
+        """Return whether the reported speed comes from hardware: the interface itself, or all its slaves.
 
-        Not that of a vlan: the NIC below has the same bandwidth, and it must not be offered twice.
+        False for a vlan: it shares the bandwidth of the NIC below, which must not be offered twice.
         """
         if interface.kind not in AGGREGATE_KINDS:
             return not interface.is_virtual
@@ -62,14 +62,14 @@ class NodeContext:
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
-        """Return the speed believed, in bits per second: what hardware reports, capped by the admin's figure, or that alone."""
+        """Return the speed in bits per second: the hardware's, limited to the speed of the admin's rule; without one of them, the other."""
         given = self.settings.rule_for(interface).speed
         reported = interface.speed if self.is_believable(interface) else None
         return min((figure for figure in (reported, None if given is None else given.value) if figure is not None), default=None)
 
 
 def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
-    """The speed in bits per second to be shared out, or why there is none: a refusal of the interface as such comes before one of its speed."""
+    """Return the speed in bits per second that shares can use, or the refusal. Checks of the interface come before the check of its speed."""
     for check in _CHECKS:
         refusal = check(interface, context)
         if refusal is not None:
@@ -79,26 +79,26 @@ def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
 
 
 def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
-    """Return the refusal of an interface whose bandwidth has no room for two amounts of the policy."""
+    """Return the refusal of an interface whose bandwidth is too small for the policy's two smallest amounts."""
     least = rates.min + rates.step
     return Refusal(
-        reason=f"{quantity.Quantity.of(speed)} less the reserve of {reserve} is under the policy's min + step of {least} bits per second",
-        change="a smaller nic.reserve, or a smaller reserve, min and step by a rule in nic.rules",
+        reason=f"has {quantity.Quantity.of(speed)} minus the reserve of {reserve}, which is less than min + step of the policy, {least} bit/s",
+        change="lower nic.reserve, or lower reserve, min or step with a rule in nic.rules",
     )
 
 
 def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
-    """Return the caution for an interface that is offered although the host uses it, or None."""
+    """Return the caution for an offered interface that the host uses and that has no reserve, else None."""
     if not (interface.addressed or interface.ifindex in context.uplinks) or _reserve(interface, context):
         return None
     return Caution(
-        reason=f"has an address of the host and no reserve: while it has shares, the host's own traffic by it is held to {_LEFT_TO_THE_HOST} bit/s",
-        change="a reserve above 0, by nic.reserve or by a rule in nic.rules",
+        reason=f"is used by the host and has no reserve: while it has shares, the host's own traffic is limited to {_HOST_MIN} bit/s",
+        change="set a reserve above 0 (nic.reserve, or a rule in nic.rules)",
     )
 
 
 def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
-    """Indices of the interfaces that have a default route, and of all that carry those: slaves of a bond, ports of a bridge, a vlan's NIC."""
+    """Return the indices of interfaces with a default route and of all interfaces below them: bond slaves, bridge ports, the NIC of a vlan."""
     carriers: dict[int, set[int]] = {}
     for interface in interfaces:
         if interface.master is not None:
@@ -120,89 +120,90 @@ def _reserve(interface: port.Interface, context: NodeContext) -> int:
     return 0 if reserve is None else reserve.value
 
 
-def _is_unusable(interface: port.Interface, context: NodeContext) -> Refusal | None:
+def _check_usable(interface: port.Interface, context: NodeContext) -> Refusal | None:
     reason = ""
     if interface.kind == port.LOOPBACK:
-        reason = "is the loopback"
+        reason = "is the loopback interface"
     elif interface.encapsulation != port.ETHERNET or not interface.mac:
         reason = "is not an Ethernet interface"
-    elif interface.kind == _PASSING:
-        reason = "only passes on what others receive (ifb)"
+    elif interface.kind == _REDIRECT:
+        reason = "is an ifb device, which only redirects the traffic of other interfaces"
     elif interface.kind in CHILD_KINDS:
-        reason = f"is itself a part ({interface.kind}) of another interface"
+        reason = f"is a {interface.kind} child of another interface"
     elif interface.master is not None:
         master = context.by_index.get(interface.master)
         reason = f"is enslaved to {master.name if master else 'another interface'}"
     return Refusal(reason=reason, expected=True) if reason else None
 
 
-def _is_filtered(interface: port.Interface, context: NodeContext) -> Refusal | None:
+def _check_filters(interface: port.Interface, context: NodeContext) -> Refusal | None:
     if not nic_settings.matches(interface, context.settings.include):
-        return Refusal(reason="is not in the setting include", change="a glob in nic.include that fits it", expected=True)
+        return Refusal(reason="does not match nic.include", change="add a glob that matches it to nic.include", expected=True)
     if nic_settings.matches(interface, context.settings.exclude):
-        return Refusal(reason="is in the setting exclude", change="nic.exclude without the glob that fits it", expected=True)
+        return Refusal(reason="matches nic.exclude", change="remove the glob that matches it from nic.exclude", expected=True)
     return None
 
 
-def _is_of_the_host(interface: port.Interface, context: NodeContext) -> Refusal | None:
+def _check_host_use(interface: port.Interface, context: NodeContext) -> Refusal | None:
     is_uplink = interface.ifindex in context.uplinks
     if nic_settings.matches(interface, context.settings.take_over):
-        return _is_left_nothing(interface, context, is_used=is_uplink or interface.addressed)
+        return _check_host_reserve(interface, context, is_used=is_uplink or interface.addressed)
     if is_uplink:
-        change = "a glob in nic.take_over that fits it, and a reserve for the host (nic.reserve, or a rule in nic.rules)"
+        change = "add a glob that matches it to nic.take_over, and set a reserve for the host (nic.reserve, or a rule in nic.rules)"
         return Refusal(reason="carries the host's default route", change=change, expected=True)
     if interface.addressed and not context.settings.offer_addressed:
-        change = "nic.offer_addressed, or a glob in nic.take_over that fits it, and a reserve for the host"
+        change = (
+            "set nic.offer_addressed to true, or add a glob that matches it to nic.take_over; in both cases set nic.reserve for the host"
+        )
         return Refusal(reason="has an address of the host", change=change, expected=True)
     return None
 
 
-def _is_left_nothing(interface: port.Interface, context: NodeContext, *, is_used: bool) -> Refusal | None:
-    """Return the host's class has the reserve's rate, so without one the take-over would cut the host off by the driver's smallest class."""
+def _check_host_reserve(interface: port.Interface, context: NodeContext, *, is_used: bool) -> Refusal | None:
+    """Return a refusal if the host uses the interface and has no reserve: the driver would limit its traffic to the smallest rate."""
     if not is_used or _reserve(interface, context):
         return None
     return Refusal(
-        reason=(
-            "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to "
-            f"{_LEFT_TO_THE_HOST} bit/s"
-        ),
-        change="nic.reserve, or the reserve of a rule in nic.rules, above 0",
+        reason=f"matches nic.take_over and has no reserve: the host's own traffic would be limited to {_HOST_MIN} bit/s",
+        change="set a reserve above 0 (nic.reserve, or a rule in nic.rules)",
     )
 
 
-def _is_counted_elsewhere(interface: port.Interface, context: NodeContext) -> Refusal | None:
+def _check_virtual_function(interface: port.Interface, context: NodeContext) -> Refusal | None:
     parent = interface.pci.physical_function if interface.pci else ""
     if parent and context.settings.rule_for(interface).speed is None:
         reason = f"is a virtual function of {parent}, whose bandwidth it shares"
-        return Refusal(reason=reason, change=_GIVE_SPEED, expected=True, is_of_speed=True)
+        return Refusal(reason=reason, change=_SET_SPEED, expected=True, is_of_speed=True)
     return None
 
 
-def _is_out_of_hand(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    """Return whether a share of it could not be held to its rate."""
+def _check_enforceable(interface: port.Interface, context: NodeContext) -> Refusal | None:
+    """Return a refusal if the rate of a share could not be enforced on the interface."""
     if interface.sharer:
-        change = f"an end of that driver's shares of it, and nic.exclude there (where it is gone for good: ip link delete drb{interface.ifindex})"
+        change = (
+            f"release that driver's shares and exclude it there (if that driver is gone for good: ip link delete drb{interface.ifindex})"
+        )
         return Refusal(reason=f"is shared out by the driver {interface.sharer}", change=change)
     if interface.queueing:
         reason = f"has a root qdisc of another program ({interface.queueing})"
-        return Refusal(reason=reason, change=f"no setting: whoever made it removes it (tc qdisc delete dev {interface.name} root)")
+        return Refusal(reason=reason, change=f"stop that program and remove the qdisc: tc qdisc delete dev {interface.name} root")
     if context.shaping.missing:
-        return Refusal(reason=context.shaping.missing, change="no setting: the host must have what is lacking")
+        return Refusal(reason=context.shaping.missing, change="add what is missing to the host; no setting replaces it")
     return None
 
 
 def _unknown_speed(interface: port.Interface, context: NodeContext) -> Refusal:
     if not context.is_believable(interface):
-        reason, expected = f"is virtual ({interface.kind}), so its speed is not believed", True
+        reason, expected = f"is virtual ({interface.kind}), so its reported speed is ignored", True
     else:
         reason, expected = f"reports no speed{'' if interface.carrier else ' (no carrier)'}", not interface.carrier
-    return Refusal(reason=reason, change=_GIVE_SPEED, expected=expected, is_of_speed=True)
+    return Refusal(reason=reason, change=_SET_SPEED, expected=expected, is_of_speed=True)
 
 
 _CHECKS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (
-    _is_unusable,
-    _is_filtered,
-    _is_of_the_host,
-    _is_counted_elsewhere,
-    _is_out_of_hand,
+    _check_usable,
+    _check_filters,
+    _check_host_use,
+    _check_virtual_function,
+    _check_enforceable,
 )

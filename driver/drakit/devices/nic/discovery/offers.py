@@ -142,7 +142,7 @@ class Withheld:
 
     @property
     def reason(self) -> str:
-        """Return the reason, to be read after the interface's name: ``is the loopback``."""
+        """Return the reason, to be read after the interface's name: ``is the loopback interface``."""
         return self.refusal.reason
 
 

@@ -252,7 +252,7 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
     assert {device.name.partition("-mig")[0] for device in node.driver.discover().devices} == {"gpu-1"}
     assert node.driver.unoffered == (discovery.UnavailableGpu(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
     node.hardware.lose(second.uuid)
-    with pytest.raises(errors.HardwareError, match=r"no GPU answers, of 2: index 0, index 1: .*GPU_IS_LOST"):
+    with pytest.raises(errors.HardwareError, match=r"no GPU answers \(2 found\): index 0, index 1: .*GPU_IS_LOST"):
         node.restart().discover()
 
 

@@ -287,7 +287,7 @@ def test_a_folder_mounted_noexec_is_refused_with_what_to_change(program: pathlib
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=4m", "tmpfs", folder], check=True, timeout=60)
     try:
         copies = service.Copies(folder)
-        with pytest.raises(errors.HardwareError, match=r"mounted noexec; mount it exec, or move node\.plugins_dir"):
+        with pytest.raises(errors.HardwareError, match=r"mounted noexec; mount it without noexec, or move node\.plugins_dir"):
             copies.try_out(copies.ensure())
     finally:
         subprocess.run(["umount", folder], check=True, timeout=60)

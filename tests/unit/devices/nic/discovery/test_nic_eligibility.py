@@ -97,15 +97,13 @@ def test_only_what_an_admin_may_not_expect_is_worth_a_warning(
 def test_a_take_over_that_an_admin_s_queueing_prevents_says_who_must_act() -> None:
     result = refusal(nic(default_route=True, queueing="fq 8001:"), take_over=("eth0",), reserve=BITS("1G"))
     assert result.reason == "has a root qdisc of another program (fq 8001:)"
-    assert result.change == "no setting: whoever made it removes it (tc qdisc delete dev eth0 root)"
+    assert result.change == "stop that program and remove the qdisc: tc qdisc delete dev eth0 root"
 
 
 @pytest.mark.parametrize("used", [{"default_route": True}, {"addressed": True}])
 def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, object]) -> None:
     result = refusal(nic(**used), take_over=("eth0",))
-    assert result.reason == (
-        "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
-    )
+    assert result.reason == ("matches nic.take_over and has no reserve: the host's own traffic would be limited to 1M bit/s")
     assert survey(nic(**used), take_over=("eth0",), reserve=BITS("1M")).nics, "an admin may choose that little by saying so"
     assert survey(nic(), take_over=("eth0",)).nics, "an interface that the host does not use needs no reserve"
 
@@ -113,8 +111,8 @@ def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, ob
 def test_an_addressed_interface_offered_without_a_reserve_comes_with_a_warning() -> None:
     (offered,) = survey(nic(addressed=True), offer_addressed=True).nics
     assert offered.caution == eligibility.Caution(
-        reason="has an address of the host and no reserve: while it has shares, the host's own traffic by it is held to 1M bit/s",
-        change="a reserve above 0, by nic.reserve or by a rule in nic.rules",
+        reason="is used by the host and has no reserve: while it has shares, the host's own traffic is limited to 1M bit/s",
+        change="set a reserve above 0 (nic.reserve, or a rule in nic.rules)",
     )
     (with_reserve,) = survey(nic(addressed=True), offer_addressed=True, reserve=BITS("1G")).nics
     (unused,) = survey(nic()).nics

@@ -83,7 +83,7 @@ def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathli
         setup.monitor.check()
     (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
     assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
-    assert line["reason"].startswith("is named by nic.take_over and its reserve is 0 (nic.reserve)")
+    assert line["reason"].startswith("matches nic.take_over and has no reserve:")
     assert "eth0" not in [nic.interface.name for nic in setup.driver.survey().nics]
 
 

@@ -50,25 +50,25 @@ def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
 @pytest.mark.parametrize(
     "facts, reason",
     [
-        ({"kind": port.LOOPBACK}, "is the loopback"),
+        ({"kind": port.LOOPBACK}, "is the loopback interface"),
         ({"encapsulation": "infiniband"}, "is not an Ethernet interface"),
         ({"mac": ""}, "is not an Ethernet interface"),
-        ({"kind": "ifb"}, "only passes on what others receive (ifb)"),
+        ({"kind": "ifb"}, "is an ifb device, which only redirects the traffic of other interfaces"),
         ({"queueing": "fq 8001:"}, "has a root qdisc of another program (fq 8001:)"),
-        ({"kind": "macvlan", "lower": 9}, "is itself a part (macvlan) of another interface"),
+        ({"kind": "macvlan", "lower": 9}, "is a macvlan child of another interface"),
         ({"master": 9}, "is enslaved to other"),
         ({"master": 77}, "is enslaved to another interface"),
         ({"default_route": True}, "carries the host's default route"),
         ({"addressed": True}, "has an address of the host"),
-        ({"kind": "veth"}, "is virtual (veth), so its speed is not believed"),
-        ({"kind": "vlan", "lower": 9}, "is virtual (vlan), so its speed is not believed"),
+        ({"kind": "veth"}, "is virtual (veth), so its reported speed is ignored"),
+        ({"kind": "vlan", "lower": 9}, "is virtual (vlan), so its reported speed is ignored"),
         ({"speed": None}, "reports no speed"),
         ({"speed": None, "carrier": False}, "reports no speed (no carrier)"),
         (
             {"pci": pci(physical_function="0000:8a:00.0")},
             "is a virtual function of 0000:8a:00.0, whose bandwidth it shares",
         ),
-        ({"speed": 10**7}, "10M less the reserve of 0 is under the policy's min + step of 20M bits per second"),
+        ({"speed": 10**7}, "has 10M minus the reserve of 0, which is less than min + step of the policy, 20M bit/s"),
     ],
 )
 def test_what_is_not_offered_has_its_reason(facts: dict[str, object], reason: str) -> None:
@@ -99,8 +99,8 @@ def test_a_peer_s_end_is_not_taken_for_a_carrier() -> None:
 def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
     bond = nic(3, "bond0", kind="bond", speed=200 * GIGA)
     assert [offered.speed for offered in survey(bond, nic(1, "eth0", master=3), nic(2, "eth1", master=3)).nics] == [200 * GIGA]
-    assert "not believed" in reasons(survey(bond, nic(1, "eth0", master=3), nic(2, "veth1", master=3, kind="veth")))["bond0"]
-    assert "not believed" in reasons(survey(bond))["bond0"]
+    assert "speed is ignored" in reasons(survey(bond, nic(1, "eth0", master=3), nic(2, "veth1", master=3, kind="veth")))["bond0"]
+    assert "speed is ignored" in reasons(survey(bond))["bond0"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_filters_go_by_interface_name() -> None:
     machine = (nic(1, "eth0"), nic(2, "eth1"), nic(3, "ib0"))
     surveyed = survey(*machine, include=("eth*",), exclude=("eth1",))
     assert [offered.interface.name for offered in surveyed.nics] == ["eth0"]
-    assert reasons(surveyed) == {"eth1": "is in the setting exclude", "ib0": "is not in the setting include"}
+    assert reasons(surveyed) == {"eth1": "matches nic.exclude", "ib0": "does not match nic.include"}
 
 
 def test_the_host_s_interfaces_are_offered_only_when_named() -> None:
