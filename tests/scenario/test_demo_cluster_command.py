@@ -32,7 +32,7 @@ def test_a_driver_started_as_documented_publishes_and_prepares_and_events_are_sh
     with demo.running(folder, "cluster", "--events", commands=commands) as cluster:
         kubeconfig = pathlib.Path(cluster.read_until(r"export KUBECONFIG=(\S+)")[1])
         command = shlex.split(cluster.read_until(r"^  drakit (run .*)$")[1])
-        cluster.read_until("Ctrl-C ends it")
+        cluster.read_until("Ctrl-C to stop it")
         with demo.running(folder, *command) as driver, client.ApiClient.from_kubeconfig(kubeconfig) as api:
             driver.read_until("slices published.*gpu.drakit.dev")
             with config.new_client_from_config(str(kubeconfig)) as typed:
@@ -60,7 +60,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forke
         port = probe.getsockname()[1]
     asked = ("--node", "a", "--node", "b", "--port", str(port), "--gate", "DRAMixins=false", "--folder", str(folder / "c"))
     with demo.running(folder, "cluster", *asked, commands=commands) as cluster:
-        cluster.read_until("Ctrl-C ends it")
+        cluster.read_until("Ctrl-C to stop it")
         kubeconfig = folder / "c" / "kubeconfig"
         assert yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{port}"
         with client.ApiClient.from_kubeconfig(kubeconfig) as api:
@@ -82,7 +82,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forke
             "--gate etcd:DRAMixins=true: unknown component 'etcd'; known are apiserver, scheduler, controllers, kubelet\n",
         ),
         (("--gate", "kubelet:Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
-        (("--keep-state",), "--keep-state: give the folder: --folder DIR\n"),
+        (("--keep-state",), "--keep-state: needs --folder DIR; add it\n"),
         (("--node", "Big_Node"), "--node: "),
         (("--folder", f"/tmp/{'x' * 80}"), "--folder: "),
     ],

@@ -60,7 +60,7 @@ def test_after_force_deleted_pods_one_command_leaves_nothing(world: nic_attach.W
         assert set(alive.space.links()) == {"lo"}, (refused.stderr, ran.stdout, ran.stderr)
     assert left(world.home.parent) == []
     again = uninstall(commands, world, "--yes")
-    assert (again.returncode, again.stdout) == (0, "nothing of drakit is left on this node\n"), again.stderr
+    assert (again.returncode, again.stdout) == (0, "drakit left nothing on this node\n"), again.stderr
 
 
 @pytest.mark.parametrize("lost", ["journal", "journal and files"])

@@ -174,7 +174,7 @@ def test_it_ends_and_says_why_when_a_part_of_it_has_died(
         service.unlink()
         service.mkdir()
         assert started.wait() == 1
-    assert "a part of the driver died; see the log" in started.said()
+    assert "a thread of the driver failed; see the log" in started.said()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -1,4 +1,4 @@
-"""The command ``drakit`` itself: its sub-commands, its version, and how errors leave it."""
+"""The command ``drakit``: its sub-commands, its version, and how it reports errors."""
 
 import importlib.metadata
 import inspect
@@ -71,17 +71,17 @@ def drakit(
 
     [bold]Start here[/bold]
 
-      drakit demo                               watch it all work, with no hardware
+      drakit demo                               see everything work, without hardware
 
-      drakit slices --mock dgx-a100-40gb-2gpu   what a node would publish
+      drakit slices --mock dgx-a100-40gb-2gpu   the slices that a node would publish
 
-      drakit show --mock dgx-a100-40gb-2gpu     what it has, and who has it
+      drakit show --mock dgx-a100-40gb-2gpu     its devices and their claims
 
-      drakit cluster                            a local cluster to play with
+      drakit cluster                            run a local cluster
     """
     del version
 
 
 def main(interrupts: drakit_command.Interrupts) -> None:
-    """Run the command line; ``interrupts`` says what Ctrl-C does."""
+    """Run the command line; ``interrupts`` handles Ctrl-C."""
     process.guarded(app, "drakit", interrupts)

@@ -1,4 +1,4 @@
-"""From settings to drivers and adapters: the only place that chooses which adapter stands behind a port."""
+"""Builds drivers and adapters from the settings: the only module that chooses the adapter of each port."""
 
 import contextvars
 import dataclasses
@@ -23,7 +23,7 @@ LOCAL_NODE = "local"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """One device family of this node, ready to be opened as a station. ``config_types`` are those of an author's driver."""
+    """A device family of this node, ready to be opened as a local node. Only an author's driver has ``config_types``."""
 
     name: str
     spec: local_node.DriverSpec
@@ -32,16 +32,16 @@ class Family:
 
 
 AUTHORED: contextvars.ContextVar[Callable[[values.Settings], tuple[Family, ...]] | None] = contextvars.ContextVar("AUTHORED", default=None)
-"""Makes the only family there is while the command line is that of somebody's own driver (``cli.author``); None: drakit's own families."""
+"""Makes the family of an author's driver in that driver's own program; None in drakit's program, which has its own families."""
 
 
 def node_name(settings: values.Settings) -> str:
-    """The node's name; ``local`` where there is no Kubernetes to know another."""
+    """Return the node's name, ``local`` if it is not set."""
     return settings.node.name or LOCAL_NODE
 
 
 def machine(settings: values.Settings) -> machines.Choice | None:
-    """The mock machine that was chosen; raises SettingsError for one nobody knows."""
+    """Return the chosen mock machine, or None; raises SettingsError if it is unknown."""
     if settings.mock.machine is None:
         return None
     name = machines.load(settings.mock.machine).name
@@ -50,7 +50,7 @@ def machine(settings: values.Settings) -> machines.Choice | None:
 
 
 def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
-    """The families that are served, in the registry's order; raises SettingsError when that leaves none."""
+    """Return the families that are served, in the registry's order; raises SettingsError if there are none."""
     authored = AUTHORED.get()
     if authored is not None:
         return authored(settings)
@@ -58,15 +58,12 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     _check_families(only)
     wanted = only or tuple(name for name in registry.FAMILIES if _enabled(settings, name, chosen))
     if not wanted:
-        raise errors.SettingsError("no device family is left to serve; enable gpu or nic, or name a mock machine", key="gpu.enabled")
+        raise errors.SettingsError("there is no device family to serve; enable gpu or nic, or add --mock MACHINE", key="gpu.enabled")
     return tuple(_family(settings, name, chosen) for name in wanted)
 
 
 def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
-    """The families that are served, and those that are enabled and have a folder on a node without their hardware; maybe none.
-
-    Raises SettingsError.
-    """
+    """Return the families that are served, and enabled families without hardware that left a folder on the node; raises SettingsError."""
     chosen, only = machine(settings), tuple(only)
     if only or chosen is not None or AUTHORED.get() is not None:
         return families(settings, only=only)
@@ -80,13 +77,13 @@ def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tup
 
 
 class Asked(values.Settings):
-    """The settings of a person who named these families: they are served also where their hardware does not show by itself."""
+    """Settings with families that the user named. They are served even if their hardware is not detected."""
 
     asked: frozenset[str] = frozenset()
 
 
 def narrowed(settings: values.Settings, only: Sequence[str]) -> values.Settings:
-    """The settings in which these families alone are enabled, all as they are where none is named. Raises SettingsError."""
+    """Return the settings with only these families enabled, or unchanged if ``only`` is empty; raises SettingsError."""
     _check_families(only)
     if not only:
         return settings
@@ -98,12 +95,12 @@ def _check_families(names_given: Sequence[str]) -> None:
     for name in names_given:
         if name not in registry.FAMILIES:
             close = difflib.get_close_matches(name, registry.FAMILIES, n=1)
-            meant = f"did you mean {close[0]}? Known" if close else "known"
-            raise errors.SettingsError(f"no device family {name!r}; {meant} are {', '.join(registry.FAMILIES)}", key="--family")
+            hint = f"did you mean {close[0]}? Known" if close else "known"
+            raise errors.SettingsError(f"no device family {name!r}; {hint} are {', '.join(registry.FAMILIES)}", key="--family")
 
 
 def unserved(settings: values.Settings) -> str:
-    """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
+    """Return why an enabled family is not served; empty if all are served."""
     if AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and not has_gpus(settings):
         missing = settings.gpu.kernel_root / "proc/driver/nvidia/version"
         return (
@@ -113,13 +110,13 @@ def unserved(settings: values.Settings) -> str:
 
 
 def has_gpus(settings: values.Settings) -> bool:
-    """Whether real GPUs are served: where NVIDIA's kernel driver is loaded, or a person asked for them."""
+    """Return whether real GPUs are served: if NVIDIA's kernel driver is loaded, or if the user asked for them."""
     is_asked = isinstance(settings, Asked) and "gpu" in settings.asked
     return is_asked or registry.has_gpu_driver(settings.gpu.kernel_root)
 
 
 def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | None) -> bool:
-    """Whether a family is wanted, and there: on a mock machine where its file has the family's part, else where hardware of its kind is served."""
+    """Return whether a family is enabled and has hardware: in the file of the mock machine, or on this node."""
     if not getattr(settings, name).enabled:
         return False
     if chosen is not None:
@@ -149,7 +146,7 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
 
 
 def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
-    """What each driver of this program takes as opaque parameters, by the driver's name; raises SettingsError."""
+    """Return the rules of each driver's opaque parameters, by driver name; raises SettingsError."""
     authored = AUTHORED.get()
     if authored is not None:
         return {family.spec.driver_name: config.Rules(types=family.config_types) for family in authored(settings)}
@@ -162,14 +159,14 @@ def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterFamily:
-    """What the publisher of the whole cluster publishes; ``pools`` reads the pools and raises HardwareError, InventoryError."""
+    """The driver that the cluster-wide publisher serves; ``pools`` reads the pools and raises HardwareError, InventoryError."""
 
     driver_name: str
     pools: Callable[[], Sequence[inventory.ClusterPool]]
 
 
 def cluster_family(settings: values.Settings, family: str) -> ClusterFamily:
-    """Return the family of this name as the publisher of the whole cluster sees it; raises SettingsError, InventoryError."""
+    """Return the family of this name for the cluster-wide publisher; raises SettingsError, InventoryError."""
     authored = AUTHORED.get()
     if authored is not None:
         (own,) = authored(settings)
@@ -187,7 +184,7 @@ def _cluster_pools(settings: values.Settings, family: str) -> Sequence[inventory
 
 
 def _options(settings: values.Settings, family: str) -> object:
-    """The family's own settings."""
+    """Return the settings object that the family's driver takes."""
     match family:
         case "gpu":
             return _gpu_options(settings.gpu, settings.node.plugins_dir / settings.gpu.driver_name, _pods(settings))
@@ -199,7 +196,7 @@ def _options(settings: values.Settings, family: str) -> object:
 
 
 def identity(settings: values.Settings) -> engine.NodeIdentity:
-    """Where the engine works: this node's pool, in this boot, and the program that it works in."""
+    """Return the engine's identity: this node's pool, the boot ID and the name of the program."""
     return engine.NodeIdentity(pool=node_name(settings), boot_id=_boot_id(machine(settings)), program=process.PROGRAM.get())
 
 
@@ -211,7 +208,7 @@ def _boot_id(chosen: machines.Choice | None) -> str:
 
 
 def _pods(settings: values.Settings) -> ports.PodStore | None:
-    """The pods that MPS daemons run in; None where they are child processes. Commands without an API server work."""
+    """Return the store of the pods that run MPS daemons; None if they run as child processes. It connects to the API server at the first use."""
     if settings.gpu.mps_template is None:
         return None
     namespace, _, template = settings.gpu.mps_template.partition("/")

@@ -1,4 +1,4 @@
-"""A local cluster in this process, for the commands that need one: its folder, its log, and its errors as a person can fix them."""
+"""A local cluster in this process, for the commands that need one: its folder, its log, and its errors with a fix."""
 
 import contextlib
 import fcntl
@@ -16,19 +16,19 @@ from drakit.telemetry import logs
 if TYPE_CHECKING:
     from drakit_cluster import cluster as clusters
 
-# A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
+# A node's folder may have 44 bytes because of the sockets in it; /drakit-12345678/node-1 has 23.
 _PARENT_BYTES = 20
 LOCK = ".lock"
 STATE = "state.jsonl"
-"""Where a cluster keeps its objects, within its folder."""
+"""The file with the cluster's objects, in the cluster's folder."""
 COMPONENTS = ("apiserver", "scheduler", "controllers", "kubelet")
-"""What may have feature gates of its own."""
+"""The components that can have their own feature gates."""
 Gates: TypeAlias = Mapping[str, Mapping[str, bool]]
-"""Feature gates by component; those under "" are for all, where a component does not say otherwise."""
+"""Feature gates by component. Those under "" are for all components; a component's own gates override them."""
 
 
 def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
-    """Make the folder where missing, for its owner only, and return its absolute path; raises SettingsError when no cluster could live in it."""
+    """Create the folder if it is missing, for its owner only, and return its absolute path; raises SettingsError if no cluster can run in it."""
     from drakit_cluster import cluster_node
 
     folder = folder.absolute()
@@ -47,7 +47,7 @@ def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
 
 @contextlib.contextmanager
 def workplace(folder: pathlib.Path | None, nodes: Sequence[str]) -> Iterator[pathlib.Path]:
-    """The folder given, claimed, and kept; or, without one, a new one with a short path that is removed afterwards."""
+    """Yield the locked folder, which is kept; without a folder, a new temporary one with a short path, which is removed afterwards."""
     if folder is not None:
         claimed = claim_folder(folder, nodes)
         with _alone_in(claimed):
@@ -62,7 +62,7 @@ def workplace(folder: pathlib.Path | None, nodes: Sequence[str]) -> Iterator[pat
 
 @contextlib.contextmanager
 def _alone_in(folder: pathlib.Path) -> Iterator[None]:
-    """Hold the folder against a second cluster, which would take the first one's kubeconfig and sockets away; death releases it."""
+    """Lock the folder, so that no second cluster replaces the kubeconfig and sockets; the lock ends with the process."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
@@ -72,7 +72,7 @@ def _alone_in(folder: pathlib.Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(descriptor)
         raise errors.SettingsError(
-            f"another cluster is running in {folder}; choose another folder or end that one", key="--folder"
+            f"another cluster is running in {folder}; choose another folder, or stop that cluster", key="--folder"
         ) from error
     try:
         yield
@@ -81,14 +81,14 @@ def _alone_in(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _short_parent() -> str:
-    """The usual place for temporary files, or /tmp where the path of that one is too long for sockets."""
+    """Return the system's folder for temporary files, or /tmp if its path is too long for sockets."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= _PARENT_BYTES else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 
 
 @contextlib.contextmanager
 def logging_to(file: pathlib.Path) -> Iterator[None]:
-    """Send this process's log to a file meanwhile, so that it does not mix with what is shown."""
+    """Write this process's log to a file inside the block, so that it does not mix with the output."""
     with file.open("a", encoding="utf-8") as stream:
         logs.setup(level=logs.Level.INFO, style=logs.Style.CONSOLE, stream=stream)
         try:
@@ -108,10 +108,10 @@ def running(
     as_kubernetes: str | None = None,
     run_pods: bool = False,
 ) -> Iterator["clusters.LocalCluster"]:
-    """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked.
+    """Run a cluster in a locked folder inside the block; raises SettingsError if it cannot start with these options.
 
-    With ``keep_state`` it goes on with the objects of the cluster before it in this folder. With ``as_kubernetes`` its scheduler repeats
-    the known errors of that version. With ``run_pods`` containers that have a command run it.
+    With ``keep_state`` it loads the objects of the folder's last cluster. With ``as_kubernetes`` its scheduler reproduces the known errors of that
+    version. With ``run_pods`` it runs the commands of containers.
     """
     from drakit_cluster import cluster as clusters
     from drakit_cluster import cluster_node

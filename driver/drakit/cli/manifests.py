@@ -1,4 +1,4 @@
-"""Files and live clusters as sources of Kubernetes objects, for the commands that judge them before a cluster does."""
+"""Reads Kubernetes objects from files and live clusters, for the commands that check them before they are applied."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
 _ABSENT = (403, 404)
-"""What a server answers of a kind that it does not serve, or that this user may not see."""
+"""The status for a kind that the server does not serve, or that this user may not list."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -34,7 +34,7 @@ Files = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="YAML or JSON with objects; a folder for all files in it and below, - for standard input. May be repeated.",
+        help="YAML or JSON file with objects, a folder with such files, or - for standard input. May be repeated.",
     ),
 ]
 Given = Annotated[
@@ -43,17 +43,19 @@ Given = Annotated[
 ]
 Gates = Annotated[
     list[str] | None,
-    typer.Option("--gate", metavar="NAME=true|false", help="A feature gate of the cluster, by Kubernetes' name. May be repeated."),
+    typer.Option("--gate", metavar="NAME=true|false", help="State of a Kubernetes feature gate of the cluster. May be repeated."),
 ]
 
 AsKubernetes = Annotated[
     str | None,
-    typer.Option("--as-kubernetes", metavar="VERSION", help="Repeat the known errors of that version's scheduler; 1.36 is known."),
+    typer.Option(
+        "--as-kubernetes", metavar="VERSION", help="Reproduce the known errors of the scheduler of this Kubernetes version: 1.36."
+    ),
 ]
 
 
 def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Document]":
-    """Return the objects of all files; raises ConfigError that names the file. With ``samples``, they need not be whole."""
+    """Return the objects of all files; raises ConfigError with the file's name. With ``samples``, the objects may be incomplete."""
     from drakit_cluster import manifests
 
     documents = []
@@ -66,9 +68,9 @@ def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Docu
 
 
 def _expanded(files: Sequence[str]) -> list[str]:
-    """Folders replaced by the files in them and below, hidden ones left out."""
+    """Return the files, with each folder replaced by the files in it and below, except hidden ones."""
     if files.count(STANDARD_INPUT) > 1:
-        raise errors.ConfigError(f"{STANDARD_INPUT}: standard input can be read once only")
+        raise errors.ConfigError(f"{STANDARD_INPUT}: standard input can be read only once")
     found: list[str] = []
     for file in files:
         path = pathlib.Path(file)
@@ -80,7 +82,7 @@ def _expanded(files: Sequence[str]) -> list[str]:
 
 
 def _below(folder: pathlib.Path) -> list[str]:
-    """Return the files with objects in a folder and below, hidden ones left out; raises ConfigError for a folder that cannot be read."""
+    """Return the YAML and JSON files in a folder and below, except hidden ones; raises ConfigError if a folder cannot be read."""
 
     def refuse(error: OSError) -> None:
         raise errors.ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from error
@@ -112,7 +114,7 @@ def _shown(file: str) -> str:
 
 
 def gates(texts: Sequence[str]) -> dict[str, bool]:
-    """Return gates by name; raises ConfigError for anything but NAME=true or NAME=false."""
+    """Return gates by name; raises ConfigError for a text that is not NAME=true or NAME=false."""
     states: dict[str, bool] = {}
     for text in texts:
         name, _, state = text.partition("=")
@@ -123,7 +125,7 @@ def gates(texts: Sequence[str]) -> dict[str, bool]:
 
 
 def feature_gates(texts: Sequence[str]) -> "FeatureGates":
-    """Return the gates as a cluster would have them; raises ConfigError for one that nobody knows."""
+    """Return the feature gates of a cluster; raises ConfigError for an unknown gate."""
     from drakit_cluster.objects import features
 
     try:
@@ -133,7 +135,7 @@ def feature_gates(texts: Sequence[str]) -> "FeatureGates":
 
 
 def errors_of(version: str | None) -> "KnownErrors":
-    """Return the known errors of a version, none without one; raises SettingsError for one whose errors are not known."""
+    """Return the known errors of a version, none without a version; raises SettingsError for an unknown version."""
     from drakit_cluster.scheduling.allocator import known_errors
 
     try:
@@ -143,18 +145,18 @@ def errors_of(version: str | None) -> "KnownErrors":
 
 
 def skip_notice(skipped: "Sequence[manifests.Document]") -> str:
-    """Name the objects that were left out; empty where there are none."""
+    """Return a note that names the skipped objects; empty if there are none."""
     if not skipped:
         return ""
     named = [f"{document.label} ({document.place()})" for document in skipped[:_NAMED]]
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
-    return f"skipped, not looked at: {', '.join(named)}{more}"
+    return f"skipped: {', '.join(named)}{more}"
 
 
 def live(
     kubeconfig: pathlib.Path | None, kinds: "Sequence[Resource]", *, optional: "Sequence[Resource]" = ()
 ) -> "Mapping[Resource, list[Object]]":
-    """Return all objects of some kinds from a cluster; raises ApiError or SettingsError. Of ``optional`` kinds that it has not, there are none."""
+    """Return all objects of some kinds of a cluster; raises ApiError or SettingsError. ``optional`` kinds may be missing or forbidden."""
     api = client.connect(kubeconfig)
     try:
         by_kind: dict[Resource, list[Object]] = {}

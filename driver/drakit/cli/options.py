@@ -1,6 +1,6 @@
-"""Options that several commands share, and the settings they make.
+"""Options that several commands share, and the settings that they set.
 
-A folder given with --folder is refused where another user could change or replace it.
+A folder of --folder is rejected if another user could change or replace it.
 """
 
 import difflib
@@ -26,25 +26,31 @@ from drakit.telemetry import logs
 Mock = Annotated[
     str | None,
     typer.Option(
-        "--mock", metavar="MACHINE", help="Pretend to be this machine, for example dgx-a100-40gb-2gpu; or a path to a machine file."
+        "--mock",
+        metavar="MACHINE",
+        help="Use mock hardware of this machine: a name such as dgx-a100-40gb-2gpu, or the path of a machine file.",
     ),
 ]
 Folder = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--folder", metavar="DIR", help="Keep everything (journal, CDI files, mock hardware) below DIR instead of the system's places."
+        "--folder", metavar="DIR", help="Keep all files (journal, CDI files, mock hardware) below DIR instead of the system folders."
     ),
 ]
 Config = Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help=r"One setting, as in the file: --set nic.include='\[eth1, eth2]'. May be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help=r"Set one setting to a YAML value: --set nic.include='\[eth1, eth2]'. May be repeated."
+    ),
 ]
 Families = Annotated[
-    list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu, nic or tpu. May be repeated.")
+    list[str] | None, typer.Option("--family", metavar="NAME", help="Use only this device family: gpu, nic or tpu. May be repeated.")
 ]
-Kubeconfig = Annotated[pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")]
-WithoutApi = Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")]
+Kubeconfig = Annotated[
+    pathlib.Path | None, typer.Option("--kubeconfig", help="Path of the kubeconfig. Default: the pod's service account.")
+]
+WithoutApi = Annotated[bool, typer.Option("--no-api", help="Do not contact the API server.")]
 Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")]
 
 
@@ -54,7 +60,7 @@ _KEY = "--folder"
 
 
 class Format(enum.StrEnum):
-    """How a result is written."""
+    """The output format of a result."""
 
     TABLE = "table"
     JSON = "json"
@@ -62,7 +68,8 @@ class Format(enum.StrEnum):
 
 
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Write only the result: no progress, explanation or remark. The exit status says how it went.")
+    bool,
+    typer.Option("--quiet", "-q", help="Print only the result, without progress, explanations or notes. The exit status reports success."),
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for machines.")]
 
@@ -77,11 +84,11 @@ def read(
     local: bool = False,
     flags: Mapping[str, object] | None = None,
 ) -> values.Settings:
-    """The settings of a command, and the logging they ask for; raises SettingsError.
+    """Return the settings of a command, and configure logging; raises SettingsError.
 
-    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root. One that names
-    the machine which file and environment already name is about that one, where it is: in a driver's container, the one that is served. They
-    answer to a person, who is told of what failed by the answer itself: unless asked, they log errors only.
+    A ``local`` command with mock hardware keeps its state in the user's state folder, so it needs no root. If the configuration file or the
+    environment names the same machine, as in the container of a mock driver, the command uses that machine's folder. A ``local`` command logs only
+    errors unless a log level is set, because its output already reports what failed.
     """
     if local and mock is not None and folder is None and values.load({}, file=config).mock.machine != mock:
         folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
@@ -101,7 +108,7 @@ def read(
 
 
 def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Callable[..., None]:
-    """A command about one node: its options say which, before those of its own, and it is handed the settings that they make (``local``)."""
+    """Return a command with the options that select a node, before its own options. It is called with the ``local`` settings."""
 
     def about(
         mock: Mock = None, folder: Folder = None, node: Node = None, config: Config = None, assignments: Set = None, **rest: object
@@ -122,7 +129,7 @@ def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Ca
 
 
 def quietly(command: Callable[Rest, None]) -> Callable[..., None]:
-    """Return a command with the option --quiet behind its own."""
+    """Return a command with the option --quiet after its own options."""
 
     @functools.wraps(command)
     def call(*, quiet: bool = False, **given: object) -> None:
@@ -141,7 +148,7 @@ def quietly(command: Callable[Rest, None]) -> Callable[..., None]:
 
 
 def _value(key: str, text: str) -> object:
-    """A setting's value as YAML reads it; nothing is an empty text, because None would mean that the setting was not given."""
+    """Return a setting's value parsed as YAML. An empty value is an empty text, because None means that the setting is not given."""
     try:
         value = documents.load(text)
     except documents.DocumentError as error:
@@ -150,7 +157,7 @@ def _value(key: str, text: str) -> object:
 
 
 def places(folder: pathlib.Path) -> dict[str, object]:
-    """The settings that keep everything below one folder."""
+    """Return the settings that keep all files below one folder."""
     folder = folder.absolute()
     return {
         "node.plugins_dir": folder / "plugins",
@@ -161,24 +168,24 @@ def places(folder: pathlib.Path) -> dict[str, object]:
 
 
 def state_folder() -> pathlib.Path:
-    """Where an ordinary user's programs keep state (XDG Base Directory Specification)."""
+    """Return the user's state folder (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         return pathlib.Path(base or pathlib.Path.home() / ".local" / "state") / "drakit"
     except RuntimeError as error:
-        raise errors.SettingsError("this user has no home folder; give --folder DIR", key="--folder") from error
+        raise errors.SettingsError("this user has no home folder; add --folder DIR", key="--folder") from error
 
 
 def meant(word: str, choices: Sequence[str]) -> str:
-    """Say which word was meant where one looks like it, and all that there are where none does."""
+    """Return a hint with the closest choice, or with all choices if none is close."""
     close = difflib.get_close_matches(word, choices, n=1)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(choices) or 'none'}"
 
 
 def check_own(folder: pathlib.Path) -> None:
-    """Raise SettingsError for a folder that another user owns, can write to or can replace; one that is not there yet is fine.
+    """Raise SettingsError if another user owns the folder, can write to it or can replace it. The folder may be missing.
 
-    Such a user could replace what commands read below it: a kubeconfig, whose exec plugin would then run as the caller, or a socket.
+    Such a user could replace the files that commands read in it: a socket, or a kubeconfig, whose exec plugin would run as the caller.
     """
     try:
         real = folder.resolve()
@@ -195,15 +202,15 @@ def _check(place: pathlib.Path, *, is_named: bool) -> None:
     status = place.stat()
     if status.st_uid != os.geteuid() and (is_named or status.st_uid != 0):
         owner = f"{place} belongs to user {status.st_uid}, who could replace the files in it"
-        raise errors.SettingsError(f"{owner}; give a folder of your own", key=_KEY)
+        raise errors.SettingsError(f"{owner}; choose a folder of your own", key=_KEY)
     is_sticky = bool(status.st_mode & stat.S_ISVTX)
     if not _others_write(status) or (is_sticky and not is_named):
         return
-    fix = f"give a folder inside it, such as {place / 'drakit'}" if is_sticky else f"run: chmod go-w {place}"
+    fix = f"choose a folder inside it, such as {place / 'drakit'}" if is_sticky else f"run: chmod go-w {place}"
     raise errors.SettingsError(f"other users can write to {place}; {fix}", key=_KEY)
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Whether the mode lets others write; a user's own group, which has the user's number, is nobody else."""
+    """Return whether the mode lets other users write. The user's private group, whose ID is the user's ID, does not count."""
     is_own_group = status.st_gid == os.getegid() == os.geteuid()
     return bool(status.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP))

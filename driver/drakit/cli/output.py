@@ -18,23 +18,23 @@ _GOES_ON = " \\"
 
 
 def console() -> rich.console.Console:
-    """Standard output, as wide as a pipe needs."""
+    """Return a console on standard output; in a pipe it is so wide that no line is cut."""
     out = terminal.console()
     return out if terminal.is_terminal(out) else terminal.console(width=PIPE_WIDTH)
 
 
 def prose() -> rich.console.Console:
-    """Standard output for what explains and introduces: with --quiet nothing of it is written."""
+    """Return a console for explanations: standard output, or nothing with --quiet."""
     return terminal.console(quiet=True) if terminal.QUIET.get() else console()
 
 
 def problems() -> rich.console.Console:
-    """Where a command that tells a story says that it failed: among the rest, and on standard error with --quiet."""
+    """Return the console on which the demo reports failures: standard output, or standard error with --quiet."""
     return terminal.console(stderr=True) if terminal.QUIET.get() else console()
 
 
 def for_scripts(text: object) -> None:
-    """With --quiet, print the one thing that a script needs of a command whose prose is left out."""
+    """With --quiet, print the one value that a script needs, because the explanation that contains it is left out."""
     if terminal.QUIET.get():
         print(text, flush=True)
 
@@ -45,13 +45,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def note(text: str) -> None:
-    """Write a remark beside the result on standard error, unless it is empty or --quiet is given."""
+    """Write a note to standard error, unless it is empty or --quiet is given."""
     if not terminal.QUIET.get():
         warn(text)
 
 
 def warn(text: str) -> None:
-    """Write on standard error what is wrong, unless it is empty."""
+    """Write a warning to standard error, unless it is empty."""
     if text:
         terminal.complain(process.PROGRAM.get(), text)
 
@@ -68,7 +68,7 @@ def say(out: rich.console.Console, text: str, *, indent: int = 0, hang: int = 0,
 
 
 def command(out: rich.console.Console, text: str, *, indent: int = 2) -> None:
-    """Print a command to be copied: where a terminal is too narrow, its lines end in the shell's mark that the next belongs to it."""
+    """Print a command to copy. On a narrow terminal it is broken into lines that end with a backslash."""
     room = width(out)
     *first, last = terminal.wrapped(text, None if room is None else room - len(_GOES_ON), indent=indent, hang=indent)
     for line in [*(f"{line}{_GOES_ON}" for line in first), last]:
@@ -76,7 +76,7 @@ def command(out: rich.console.Console, text: str, *, indent: int = 2) -> None:
 
 
 def heading(out: rich.console.Console, title: str) -> None:
-    """A title: ruled on a terminal that is wide enough, a plain line in a pipe."""
+    """Print a title, with a rule on a terminal that is wide enough."""
     if terminal.is_terminal(out) and len(title) + _RULE <= out.width:
         out.rule(escaping.escaped(title), align="left", style="dim")
     else:
@@ -92,7 +92,7 @@ def document(content: object, form: options.Format) -> None:
 
 
 def documents(contents: Iterable[object], form: options.Format) -> None:
-    """Write several objects: a JSON List, or YAML documents apart."""
+    """Write several objects as a JSON List, or as separate YAML documents."""
     items = list(contents)
     if form is options.Format.JSON:
         document({"apiVersion": "v1", "kind": "List", "items": items}, form)
@@ -102,16 +102,16 @@ def documents(contents: Iterable[object], form: options.Format) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows under a header. Columns in which no row has anything are left out."""
+    """Rows under a header. Columns without content are left out."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def lines(self, width: int | None = None) -> list[str]:
-        """The table as lines of at most ``width`` characters; where it is wider, each row as a paragraph of its own. None is any width.
+        """Return the table as lines. If it is wider than ``width``, each row is a paragraph; None means any width.
 
-        A cell is broken between words only, and only where it is wider than a line.
+        A cell is broken only between words, and only if it is wider than a line.
         """
         used = [place for place in range(len(self.columns)) if not self.rows or any(row[place] for row in self.rows)]
         columns, rows = [self.columns[place] for place in used], [[row[place] for place in used] for row in self.rows]
@@ -122,7 +122,7 @@ class Table:
 
 
 def _paragraph(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """One row: its first cell, and below it the others, each behind the name of its column."""
+    """Return one row as a paragraph: its first cell, and below it the others, each after the name of its column."""
     made, line = terminal.wrapped(row[0], width, hang=2 * _GAP), ""
     for name, cell in zip(columns[1:], row[1:], strict=True):
         piece = f"{name.lower()} {cell}".strip() if cell else ""
@@ -136,7 +136,7 @@ def _paragraph(columns: Sequence[str], row: Sequence[str], width: int) -> list[s
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table of whatever can be written as text."""
+    """Return a table with all cells as escaped text."""
     return Table(title=title, columns=tuple(columns), rows=tuple(tuple(escaping.escaped(str(cell)) for cell in row) for row in rows))
 
 

@@ -1,6 +1,6 @@
-"""How the process of a command ends: by a signal, or by an error.
+"""How a command's process ends: by a signal, or by an error.
 
-An error that a person can fix is one line on standard error and exit status 1, never a traceback.
+An error that the user can fix is one line on standard error and exit status 1, never a traceback.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ INTERRUPTED = drakit_command.STATUS
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PROGRAM: contextvars.ContextVar[str] = contextvars.ContextVar("PROGRAM", default="drakit")
-"""The command that a person typed, for messages that say what to call: drakit, or the program of an author's driver."""
+"""The name of the program for messages that show commands: drakit, or the program of an author's driver."""
 AGAIN_SECONDS = 1.0
-"""Signals that come within this time of the first belong to it: ``timeout`` and shells send one stop twice."""
+"""Signals within this time of the first one count as the first: ``timeout`` and shells send a stop twice."""
 STOP_SECONDS = 25.0
-"""How long a driver may take to stop. Its pod has 30 s, after which the kubelet kills it without a word about why."""
+"""How long a driver may take to stop. After 30 s the kubelet kills its pod, and nothing logs the reason."""
 _log = logs.get_logger(__name__)
 
 
 def guarded(command: Callable[[], object], program: str, interrupts: drakit_command.Interrupts | None = None) -> None:
-    """Run a command line, with what it writes made safe for a terminal; ends the process where it failed."""
+    """Run a command line and escape its output for terminals; exit the process if it fails."""
     interrupts = interrupts or drakit_command.Interrupts(program)
     token = PROGRAM.set(program)
     try:
@@ -47,12 +47,12 @@ def guarded(command: Callable[[], object], program: str, interrupts: drakit_comm
 
 
 def _interruptible(command: Callable[[], object], interrupts: drakit_command.Interrupts) -> None:
-    """Run a command line; raises KeyboardInterrupt where it was interrupted, also if a library made another exception of that."""
+    """Run a command line; raises KeyboardInterrupt if it was interrupted, even if a library replaced that exception."""
     try:
         with interrupts.raised():
             command()
     except BaseException as error:
-        # Typer ends an interrupted command with SystemExit, and says nothing.
+        # Typer replaces KeyboardInterrupt with a silent SystemExit.
         if interrupts.is_raised or isinstance(getattr(error.__context__, "__cause__", None), KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
@@ -72,7 +72,7 @@ def _guarded(command: Callable[[], object], program: str, interrupts: drakit_com
         _fail(program, "the input is nested too deeply")
     except OSError as error:
         if error.errno in _DISK and error.filename is None:
-            # What is still buffered cannot be written either; without this the interpreter would report it once more when it ends.
+            # Without this the interpreter would fail again at exit, when it flushes the buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             _fail(program, f"standard output: {error.strerror}")
         if error.filename is None:
@@ -87,7 +87,7 @@ def _fail(program: str, reason: str, status: int = 1) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """The first such signal raises KeyboardInterrupt, also where SIGINT was ignored before (as in a shell's background job); others are ignored."""
+    """Raise KeyboardInterrupt inside the block at the first signal, even if SIGINT was ignored (a shell's background job); ignore later ones."""
 
     def interrupt(_number: int, _frame: types.FrameType | None) -> None:
         ignore()
@@ -102,7 +102,7 @@ def interruptible() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """From now on no Ctrl-C keeps anything from being stopped and put back."""
+    """Ignore further signals, so that they cannot interrupt the clean-up."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -114,9 +114,9 @@ def at_signals(
     end: Callable[[int], object] = os._exit,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Set ``stop`` at the first signal, from a thread that sleeps until then, and end the process at once with 128 plus the signal at a second one.
+    """Set ``stop`` at the first signal; at a second signal, exit at once with status 128 plus the signal's number.
 
-    A signal's own code may put something in a SimpleQueue at any moment; it may not set an Event, whose lock the code that it interrupts may hold.
+    A thread waits for the signals. A signal handler may write to a SimpleQueue, but not set an Event, whose lock the interrupted code may hold.
     """
     seen: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
     for number in numbers:
@@ -135,10 +135,10 @@ def at_signals(
 
 
 def bounded(stop: threading.Event, seconds: float = STOP_SECONDS) -> None:
-    """End the process with status 1 where it still lives ``seconds`` after ``stop`` was set, and write the stacks of all threads on standard error.
+    """Exit with status 1 if the process still runs ``seconds`` after ``stop`` was set, and write the stacks of all threads to standard error.
 
-    A call to hardware that hangs can be neither interrupted nor left to its thread: Python waits for the threads of a gRPC server when it exits. The
-    interpreter takes no part in this end, so it comes even where a library holds its lock.
+    A hanging call to hardware cannot be interrupted, and Python waits for the threads of a gRPC server when it exits. This exit does not need the
+    interpreter, so it works even while a library holds the interpreter lock.
     """
 
     def wait() -> None:

@@ -1,7 +1,7 @@
-"""Text for terminals: everything that commands write is made safe here, because API objects, files and devices may hold control characters.
+"""Safe text for terminals: the output of commands is escaped here, because API objects, files and devices may contain control characters.
 
-Standard output and standard error escape whatever is written to them, except line ends and tabs. Consoles of ``output.console`` write below that,
-because their colours are control characters too; they escape each piece of text before its colours are added.
+Standard output and standard error escape all control characters except line ends and tabs. Consoles of ``output.console`` write to the stream below
+them, because colours are control characters too; they escape each piece of text before they add its colours.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ _NARROWEST = 20
 
 
 class EscapedStream(io.TextIOBase):
-    """A text stream that escapes what is written to it. It is no terminal, so that no library writes colours to it.
+    """A text stream that escapes what is written to it. It is not a terminal, so libraries write no colours to it.
 
-    ``rich_proxied_file`` is where rich's own consoles write: below standard output, for the colours of ``--help``, which shows no text of others.
+    rich's own consoles write to ``rich_proxied_file``: the stream below, for the colours of ``--help``, which has only text of drakit.
     """
 
     def __init__(self, below: TextIO, *, has_colours: bool = False) -> None:
@@ -50,7 +50,7 @@ class EscapedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override] # a plain attribute of the class it is taken from
-        """The encoding of the stream below."""
+        """Return the encoding of the stream below."""
         return self.below.encoding
 
 
@@ -80,7 +80,7 @@ def console(*, width: int | None = None, quiet: bool = False, stderr: bool = Fal
 
 
 def is_terminal(out: rich.console.Console) -> bool:
-    """Return whether a person reads it. Rich's own answer is also true in a pipe with FORCE_COLOR, which asks for colour and no more."""
+    """Return whether the console writes to a terminal. Rich also reports a terminal for a pipe with FORCE_COLOR, which only asks for colours."""
     return out.file.isatty()
 
 
@@ -88,7 +88,7 @@ def is_terminal(out: rich.console.Console) -> bool:
 def escaped_output() -> Iterator[None]:
     """Escape what is written to standard output and standard error inside the block."""
     with contextlib.ExitStack() as stack:
-        # A stream that the caller closed is None.
+        # A stream is None if the caller closed it.
         if sys.stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(EscapedStream(sys.stdout, has_colours=True)))
         if sys.stderr is not None:
@@ -97,9 +97,9 @@ def escaped_output() -> Iterator[None]:
 
 
 def wrapped(text: str, width: int | None, *, indent: int = 0, hang: int = 0) -> list[str]:
-    """Return one paragraph as lines of at most ``width`` characters, broken between words; None is any width.
+    """Return one paragraph as lines of at most ``width`` characters, broken between words; None means any width.
 
-    Every line is indented, all but the first by ``hang`` more. A word that alone is wider than a line is left whole.
+    All lines are indented, those after the first by ``hang`` more. A word that is wider than a line is not broken.
     """
     plain = escaping.escaped(text)
     if width is None:
@@ -121,6 +121,6 @@ def complain(program: str, text: str) -> None:
 
 
 def flowed(text: str) -> str:
-    """Join the lines of every paragraph; those that are indented, which are commands, stay as they are."""
+    """Join the lines of every paragraph, except indented ones, which are commands."""
     paragraphs = [paragraph.strip("\n") for paragraph in text.split("\n\n")]
     return "\n\n".join(paragraph if paragraph.startswith(_EXAMPLE) else " ".join(paragraph.split()) for paragraph in paragraphs)

@@ -1,4 +1,4 @@
-"""What commands decide upon: the objects of files, and those of a live cluster."""
+"""Reads the objects of files and of a live cluster for ``drakit allocate``, ``simulate`` and ``plan``."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    """Return the objects of files as a server would take them; raises ConfigError for the first that it would refuse."""
+    """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
     from drakit_cluster.scheduling.explain import whatif
 
@@ -29,13 +29,13 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
         more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
         raise errors.ConfigError(f"{lines[0]}{more}")
     for dropped in intake.dropped:
-        output.note(f"{dropped.document.label}: {dropped.field} is dropped as the API server does it: feature gate {dropped.gate} is off")
+        output.note(f"{dropped.document.label}: {dropped.field} is dropped, as by the API server: feature gate {dropped.gate} is off")
     output.note(sources.skip_notice([document for document in documents if document.resource is None]))
     return whatif.World.of(intake.objects)
 
 
 def with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
-    """Add what a cluster has. Its pending pods and claims are decided only where the files ask for nothing."""
+    """Add the objects of a live cluster. Its pending pods and claims are included only if the files have no pod, claim or template."""
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
     from drakit_cluster.scheduling.explain import whatif

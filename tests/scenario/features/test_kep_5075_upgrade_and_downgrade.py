@@ -26,7 +26,7 @@ def cluster(folder: pathlib.Path, *gates: str) -> Iterator[ApiClient]:
     """The cluster of the folder with some gates, until it has ended by SIGTERM."""
     asked = [word for gate in gates for word in ("--gate", gate)]
     with demo.running(folder, "cluster", "--folder", str(folder / "c"), "--keep-state", *asked) as process:
-        process.read_until("Ctrl-C ends it")
+        process.read_until("Ctrl-C to stop it")
         with ApiClient.from_kubeconfig(folder / "c" / "kubeconfig") as api:
             yield api
         assert process.end(signal.SIGTERM) == 0

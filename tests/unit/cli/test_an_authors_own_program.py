@@ -95,8 +95,8 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
     [file] = (tmp_path / "node" / "cdi").glob("*.json")
     file.unlink()
     verified = on_node("journal", "verify")
-    assert (verified.status, verified.err) == (1, "boards: something is wrong; see above\n")
-    assert f"{file} is missing or altered" in verified.out
+    assert (verified.status, verified.err) == (1, "boards: the check found problems, listed above\n")
+    assert f"{file} is missing or modified" in verified.out
 
 
 def test_show_names_the_node_whose_driver_keeps_the_folder(program: Program) -> None:
@@ -118,8 +118,8 @@ def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, 
     assert f"(if it is gone: boards unprepare {command_line.UID})" in on_node("prepare", other).err
     shutil.rmtree(tmp_path / "node" / "plugins" / "fake.example.com")
     lost = on_node("prepare", other).err
-    assert "give boards prepare the files of all claims that are in use" in lost
-    assert lost.endswith(f"call boards unprepare for the others: boards unprepare {command_line.UID}\n")
+    assert "run boards prepare with the files of all claims in use" in lost
+    assert lost.endswith(f"and boards unprepare for the others: boards unprepare {command_line.UID}\n")
     released = on_node("unprepare", command_line.UID)
     assert released.err.endswith("boards: all claims of the lost journal of fake.example.com are restored\n")
     assert on_node("prepare", other).status == 0

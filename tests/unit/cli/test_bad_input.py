@@ -23,7 +23,7 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
     ),
     "another driver": (
         lambda shell: shell.claim_file(command_line.mig(driver="gpu.example.com")),
-        "status.allocation.devices.results: no device of a driver served here (drivers: gpu.example.com)",
+        "status.allocation.devices.results: no device of a driver of this node (the claim's drivers: gpu.example.com)",
     ),
     "not allocated": (lambda shell: shell.write("claim", {}), "status.allocation: the claim is not allocated"),
     "a UID that is none": (
@@ -57,11 +57,11 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
     ),
     "an amount between two steps": (
         lambda shell: shell.claim_file(command_line.share("10000001")),
-        "results[0].consumedCapacity[bandwidth]: 10000001 is no amount of its request policy; the next amount that the device gives is",
+        "results[0].consumedCapacity[bandwidth]: 10000001 is not allowed by the request policy; the next larger allowed amount is",
     ),
     "more than there is": (
         lambda shell: shell.claim_file(command_line.share("1000G")),
-        "results[0].consumedCapacity[bandwidth]: 1T is no amount of its request policy; one claim may take at most 100G",
+        "results[0].consumedCapacity[bandwidth]: 1T is not allowed by the request policy; the largest allowed amount is 100G",
     ),
     "a pod": (
         lambda shell: shell.write("claim", {"kind": "Pod", "apiVersion": "v1"}),
@@ -171,8 +171,8 @@ def test_a_driver_without_a_kubelet_is_refused_and_makes_no_folder(
         monkeypatch.setenv(f"DRAKIT_NODE__{name}", str(shell.folder / "system" / name.lower()))
     ran = shell.run("run", "--mock", command_line.MACHINE, "--node", "node-1")
     assert (ran.status, ran.out) == (1, "")
-    missing = f"{shell.folder}/system/registry_dir is not there: no kubelet has run on this node"
-    assert ran.err == f"drakit: node.registry_dir: {missing}; to pretend, beside drakit cluster, give --folder DIR as it prints\n"
+    missing = f"{shell.folder}/system/registry_dir does not exist: no kubelet has run on this node"
+    assert ran.err == f"drakit: node.registry_dir: {missing}; with drakit cluster, add the --folder DIR that it prints\n"
     assert not (shell.folder / "system").exists()
 
 

@@ -220,4 +220,4 @@ def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command
     assert ended.status == 1
     assert ended.err.count("\n") == 1
     ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.err == "drakit: --kubeconfig: is for --cluster: add it\n"
+    assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"

@@ -70,7 +70,7 @@ def short() -> Iterator[pathlib.Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="/tmp belongs to root")
 def test_the_folder_of_everybody_is_not_to_be_closed(shell: command_line.CommandLine) -> None:
-    assert "other users can write to /tmp; give a folder inside it, such as /tmp/drakit" in in_one_line(
+    assert "other users can write to /tmp; choose a folder inside it, such as /tmp/drakit" in in_one_line(
         shell.run("cluster", "--folder", "/tmp")
     )
 

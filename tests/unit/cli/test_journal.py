@@ -101,10 +101,10 @@ def test_a_cdi_file_that_is_missing_altered_or_strange_is_reported(prepared: com
     stray.write_bytes(content)
     ran = asked(prepared, "verify")
     assert ran.status == 1
-    assert f"{file} is missing or altered" in ran.out
-    assert f"{stray} is of a claim that the journal does not know" in ran.out
+    assert f"{file} is missing or modified" in ran.out
+    assert f"{stray} belongs to a claim that is not in the journal" in ran.out
     file.unlink()
-    assert f"{file} is missing or altered" in asked(prepared, "verify").out
+    assert f"{file} is missing or modified" in asked(prepared, "verify").out
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -131,8 +131,8 @@ def test_where_there_is_no_journal_none_is_made(shell: command_line.CommandLine,
 
 def test_an_unknown_claim_and_a_malformed_uid_are_errors_that_the_user_can_fix(prepared: command_line.CommandLine) -> None:
     unknown = asked(prepared, "show", "00000000-0000-4000-8000-000000000000")
-    assert (unknown.status, unknown.err) == (1, "drakit: no driver here remembers claim 00000000-0000-4000-8000-000000000000\n")
-    assert "is not a claim UID; journal list shows them" in asked(prepared, "show", "claim").err
+    assert (unknown.status, unknown.err) == (1, "drakit: claim 00000000-0000-4000-8000-000000000000 is in no journal of this node\n")
+    assert "is not a claim UID; list the UIDs with: journal list" in asked(prepared, "show", "claim").err
 
 
 def test_an_earlier_journal_that_was_set_aside_is_reported(prepared: command_line.CommandLine) -> None:
@@ -140,4 +140,4 @@ def test_an_earlier_journal_that_was_set_aside_is_reported(prepared: command_lin
     assert prepared.on_node("unprepare", command_line.UID).status == 0
     ran = asked(prepared, "verify")
     assert ran.status == 1
-    assert "a journal was set aside earlier" in ran.out
+    assert "a damaged journal was moved to" in ran.out

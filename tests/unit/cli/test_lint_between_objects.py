@@ -355,7 +355,7 @@ def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: 
     file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
     outcome = shell.run("lint", str(file))
     assert (outcome.status, outcome.out) == (0, "1 object: 0 errors, 0 warnings\n")
-    assert outcome.err == f"drakit: skipped, not looked at: Service web ({file}:10), Role r ({file}:16)\n"
+    assert outcome.err == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)\n"
 
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
@@ -364,7 +364,7 @@ def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.Comma
     outcome = shell.run("lint", str(file)).out.splitlines()
     assert outcome[1:] == [
         "  spec.devices[0].basic: unknown field",
-        "  and so 3 more times, the last at spec.devices[3].basic",
+        "  and 3 more times, last at spec.devices[3].basic",
         "  fix: resource.k8s.io/v1 has no basic: move what it holds into the device itself",
         "1 object: 4 errors, 0 warnings",
     ]

@@ -36,7 +36,7 @@ def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(shell: c
     result = shell.on_node("show", "--family", "gpu")
     assert result.status == 0
     assert result.err.startswith(
-        f"drakit: {home(shell)}/journal.db cannot be read (file is not a database), none of its claims can be; it stays"
+        f"drakit: {home(shell)}/journal.db cannot be read (file is not a database); no claim can be read from it; the driver sets it aside"
     )
     assert result.err.count("\n") == 1
     assert contents(shell.folder / "node" / "plugins") == before

@@ -143,9 +143,9 @@ def test_a_git_url_gives_the_wheels_of_its_repository(tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize(
     "source, said",
     [
-        ("nowhere", "nowhere is no checkout of drakit: .*nowhere/pyproject.toml is missing"),
-        ("nowhere.whl", "nowhere.whl is missing; name a checkout, a wheel or a git URL"),
-        ("git+file:///nowhere", "pip cannot make wheels of git[+]file:///nowhere: .*nowhere"),
+        ("nowhere", "nowhere is not a checkout of drakit: .*nowhere/pyproject.toml is missing"),
+        ("nowhere.whl", "nowhere.whl does not exist; choose a checkout, a wheel or a git URL"),
+        ("git+file:///nowhere", "pip cannot build wheels of git[+]file:///nowhere: .*nowhere"),
     ],
 )
 def test_a_source_without_drakit_is_one_line(tmp_path: pathlib.Path, commands: forked_cli.Commands, source: str, said: str) -> None:

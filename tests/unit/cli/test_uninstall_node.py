@@ -71,15 +71,18 @@ def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.C
     assert kinds(ran) == {"CDI file": 2, "claim": 2, "folder": 2, "kernel": 1, "mock machine": 1}
     assert files(used.folder / "node") == before
     assert len(daemons(used)) == 1
-    assert "nothing was removed; remove it with --yes" in used.on_node("uninstall-node", "--no-api").out
+    assert "Nothing was removed. To remove it, add --yes." in used.on_node("uninstall-node", "--no-api").out
 
 
 def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     refused = used.on_node("uninstall-node", "--no-api", "--yes")
     assert refused.status == 1
-    assert "nothing was removed, because claims may be in use: default/claim (prepared, and the API server is not asked)" in refused.err
-    assert refused.err.rstrip().endswith("delete their pods, or give --force")
+    assert (
+        "nothing was removed, because claims may be in use: default/claim (prepared; the API server was not asked: --no-api is given)"
+        in refused.err
+    )
+    assert refused.err.rstrip().endswith("delete their pods, or add --force")
     assert files(used.folder / "node") == before
     (daemon,) = daemons(used)
     ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force", "-o", "json")
@@ -88,7 +91,7 @@ def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(u
     assert files(used.folder / "node") == []
     assert processes.Process.find(daemon.pid) != daemon
     again = used.on_node("uninstall-node", "--no-api", "--yes")
-    assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
+    assert (again.status, again.out) == (0, "drakit left nothing on this node\n")
     assert files(used.folder / "node") == []
 
 
@@ -190,7 +193,7 @@ def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(shell: c
     assert home.exists()
     home.rmdir()
     again = shell.run("uninstall-node", *bare, "--yes")
-    assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
+    assert (again.status, again.out) == (0, "drakit left nothing on this node\n")
 
 
 def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: command_line.CommandLine) -> None:
@@ -208,7 +211,7 @@ def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: command_line.C
         listed = used.on_node("uninstall-node", "--no-api", "-o", "json")
         assert listed.status == 0, listed.err
         assert kinds(listed)["claim"] == 2, "to list is allowed, before the driver is ended"
-        assert "ResourceSlices are not listed: the API server is not asked" in listed.err
+        assert "ResourceSlices are not listed: --no-api is given" in listed.err
         path.unlink()
     assert files(used.folder / "node") == before
 

@@ -1,4 +1,4 @@
-"""``drakit cluster``: the local cluster alone, for drivers and claims of one's own."""
+"""``drakit cluster``: runs a local cluster for your own drivers and claims."""
 
 import pathlib
 import shlex
@@ -27,33 +27,35 @@ _TRUTH = {"true": True, "false": False}
 def cluster(
     folder: Annotated[
         pathlib.Path | None,
-        typer.Option("--folder", metavar="DIR", help="Work in DIR and leave its files there; a temporary folder if not given."),
+        typer.Option("--folder", metavar="DIR", help="Folder for the cluster's files, which is kept. Default: a temporary folder."),
     ] = None,
-    nodes: Annotated[list[str] | None, typer.Option("--node", metavar="NAME", help="A node; may be repeated. node-1 if not given.")] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API server on 127.0.0.1; 0 takes a free one.")] = 0,
+    nodes: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="Name of a node. May be repeated. Default: node-1.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API server on 127.0.0.1; 0 chooses a free port.")] = 0,
     gates: Annotated[
         list[str] | None,
         typer.Option(
             "--gate",
             metavar="[COMPONENT:]NAME=true|false",
-            help="A feature gate, by Kubernetes' name, of all components or of one: apiserver, scheduler, controllers, kubelet.",
+            help="A Kubernetes feature gate, for all components or for one of apiserver, scheduler, controllers, kubelet.",
         ),
     ] = None,
     keep_state: Annotated[
         bool,
-        typer.Option("--keep-state", help="Keep the API's objects in the folder, and go on with those of the last run; needs --folder."),
+        typer.Option("--keep-state", help="Keep the API objects in the folder and load them at the next start; needs --folder."),
     ] = False,
     as_kubernetes: sources.AsKubernetes = None,
     run_pods: Annotated[
         bool,
-        typer.Option("--run-pods", help="Run each container's command as a process of this user, on this machine; its image is ignored."),
+        typer.Option("--run-pods", help="Run each container's command as a process of your user on this host; images are ignored."),
     ] = False,
-    events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Print events.")] = False,
 ) -> None:
     """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.
 
-    It needs no root and no Kubernetes, and listens on 127.0.0.1 only. Drivers are started beside it, as the command that it prints shows. Nothing
-    of the API survives it, unless --keep-state is given; what drivers keep below the folder does, if the folder is given.
+    It needs no root and no Kubernetes, and listens on 127.0.0.1 only. Start the drivers yourself, with the commands that it prints. When the cluster
+    stops, its API objects are lost unless --keep-state is given. With --folder, the drivers' files are kept.
 
     [bold]Examples[/bold]
 
@@ -68,9 +70,9 @@ def cluster(
     extras.require_local_cluster()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
     if len(set(names)) != len(names):
-        raise errors.SettingsError("each node needs a name of its own", key="--node")
+        raise errors.SettingsError("each node needs a different name", key="--node")
     if keep_state and folder is None:
-        raise errors.SettingsError("give the folder: --folder DIR", key="--keep-state")
+        raise errors.SettingsError("needs --folder DIR; add it", key="--keep-state")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
     process.at_signals(stop, (*process.SIGNALS, signal.SIGQUIT))
@@ -87,7 +89,7 @@ def cluster(
 
 
 def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Return gates by component and name; what is for all components is under ""."""
+    """Return gates by component and name; gates of all components are under ""."""
     gates_of: dict[str, dict[str, bool]] = {}
     for text in texts:
         where, _, state = text.partition("=")
@@ -103,24 +105,24 @@ def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
 
 
 def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:
-    """Say where everything is, and the exact commands that come next."""
+    """Print the commands that use the cluster and start its drivers."""
     from drakit.cli.demo import demo_cluster
 
     output.for_scripts(running.kubeconfig)
     out = output.prose()
-    output.say(out, f"The cluster is up, with {', '.join(nodes)}. Use it:")
+    output.say(out, f"The cluster is running with {', '.join(nodes)}. Use it:")
     out.print()
     output.command(out, f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     output.command(out, "kubectl get nodes")
     output.command(out, f"kubectl apply -f {shlex.quote(str(demo_cluster.classes_file()))} -f {shlex.quote(str(demo_cluster.folder()))}")
     out.print()
-    output.say(out, "Start a driver, in another terminal:")
+    output.say(out, "Start a driver in another terminal:")
     out.print()
     for node in nodes:
         places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"
         output.command(out, f"drakit run --mock {_MACHINE} --node {node} {places}")
     out.print()
-    output.say(out, "Ctrl-C ends it.")
+    output.say(out, "Press Ctrl-C to stop it.")
 
 
 def _follow(running: "clusters.LocalCluster") -> None:

@@ -1,4 +1,4 @@
-"""``drakit dashboard``: a local web page of devices and claims."""
+"""``drakit dashboard``: serves a local web page with devices and claims."""
 
 import contextlib
 import threading
@@ -15,10 +15,13 @@ _PORT_MAX = 65535
 @options.quietly
 def dashboard(
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Show all nodes of the cluster of --kubeconfig, or of the pod's account, not this node.")
+        bool,
+        typer.Option(
+            "--cluster", help="Show all nodes of a cluster instead of this node. Uses --kubeconfig, or the pod's service account."
+        ),
     ] = False,
     kubeconfig: options.Kubeconfig = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=_PORT_MAX, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=_PORT_MAX, help="Port on 127.0.0.1; 0 chooses a free port.")] = 0,
     mock: options.Mock = None,
     folder: options.Folder = None,
     node: options.Node = None,
@@ -26,13 +29,13 @@ def dashboard(
     assignments: options.Set = None,
     families: options.Families = None,
 ) -> None:
-    """Show GPUs, NICs and claims on a local web page that follows every change, until Ctrl-C.
+    """Show GPUs, NICs and claims on a local web page that updates with every change, until Ctrl-C.
 
-    Without --cluster it shows this node, read as drakit show reads it: memory slices of GPUs and who has them, what still fits, health, bandwidth
-    of NICs with each share's rate and use, claims and their steps. With --cluster it shows every node from ResourceSlices and ResourceClaims, with
-    events.
+    Without --cluster it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health,
+    bandwidth of NICs with the rate and use of each share, and claims with their states. With --cluster it shows every node, from ResourceSlices and
+    ResourceClaims, with events.
 
-    The page is for you alone: it is served on 127.0.0.1 under an address with a random token, reads only, and loads nothing from elsewhere.
+    Only you can open the page: it is served on 127.0.0.1, and its address has a random token. It is read-only and loads nothing from other hosts.
 
     [bold]Examples[/bold]
 
@@ -44,7 +47,7 @@ def dashboard(
 
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     if kubeconfig is not None and not cluster:
-        raise errors.SettingsError("is for --cluster: add it", key="--kubeconfig")
+        raise errors.SettingsError("needs --cluster; add it", key="--kubeconfig")
     with contextlib.ExitStack() as stack:
         if cluster:
             from drakit.cli.dashboard import cluster_source
@@ -64,5 +67,5 @@ def dashboard(
         process.at_signals(stop)
         address = stack.enter_context(server.serving(server.Dashboard(read), port))
         output.for_scripts(address)
-        output.prose().print(f"Dashboard: {address}\nCtrl-C ends it.", markup=False, soft_wrap=True)
+        output.prose().print(f"Dashboard: {address}\nPress Ctrl-C to stop it.", markup=False, soft_wrap=True)
         stop.wait()

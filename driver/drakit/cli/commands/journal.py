@@ -1,6 +1,6 @@
-"""``drakit journal``: what a driver remembers of its claims, read from a copy, so that looking changes nothing.
+"""``drakit journal``: reads the drivers' journals of prepared claims from a copy, and changes nothing.
 
-A journal that cannot be read is reported; setting it aside and rebuilding is the driver's work at its next start.
+A journal that cannot be read is reported; the driver sets it aside and rebuilds it when it starts.
 """
 
 import contextlib
@@ -24,24 +24,24 @@ from drakit.telemetry import logs
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Look at the journal: what each driver of this node remembers of its claims.
+    help="""Inspect the journal, in which each driver of this node records its prepared claims.
 
-    Everything is read from a copy: the journal is not locked, migrated or set aside, also while the driver runs.
+    Every command reads a copy. The journal itself is not locked, migrated or changed, and the driver may be running.
 
     [bold]Examples[/bold]
 
-      drakit journal list                       who has what, and since which boot
+      drakit journal list                       list claims and their devices
 
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c
 
-      drakit journal verify                     is it whole, and do CDI files agree
+      drakit journal verify                     check the journal and the CDI files
     """,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-    """The copy of one family's journal; ``trouble`` says why the journal itself cannot be used as it is."""
+    """The copy of one family's journal. ``trouble`` is why the journal itself cannot be read; empty if it can."""
 
     family: composition.Family
     copy: pathlib.Path
@@ -49,7 +49,7 @@ class Opened:
     trouble: str
 
     def document(self, entry: lifecycle.Entry) -> dict[str, object]:
-        """One claim with all that is known of it."""
+        """Return everything that the journal has of one claim."""
         notes = [self.memory.notes(entry.claim.uid, kept.key) for kept in entry.grants]
         return {"driver": self.family.spec.driver_name, **inspection.entry_document(entry, notes)}
 
@@ -62,9 +62,10 @@ def list_(
     families: options.Families = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """List the claims that are remembered: their state, their devices, and whether they are of this boot.
+    """List the claims in the journal, with their state, their devices, and whether they were prepared since the last boot.
 
-    States are preparing, prepared and unpreparing; the first and the last are half done, and are finished by the next call or start.
+    The states are preparing, prepared and unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing
+    or unpreparing.
 
     [bold]Examples[/bold]
 
@@ -89,23 +90,23 @@ def list_(
 def show(
     settings: values.Settings,
     uid: Annotated[str, typer.Argument(metavar="UID", help="UID of the claim.")],
-    style: Annotated[options.Format, typer.Option("--output", "-o", help="yaml or json; table is yaml too.")] = options.Format.YAML,
+    style: Annotated[options.Format, typer.Option("--output", "-o", help="yaml or json; table prints yaml.")] = options.Format.YAML,
 ) -> None:
-    """Show all that is remembered of one claim: intents, records, CDI edits, notes, and the devices as they were.
+    """Show the journal's entry of one claim: intents, records, CDI edits, notes, and the devices as they were allocated.
 
     [bold]Examples[/bold]
 
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
     """
     if not names.is_uid(uid):
-        raise errors.ConfigError(f"{uid!r} is not a claim UID; journal list shows them", field="UID")
+        raise errors.ConfigError(f"{uid!r} is not a claim UID; list the UIDs with: journal list", field="UID")
     entries = []
     for opened in _journals(composition.families(settings)):
         output.warn(opened.trouble)
         entry = opened.memory.entry(names.ClaimUid(uid))
         entries += [opened.document(entry)] if entry is not None else []
     if not entries:
-        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"no driver here remembers claim {uid}")
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} is in no journal of this node")
     output.document(entries[0] if len(entries) == 1 else entries, _machine(style))
 
 
@@ -115,11 +116,11 @@ def show(
 def export(
     settings: values.Settings,
     families: options.Families = None,
-    style: Annotated[options.Format, typer.Option("--output", "-o", help="json or yaml; table is json too.")] = options.Format.JSON,
+    style: Annotated[options.Format, typer.Option("--output", "-o", help="json or yaml; table prints json.")] = options.Format.JSON,
 ) -> None:
-    """Write everything in the journals as one document: for a bug report, or to keep before something is tried.
+    """Write the content of the journals as one document, for a bug report or as a backup.
 
-    It holds what users wrote into their claims' parameters; look through it before you pass it on.
+    It contains the parameters that users wrote in their claims. Check it before you share it.
 
     [bold]Examples[/bold]
 
@@ -148,10 +149,10 @@ def verify(
     families: options.Families = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Check that the journals are whole, that every row can be read, and that CDI files are what the journals say.
+    """Check that the journals are intact, that every row can be read, and that the CDI files match the journals.
 
-    Ends with status 1 when something is wrong, and says how to fix it. While the driver runs, the files of claims in
-    progress may be reported too; check again then.
+    Exits with status 1 if there is a problem, and prints the fix. While the driver runs, the CDI files of claims in
+    progress may be reported too; in this case, run it again.
 
     [bold]Examples[/bold]
 
@@ -168,11 +169,11 @@ def verify(
     else:
         output.document(rows, style)
     if any(row["problems"] for row in rows):
-        raise errors.JournalError("something is wrong; see above")
+        raise errors.JournalError("the check found problems, listed above")
 
 
 def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
-    """The journals that are there, each open as a copy while it is looked at."""
+    """Yield the journals that exist, each open as a copy until the next is requested."""
     for family in families:
         with _journal(family) as opened:
             if opened is not None:
@@ -189,7 +190,7 @@ def _journal(family: composition.Family) -> Iterator[Opened | None]:
         copy = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-"))) / "home"
         inspection.copy(home, copy)
         damage = inspection.damage(copy)
-        trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it at its next start"
+        trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it when it starts"
         stack.enter_context(logs.silenced() if damage else contextlib.nullcontext())
         memory = journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=family.spec.identity.boot_id)
         stack.callback(memory.close)
@@ -208,11 +209,11 @@ def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object
 
 
 def _problems(family: composition.Family) -> Iterator[str]:
-    """What is wrong with a family's journal and its CDI files, each with its fix."""
+    """Yield each problem of a family's journal and of its CDI files, with its fix."""
     home = family.folders.home
     aside = files.last_aside(home / inspection.DATABASE)
     if aside is not None:
-        yield f"a journal was set aside earlier: {aside}; see the how-to 'when the journal is lost', and move it away once it is not needed"
+        yield f"a damaged journal was moved to {aside}; see the how-to 'when the journal is lost', and delete the file when it is not needed"
     with _journal(family) as opened:
         if opened is None:
             return
@@ -221,7 +222,7 @@ def _problems(family: composition.Family) -> Iterator[str]:
             return
         broken = inspection.integrity(opened.copy)
         if broken:
-            yield f"the thorough check found: {broken}; stop the driver and start it again, which sets the file aside and rebuilds it"
+            yield f"the integrity check found: {broken}; restart the driver, which sets the file aside and rebuilds it"
         entries = opened.memory.entries()
     yield from _cdi_problems(family, entries)
 
@@ -235,10 +236,10 @@ def _cdi_problems(family: composition.Family, entries: Sequence[lifecycle.Entry]
             name = resolution.cdi_name(driver, entry.claim, kept)
             expected.add(spec.file_name(name))
             if current and kept.edits and _content(folder / spec.file_name(name)) != spec.encode(name, kept.edits):
-                yield f"{folder / spec.file_name(name)} is missing or altered; the next start of the driver or prepare of the claim writes it again"
+                yield f"{folder / spec.file_name(name)} is missing or modified; the driver writes it again when it starts or prepares the claim"
     present = {path.name for path in folder.glob(f"{spec.file_prefix(driver)}*.json")} if folder.is_dir() else set()
     for stray in sorted(present - expected):
-        yield f"{folder / stray} is of a claim that the journal does not know; the driver's next start removes it, or remembers the claim"
+        yield f"{folder / stray} belongs to a claim that is not in the journal; when the driver starts, it removes the file or restores the claim"
 
 
 def _content(path: pathlib.Path) -> bytes | None:

@@ -1,4 +1,4 @@
-"""``drakit lint``: mistakes in slices, classes, claims and templates, before a cluster sees them."""
+"""``drakit lint``: finds mistakes in slices, classes, claims and templates in files."""
 
 import dataclasses
 import re
@@ -25,8 +25,8 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Looked:
-    """What was found, in how many objects, and what was left out."""
+class _Checked:
+    """The findings, the number of checked objects, and the skipped documents."""
 
     found: "Sequence[Finding]"
     objects: int
@@ -41,14 +41,14 @@ def lint(
     gates: sources.Gates = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Check slices, classes, claims, templates, taint rules and pods as Kubernetes 1.36's API server does, and beyond.
+    """Check slices, classes, claims, templates, taint rules and pods with the rules of the API server of Kubernetes 1.36, and against each other.
 
-    Beyond what the server refuses, objects are judged by each other: counters that a pool lacks, a default above the value, incomplete pools,
-    selectors that select nothing or fail on some devices, attributes and drivers that nobody has, claims that fit on no node, allocations that
-    cannot be, taint rules that select nothing, pods whose claims are not there. Opaque parameters for drakit's own drivers are judged as at prepare
-    and by drakit webhook. Kinds that have nothing to do with devices are named as skipped.
+    The checks between objects find: missing counters of a pool, a default above the value, incomplete pools, selectors that match no device or fail
+    on some devices, unknown attributes and drivers, claims that fit on no node, impossible allocations, taint rules that match no device, and pods
+    whose claims are missing. Opaque parameters for drakit's drivers are checked as drakit webhook and the drivers check them. Objects of other kinds
+    are skipped and named.
 
-    Exit status is 0 when there is no error, 1 when there is one (or a warning, with --strict), 2 for files that cannot be read.
+    The exit status is 0 without errors, 1 with an error (or, with --strict, a warning), and 2 if a file cannot be read.
 
     [bold]Examples[/bold]
 
@@ -59,34 +59,34 @@ def lint(
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint -f - -f claims.yaml
     """
     try:
-        looked = _lint([*(given or []), *(files or [])], gates or [])
+        checked = _lint([*(given or []), *(files or [])], gates or [])
     except errors.DrakitError as error:
         output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
-        _print(looked)
+        _print(checked)
     else:
-        output.document([_document(finding) for finding in looked.found], form)
-    output.note(sources.skip_notice(looked.skipped))
-    if any(strict or finding.severity == "error" for finding in looked.found):
+        output.document([_document(finding) for finding in checked.found], form)
+    output.note(sources.skip_notice(checked.skipped))
+    if any(strict or finding.severity == "error" for finding in checked.found):
         raise typer.Exit(HAS_ERRORS)
 
 
-def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
+def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
     extras.require_local_cluster()
     from drakit_cluster import lint as linting
 
     if not files:
-        raise errors.ConfigError("nothing to check: give FILE, or -f FILE")
+        raise errors.ConfigError("nothing to check; add FILE, or -f FILE")
     chosen = sources.feature_gates(gates)
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
-    return _Looked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), skipped=skipped)
+    return _Checked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), skipped=skipped)
 
 
 def _refused(document: "Document") -> "Iterator[Finding]":
-    """Yield the opaque parameters that our drivers would refuse to prepare, as ``drakit webhook`` does."""
+    """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does."""
     from drakit_cluster import lint as linting
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
@@ -102,23 +102,23 @@ def _refused(document: "Document") -> "Iterator[Finding]":
             )
 
 
-def _print(looked: _Looked) -> None:
+def _print(checked: _Checked) -> None:
     out = output.console()
-    for finding, *alike in _grouped(looked.found):
+    for finding, *alike in _grouped(checked.found):
         where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
         field = f"{finding.field}: " if finding.field else ""
-        more = [f"and so {output.counted(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
+        more = [f"and {output.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
         output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
         for line in (f"{field}{finding.text}", *more, f"fix: {finding.fix}"):
             output.say(out, line, indent=_INDENT, hang=_INDENT)
-    mistakes = sum(finding.severity == "error" for finding in looked.found)
-    total = ", ".join((output.counted(mistakes, "error"), output.counted(len(looked.found) - mistakes, "warning")))
-    checked = total if looked.objects or looked.found else "nothing was checked"
-    output.say(output.prose(), f"{output.counted(looked.objects, 'object')}: {checked}")
+    mistakes = sum(finding.severity == "error" for finding in checked.found)
+    total = ", ".join((output.counted(mistakes, "error"), output.counted(len(checked.found) - mistakes, "warning")))
+    result = total if checked.objects or checked.found else "nothing was checked"
+    output.say(output.prose(), f"{output.counted(checked.objects, 'object')}: {result}")
 
 
 def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":
-    """The same mistake in many places of one object is shown once."""
+    """Return the findings in groups: the same mistake in many places of one object is shown once."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         key = (id(finding.document), finding.severity, finding.text, finding.fix, _INDEX.sub("[]", finding.field))

@@ -26,19 +26,19 @@ _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project: the driver's name, and the word that everything else is named after, made from the folder's name."""
+    """The names of a project: the driver's name, and ``word``, made from the folder's name, from which all other names are derived."""
 
     driver: str
     word: str
 
     @property
     def package(self) -> str:
-        """The Python package, such as ``fpga_driver``."""
+        """Return the name of the Python package, such as ``fpga_driver``."""
         return f"{self.word.replace('-', '_')}_driver"
 
     @property
     def name(self) -> str:
-        """The project, its image and its namespace, such as ``fpga-driver``."""
+        """Return the name of the project, its image and its namespace, such as ``fpga-driver``."""
         return f"{self.word}-driver"
 
     def fields(self, wheels: new_wheels.Wheels) -> Mapping[str, str]:
@@ -58,23 +58,26 @@ class Project:
 @options.quietly
 def new(
     folder: Annotated[
-        pathlib.Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist, or be empty. It names the package.")
+        pathlib.Path,
+        typer.Argument(metavar="DIR", help="Folder to create. It must not exist or must be empty. The package is named after it."),
     ],
-    name: Annotated[str, typer.Option("--name", metavar="DRIVER", help="The driver's name, a DNS subdomain of yours: fpga.example.com.")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="DRIVER", help="Name of the driver: a DNS subdomain that you own, such as fpga.example.com.")
+    ],
     source: Annotated[
         str | None,
         typer.Option(
             new_wheels.OPTION,
             metavar="PATH|WHEEL|GIT-URL",
-            help="Where the project gets drakit from: a checkout, a wheel, or a git URL. Default: what this command was installed from.",
+            help="Source of drakit for the project: a checkout, a wheel or a git URL. Default: the source of this installation.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    r"""Make a driver project: code, tests, manifests, Dockerfile. Its tests pass at once.
+    r"""Create a driver project with code, tests, manifests and a Dockerfile. Its tests pass without changes.
 
-    The project offers made-up boards that live in a folder of text files. Replace hardware.py by calls to your device, and keep the tests green.
-    It contains the wheels of drakit, so only the libraries that drakit uses come from PyPI.
+    The project serves mock boards, which are text files in a folder. Replace hardware.py with calls to your device, and keep the tests passing.
+    The project contains the wheels of drakit, so pip downloads only the libraries that drakit needs.
 
     [bold]Examples[/bold]
 
@@ -87,38 +90,38 @@ def new(
     with new_wheels.found(source) as wheels:
         write(folder, project, wheels)
     out = output.prose()
-    output.say(out, f"Made {folder}, a driver named {name}. Next:")
+    output.say(out, f"Created the driver {name} in {folder}. Next:")
     out.print()
     for command in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[dev]'", "pytest", f"python -m {project.package} --help"):
         output.command(out, command)
 
 
 def checked(folder: pathlib.Path, name: str) -> Project:
-    """Return the names of a project; raises SettingsError for a driver name or a folder that Kubernetes or Python would not take."""
+    """Return the names of a project; raises SettingsError for names that are not valid in Kubernetes or Python."""
     try:
         names.check_driver(name, "--name")
     except errors.DrakitError as error:
         raise errors.SettingsError(str(error).removeprefix("--name: "), key="--name") from error
     if "." not in name:
-        raise errors.SettingsError(f"{name!r} must be a domain of yours, such as fpga.example.com", key="--name")
+        raise errors.SettingsError(f"{name!r} must be a DNS subdomain, such as fpga.example.com", key="--name")
     word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-").removesuffix("-driver")
     project = Project(driver=name, word=word)
     if not word[:1].isalpha() or len(f"{project.name}-webhook") > LABEL_MOST:
-        raise errors.SettingsError(f"{folder.name!r} must start with a letter and be short, because it names the package", key="DIR")
+        raise errors.SettingsError(f"{folder.name!r} is no name for a package: it must start with a letter and be short", key="DIR")
     return project
 
 
 def check_free(folder: pathlib.Path) -> None:
-    """Raise SettingsError where something is in the way."""
+    """Raise SettingsError if the folder is not empty, or cannot be read."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise errors.SettingsError(f"{folder} is not empty; name a new folder", key="DIR")
+            raise errors.SettingsError(f"{folder} is not empty; choose a new folder", key="DIR")
     except OSError as error:
         raise _unwritable(folder, error) from error
 
 
 def write(folder: pathlib.Path, project: Project, wheels: new_wheels.Wheels) -> None:
-    """Write the project; raises SettingsError, and writes nothing, where something is in the way."""
+    """Write the project; raises SettingsError if a file cannot be written, and before the first file if the folder is not empty."""
     check_free(folder)
     try:
         for path, text in rendered(project.fields(wheels)):
@@ -135,7 +138,7 @@ def _unwritable(folder: pathlib.Path, error: OSError) -> errors.SettingsError:
 
 
 def rendered(fields: Mapping[str, str]) -> Iterator[tuple[pathlib.PurePosixPath, str]]:
-    """Yield the project's files: path within it, and text."""
+    """Yield the path and the text of each file of the project."""
     for path, file in _files(importlib.resources.files("drakit.cli") / TEMPLATE, pathlib.PurePosixPath()):
         yield pathlib.PurePosixPath(_fill(str(path), fields).removesuffix(SUFFIX)), _fill(file.read_text("utf-8"), fields)
 

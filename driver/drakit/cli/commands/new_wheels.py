@@ -1,4 +1,4 @@
-"""The wheels of drakit that ``drakit new`` puts into a project, so that the project installs where no index has drakit."""
+"""The wheels of drakit that ``drakit new`` puts into a project, so that pip can install it although no package index has drakit."""
 
 import dataclasses
 import importlib.metadata
@@ -33,7 +33,7 @@ class Wheels:
 
 @contextmanager
 def found(source: str | None) -> Iterator[Wheels]:
-    """Yield the wheels of a checkout, of a wheel or of a git URL; None is what this program was installed from. Raises SettingsError."""
+    """Yield the wheels of a checkout, a wheel or a git URL; None means the source of this installation. Raises SettingsError."""
     source = source or _own_origin()
     if source.endswith(".whl") and "://" not in source:
         yield _beside(pathlib.Path(source))
@@ -51,11 +51,11 @@ def copy(wheels: Wheels, folder: pathlib.Path) -> None:
 
 
 class Installed(Protocol):
-    """What is read of an installed distribution."""
+    """The parts of an installed distribution that are read."""
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """Return its version."""
         ...
 
     def read_text(self, filename: str, /) -> str | None:
@@ -64,7 +64,7 @@ class Installed(Protocol):
 
 
 def origin(installed: Installed) -> str:
-    """Return what a distribution was installed from (PEP 610), as ``--drakit`` takes it; an index has no record, so its version."""
+    """Return the source of an installed distribution (PEP 610) as a value of ``--drakit``; its version if it came from an index."""
     text = installed.read_text("direct_url.json")
     if text is None:
         return f"drakit=={installed.version}"
@@ -81,12 +81,12 @@ def _own_origin() -> str:
         return origin(importlib.metadata.distribution("drakit"))
     except (importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError) as error:
         raise errors.SettingsError(
-            "cannot find what drakit was installed from; name a checkout, a wheel or a git URL", key=OPTION
+            "cannot find the source of this installation; add --drakit with a checkout, a wheel or a git URL", key=OPTION
         ) from error
 
 
 def _requirements(source: str) -> tuple[str, str]:
-    """Return what pip makes the two wheels of."""
+    """Return the two requirements of which pip builds the wheels."""
     if source.startswith("drakit=="):
         return source, source.replace("drakit", "drakit-cluster", 1)
     if source.endswith(".whl"):
@@ -97,34 +97,34 @@ def _requirements(source: str) -> tuple[str, str]:
     checkout = pathlib.Path(source).expanduser().resolve()
     for folder in (checkout, checkout / "cluster"):
         if not (folder / "pyproject.toml").is_file():
-            raise errors.SettingsError(f"{source} is no checkout of drakit: {folder / 'pyproject.toml'} is missing", key=OPTION)
+            raise errors.SettingsError(f"{source} is not a checkout of drakit: {folder / 'pyproject.toml'} is missing", key=OPTION)
     return str(checkout), str(checkout / "cluster")
 
 
 def _build(requirements: tuple[str, str], folder: pathlib.Path) -> None:
-    # The build back end is there already where drakit is developed; elsewhere pip gets it.
+    # A development environment has the build back end; elsewhere pip downloads it.
     isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", *isolation]
     ran = subprocess.run([*command, "--wheel-dir", str(folder), *requirements], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
-        raise errors.SettingsError(f"pip cannot make wheels of {requirements[0]}: {_reason(ran.stderr)}", key=OPTION)
+        raise errors.SettingsError(f"pip cannot build wheels of {requirements[0]}: {_reason(ran.stderr)}", key=OPTION)
 
 
 def _reason(text: str) -> str:
-    """Return the line of pip's or git's complaint that says why."""
+    """Return the line of pip's or git's output that has the reason."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = (line for mark in ("fatal: ", "ERROR: ", "error: ") for line in lines if line.startswith(mark))
     return next(named, lines[-1] if lines else "no reason given")[:_REASON_MOST]
 
 
 def _beside(wheel: pathlib.Path) -> Wheels:
-    """Return a wheel of drakit and the local cluster's beside it; raises SettingsError where one is missing."""
+    """Return a wheel of drakit and the local cluster's wheel in the same folder; raises SettingsError if one is missing."""
     if not wheel.is_file():
-        raise errors.SettingsError(f"{wheel} is missing; name a checkout, a wheel or a git URL", key=OPTION)
+        raise errors.SettingsError(f"{wheel} does not exist; choose a checkout, a wheel or a git URL", key=OPTION)
     name, _, rest = wheel.name.partition("-")
     if name != DISTRIBUTIONS[0]:
-        raise errors.SettingsError(f"{wheel.name} is no wheel of drakit, which is named drakit-VERSION-py3-none-any.whl", key=OPTION)
+        raise errors.SettingsError(f"{wheel.name} is not a wheel of drakit, which is named drakit-VERSION-py3-none-any.whl", key=OPTION)
     cluster = wheel.with_name(f"{DISTRIBUTIONS[1]}-{rest}")
     if not cluster.is_file():
-        raise errors.SettingsError(f"{cluster} is missing; keep both wheels of `make dist` in one folder", key=OPTION)
+        raise errors.SettingsError(f"{cluster} is missing; put both wheels of `make dist` in one folder", key=OPTION)
     return Wheels(drakit=wheel, cluster=cluster)

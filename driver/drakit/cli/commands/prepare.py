@@ -1,4 +1,4 @@
-"""``drakit prepare`` and ``drakit unprepare``: what a kubelet would ask, asked by hand, with claims from files and no API server."""
+"""``drakit prepare`` and ``drakit unprepare``: the kubelet's calls by hand, with claims from files and without an API server."""
 
 import contextlib
 import dataclasses
@@ -29,23 +29,23 @@ Given = TypeVar("Given")
 
 
 class Present:
-    """A person at a terminal always waits."""
+    """The caller of a command: it waits until the call returns."""
 
     def is_waiting(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seconds_left(self) -> float | None:
-        """As long as it takes."""
+        """Return None: there is no time limit."""
         return None
 
 
 class Nowhere:
-    """No claims: unpreparing needs none."""
+    """An empty source of claims, for unprepare, which reads none."""
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """Always NOT_FOUND."""
-        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in no file")
+        """Raise ClaimError with NOT_FOUND."""
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in none of the given files")
 
 
 Claims = Annotated[
@@ -66,8 +66,8 @@ def prepare(
 ) -> None:
     """Prepare the devices of an allocated claim, without Kubernetes.
 
-    A file holds one or more ResourceClaims as the API server would give them, with status.allocation. What a container would get is written to the
-    CDI directory, and shown.
+    A file has one or more ResourceClaims as the API server returns them, with status.allocation. The CDI files of the devices are written to the CDI
+    directory, and the CDI device names are printed.
 
     [bold]Examples[/bold]
 
@@ -75,7 +75,7 @@ def prepare(
 
       kubectl get resourceclaim gpu -o yaml | drakit prepare -f - --node node-1
     """
-    source = file_claims.FileClaims(*_some([*(given or []), *(files or [])], "give CLAIM.yaml, or -f CLAIM.yaml"))
+    source = file_claims.FileClaims(*_some([*(given or []), *(files or [])], "add CLAIM.yaml, or -f CLAIM.yaml"))
     rows: list[Row] = []
     failed: list[str] = []
     wanted = _wanted(source, failed)
@@ -107,13 +107,13 @@ def unprepare(
     settings: values.Settings,
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="UID|CLAIM.yaml", help="Claim UIDs, or files that hold the claims.", show_default=False),
+        typer.Argument(metavar="UID|CLAIM.yaml", help="Claim UIDs, or files with the claims.", show_default=False),
     ] = None,
     files: Claims = None,
 ) -> None:
-    """Release the devices of claims, also of claims that were never prepared.
+    """Release the devices of claims. A claim that is not prepared is not an error.
 
-    Over a lost journal it ends the restoration of a claim: its devices are released as far as its CDI files name them.
+    If the journal was lost and the claim is not restored, the command releases the devices that the claim's CDI files name.
 
     [bold]Examples[/bold]
 
@@ -122,7 +122,7 @@ def unprepare(
       drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
     """
     refs = [
-        ref for text in _some([*(what or []), *map(str, files or [])], "give a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
+        ref for text in _some([*(what or []), *map(str, files or [])], "add a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
     ]
     failed: list[str] = []
     uids: set[names.ClaimUid] = set()
@@ -136,17 +136,17 @@ def unprepare(
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
-        said = f"unprepared {ref.uid}" if ref.uid in uids else f"{ref.uid} is not prepared; nothing to release"
-        output.say(output.prose(), said)
+        result = f"unprepared {ref.uid}" if ref.uid in uids else f"{ref.uid} is not prepared; nothing to release"
+        output.say(output.prose(), result)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What a family offers and does not offer, and what its journal knows.
+    """The devices that a family offers and does not offer, and the entries of its journal.
 
     ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
-    ``trouble`` says that the journal cannot be read as it is, and what will become of it. ``is_lost`` says that a journal was lost, now or earlier,
-    and that claims which are not among ``entries`` may have devices. ``health`` is what the driver reports, by device, while it runs.
+    ``trouble`` is why the journal cannot be read and what the driver does about it. ``is_lost`` is true if a journal was lost, now or earlier: claims
+    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports.
     """
 
     driver: drivers.Driver[Any]
@@ -161,7 +161,7 @@ class View:
 
 
 def look(family: composition.Family) -> View:
-    """Look at a family, and change nothing: what is opened is a copy of the journal, and where there is none, none is made."""
+    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes."""
     home = family.folders.home
     with contextlib.ExitStack() as stack:
         nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
@@ -196,7 +196,7 @@ def _pool(opened: local_node.LocalNode) -> str:
 
 
 def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
-    """The driver's own numbers; none where it cannot read them now."""
+    """Return the driver's own metrics; none if it cannot read them."""
     try:
         return tuple(advanced.metrics_of(opened.author))
     except errors.HardwareError:
@@ -206,9 +206,8 @@ def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
 def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
     if not trouble:
         return ""
-    read = f"{readable} of its claims can be" if readable else "none of its claims can be"
-    path, then = home / inspection.DATABASE, "it stays as it is until the driver starts, which sets it aside and rebuilds it"
-    return f"{path} cannot be read ({trouble}), {read}; {then}"
+    read = f"{output.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
+    return f"{home / inspection.DATABASE} cannot be read ({trouble}); {read}; the driver sets it aside and rebuilds it when it starts"
 
 
 @contextlib.contextmanager
@@ -218,7 +217,7 @@ def _opened(family: composition.Family, source: file_claims.FileClaims | Nowhere
 
 
 class GivenClaims:
-    """The claims of files as a ``ports.ClaimList``; a missing claim that is in no file may be in use, and counts as unreadable."""
+    """The claims of files as a ``ports.ClaimList``. A missing claim that is in no file counts as unreadable, because it may be in use."""
 
     def __init__(self, source: file_claims.FileClaims, missing: Collection[names.ClaimUid]) -> None:
         self._source = source
@@ -232,7 +231,7 @@ class GivenClaims:
 
 
 def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> str:
-    """Restore a lost journal from the claims that were given; say which claims are not restored, and what to do."""
+    """Restore a lost journal from the given claims; return a message about the claims that are not restored, or an empty text."""
     if not opened.is_lost:
         return ""
     lost = _not_restored(opened, opened.restore(GivenClaims(source, opened.restorer.missing())))
@@ -242,14 +241,14 @@ def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> s
 
 
 def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimUid]) -> str:
-    """Name the claims that are not restored, and what to do where no driver runs that restores them from the API server."""
+    """Return a message that names the claims that are not restored, with the fix; empty if there are none."""
     lost, program = opened.journal.quarantine, opened.identity.program
     if lost is None or not missing:
         return ""
     return (
         f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not restored: {', '.join(missing)}. "
-        f"A driver that runs here restores them from the API server. Without one, give {program} prepare the files of all claims that are in "
-        f"use, and call {program} unprepare for the others: {program} unprepare {' '.join(missing)}"
+        f"A running driver restores them from the API server. Without a driver, run {program} prepare with the files of all claims in "
+        f"use, and {program} unprepare for the others: {program} unprepare {' '.join(missing)}"
     )
 
 
@@ -258,12 +257,12 @@ def _all_restored(opened: local_node.LocalNode) -> str:
 
 
 def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:
-    """Whether there is something to release, by the journal or, where it is lost, by CDI files."""
+    """Return whether the claim is in the journal or has a CDI file, so that there is something to release."""
     return opened.journal.entry(uid) is not None or bool(opened.cdi.of(uid))
 
 
 def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[str]]:
-    """The drivers that each claim asks for, by UID; claims that cannot be read are left out, and their errors added to ``failed``."""
+    """Return the drivers of each claim's devices by UID. The error of a claim that cannot be read is added to ``failed``."""
     wanted: dict[str, set[str]] = {}
     for ref in source.refs:
         try:
@@ -274,7 +273,7 @@ def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[
 
 
 def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[str], devices.Device | None]) -> str:
-    """Say which consumed capacity no scheduler writes: of a capacity that the device has not, or an amount its request policy does not give."""
+    """Return the error of a consumed capacity that no scheduler writes: an unknown name, or an amount that the request policy does not allow."""
     for index, result in enumerate(claim.results):
         device = device_named(result.device) if result.driver == driver else None
         if device is None:
@@ -286,31 +285,31 @@ def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[
                 return f"{field}: device {result.device} has no such capacity; it has {', '.join(sorted(device.capacity)) or 'none'}"
             given = capacity.consumed_by(amount)
             if given is None:
-                return f"{field}: {amount} is no amount of its request policy; {_largest(capacity)}"
+                return f"{field}: {amount} is not allowed by the request policy; {_largest(capacity)}"
             if given != amount:
-                return f"{field}: {amount} is no amount of its request policy; the next amount that the device gives is {given}"
+                return f"{field}: {amount} is not allowed by the request policy; the next larger allowed amount is {given}"
     return ""
 
 
 def _largest(capacity: capacities.Capacity) -> str:
-    """Say the most that one claim may take of a capacity."""
+    """Return a phrase with the largest amount, or all amounts, that one claim may consume of a capacity."""
     policy = capacity.policy
     if policy is not None and policy.valid_values:
-        return f"one claim may take {', '.join(map(str, policy.valid_values))}"
+        return f"the allowed amounts are {', '.join(map(str, policy.valid_values))}"
     if policy is not None and policy.valid_range is not None and policy.valid_range.max is not None:
-        return f"one claim may take at most {policy.valid_range.max}"
-    return f"the device gives at most {capacity.value}"
+        return f"the largest allowed amount is {policy.valid_range.max}"
+    return f"the device has {capacity.value}"
 
 
 def _missing_node(opened: local_node.LocalNode, ref: claims.ClaimRef) -> str:
-    """Say which device node of a prepared claim is not on this host."""
+    """Return a warning for the first device node of a prepared claim that does not exist on this host, or an empty text."""
     entry = opened.journal.entry(ref.uid)
     problems = [host_nodes.problem(grant.edits) for grant in (entry.grants if entry else ()) if grant.edits]
     return next((f"warning: {ref}: {problem}" for problem in problems if problem), "")
 
 
 def _some(given: Sequence[Given], advice: str) -> Sequence[Given]:
-    """What was given, in one way or the other; raises BadParameter when nothing was."""
+    """Return the given arguments; raises BadParameter with the advice if there are none."""
     if not given:
         raise typer.BadParameter(advice)
     return given
@@ -343,7 +342,7 @@ def _rows(ref: claims.ClaimRef, family: composition.Family, answer: claims.Outco
 
 
 def _foreign(drivers: set[str]) -> str:
-    return f"status.allocation.devices.results: no device of a driver served here (drivers: {', '.join(sorted(drivers)) or 'none'})"
+    return f"status.allocation.devices.results: no device of a driver of this node (the claim's drivers: {', '.join(sorted(drivers)) or 'none'})"
 
 
 def _show(rows: list[Row], form: options.Format) -> None:

@@ -1,4 +1,4 @@
-"""``drakit publish``: the publisher of devices that no single node can offer, one for the whole cluster."""
+"""``drakit publish``: publishes devices that belong to no single node, once for the whole cluster."""
 
 import socket
 import threading
@@ -29,25 +29,30 @@ def publish(
     mock: options.Mock = None,
     kubeconfig: options.Kubeconfig = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Publish once and end; fail where another publisher leads, or the API server refuses.")
+        bool, typer.Option("--once", help="Publish once and exit; fail if another publisher leads or the API server rejects a slice.")
     ] = False,
     withdraw: Annotated[
         bool,
-        typer.Option("--withdraw", help="Delete every slice of the driver that belongs to no node, and end: the last step before it goes."),
+        typer.Option(
+            "--withdraw", help="Delete every slice of the driver that belongs to no node, and exit. Do this last when you uninstall."
+        ),
     ] = False,
     config: options.Config = None,
     assignments: options.Set = None,
-    form: Annotated[Literal["auto", "flat", "mixins"] | None, typer.Option("--form", help="How slices are written.")] = None,
+    form: Annotated[
+        Literal["auto", "flat", "mixins"] | None,
+        typer.Option("--form", help="Form of the slices; auto chooses by what the server supports."),
+    ] = None,
     log_format: Annotated[Literal["console", "json"] | None, typer.Option("--log-format", help="console or json.")] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
     ] = None,
 ) -> None:
-    """Publish devices that are made of several nodes, for the whole cluster, until SIGTERM or Ctrl-C.
+    """Publish devices that span several nodes, for the whole cluster, until SIGTERM or Ctrl-C.
 
-    Of several publishers of one driver, the one that holds a Lease writes (settings election.*); when it ends it gives the Lease up, when it is
-    killed another takes over after election.duration. The nodes' own parts are prepared by drakit run --family FAMILY on each of them. Slices stay
-    published when the publisher stops. All slices of the driver that belong to no node are the publisher's: pools that it does not know are removed.
+    If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is
+    killed, another publisher takes over after election.duration. On each node, drakit run --family FAMILY prepares the node's part of a device.
+    Slices stay published when the publisher stops. The publisher owns all slices of the driver that belong to no node, and deletes unknown pools.
 
     [bold]Examples[/bold]
 
@@ -76,7 +81,7 @@ def publish(
 
 
 class Office:
-    """A candidate for the Lease of a driver, and the publisher that works while it is held."""
+    """A candidate for the driver's Lease, with the publisher that writes while it holds the Lease."""
 
     def __init__(self, settings: values.Settings, driver: str, api: client.Client) -> None:
         ticking = timing.SystemClock()
@@ -99,7 +104,7 @@ class Office:
         self._rescan = settings.publish.rescan
 
     def publish_once(self, offered: Sequence[inventory.ClusterPool]) -> None:
-        """Get the Lease, publish, give it up; raises RetryError where another has the Lease."""
+        """Acquire the Lease, publish, and release it; raises RetryError if another publisher holds the Lease."""
         self._election.step()
         if not self._election.leads():
             raise errors.RetryError(f"another publisher leads: {self._election.holder}", after=1.0)
@@ -111,9 +116,9 @@ class Office:
             self._election.release()
 
     def serve(self, pools: Pools, stop: threading.Event) -> None:
-        """Publish what ``pools`` returns, now and at intervals, whenever the Lease is held; once ``stop`` is set, give it up after the last write.
+        """Publish the pools now and at intervals while the Lease is held; after ``stop`` is set, release the Lease after the last write.
 
-        Raises what the first call of ``pools`` raises, and HardwareError for a bug.
+        Raises what the first call of ``pools`` raises, and HardwareError if a thread fails.
         """
         offered = pools()
         self._publisher.offer(offered)
@@ -139,7 +144,7 @@ class Office:
                 self._election.release()
 
     def _read_again(self, pools: Pools, before: Sequence[inventory.ClusterPool]) -> Sequence[inventory.ClusterPool]:
-        """Read the pools and offer what changed; the last ones stay published where they cannot be read."""
+        """Read the pools and publish changes. After an error the previous pools stay published."""
         try:
             offered = pools()
             if offered != before:
@@ -156,7 +161,7 @@ class Office:
         def guarded() -> None:
             try:
                 work()
-            except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
+            except Exception:  # noqa: BLE001 - after any error the process must exit and be restarted
                 _log.exception("publisher thread failed", part=name)
                 self._failed.set()
 

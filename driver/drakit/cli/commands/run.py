@@ -1,4 +1,4 @@
-"""``drakit run``: the node driver, until it is told to stop."""
+"""``drakit run``: runs the node driver until it is stopped."""
 
 import contextlib
 import gc
@@ -20,7 +20,7 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 YOUNG_OBJECTS = 10_000
-"""New containers after which Python looks for cycles among them; its own 700 are one call of the kubelet."""
+"""New container objects after which Python's garbage collector runs. Its default of 700 is reached in one call of the kubelet."""
 
 
 def run(
@@ -31,25 +31,28 @@ def run(
     config: options.Config = None,
     assignments: options.Set = None,
     families: options.Families = None,
-    form: Annotated[Literal["auto", "flat", "mixins"] | None, typer.Option("--form", help="How slices are written.")] = None,
+    form: Annotated[
+        Literal["auto", "flat", "mixins"] | None,
+        typer.Option("--form", help="Form of the slices; auto chooses by what the server supports."),
+    ] = None,
     log_format: Annotated[Literal["console", "json"] | None, typer.Option("--log-format", help="console or json.")] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
     ] = None,
     stop_with_stdin: Annotated[
         bool,
-        typer.Option("--stop-with-stdin", hidden=True, help="Stop when standard input ends, that is, when whoever started it is gone."),
+        typer.Option("--stop-with-stdin", hidden=True, help="Stop when standard input ends, which is when the parent process has ended."),
     ] = False,
 ) -> None:
     """Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
 
-    A stop takes 25 s at most, whatever hangs; a second signal ends the driver at once. Prepared claims stay prepared either way.
+    A stop takes at most 25 s, even if a call hangs; a second signal ends the driver at once. Prepared claims stay prepared in both cases.
 
-    Settings come from defaults, then --config, then DRAKIT_ variables, then flags. Slices stay published when the driver stops, so that a quick
-    restart costs nobody a device.
+    Flags override DRAKIT_ variables, which override the file of --config, which overrides the defaults. Slices stay published when the driver
+    stops, so a restart does not take devices from pods.
 
-    It works in the kubelet's folders below /var/lib/kubelet, which must be there, and in /var/run/cdi, as root. With --folder DIR everything is
-    below DIR, as drakit cluster lays it out, and any user will do.
+    The driver runs as root and uses the kubelet's folders below /var/lib/kubelet, which must exist, and /var/run/cdi. With --folder DIR it uses only
+    DIR, in the layout of drakit cluster, and any user can run it.
 
     [bold]Examples[/bold]
 
@@ -60,7 +63,7 @@ def run(
     flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, flags=flags)
     if not settings.node.name:
-        raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
+        raise errors.SettingsError("is required to publish devices; add --node NAME, or set DRAKIT_NODE__NAME", key="node.name")
     _check_places(settings)
     unserved = composition.unserved(composition.narrowed(settings, families or ()))
     if unserved:
@@ -74,15 +77,15 @@ def run(
 
 
 def _check_places(settings: values.Settings) -> None:
-    """Raise SettingsError unless there is a kubelet's folder to register in: a driver is of no use without, and makes no system folder."""
+    """Raise SettingsError if the kubelet's registration folder is missing, or if a folder is not writable."""
     place = settings.node.registry_dir
-    pretend = "; to pretend, beside drakit cluster, give --folder DIR as it prints" if settings.mock.machine else ""
+    hint = "; with drakit cluster, add the --folder DIR that it prints" if settings.mock.machine else ""
     if not place.is_dir():
-        raise errors.SettingsError(f"{place} is not there: no kubelet has run on this node{pretend}", key="node.registry_dir")
+        raise errors.SettingsError(f"{place} does not exist: no kubelet has run on this node{hint}", key="node.registry_dir")
     for key, folder in (("registry_dir", place), ("plugins_dir", settings.node.plugins_dir), ("cdi_dir", settings.node.cdi_dir)):
         nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if not os.access(nearest, os.W_OK | os.X_OK):
-            raise errors.SettingsError(f"{nearest} cannot be written by this user: run it as root{pretend}", key=f"node.{key}")
+            raise errors.SettingsError(f"{nearest} is not writable for this user; run the driver as root{hint}", key=f"node.{key}")
 
 
 def _stop_at_end_of_stdin(stop: threading.Event) -> None:
@@ -92,7 +95,7 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 
 
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
-    """Serve all families until ``stop`` is set; raises when one cannot start or dies, and sets ``stop`` then."""
+    """Serve all families until ``stop`` is set. Raises, and sets ``stop``, if a family cannot start or fails."""
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     node_probes = probes.Probes()
     nodes: list[node.Node] = []
@@ -109,7 +112,7 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
         _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
         stop.wait()
         if any(started.failed.is_set() for started in nodes):
-            raise errors.HardwareError(f"{process.PROGRAM.get()} run", "a part of the driver died; see the log")
+            raise errors.HardwareError(f"{process.PROGRAM.get()} run", "a thread of the driver failed; see the log")
     finally:
         stop.set()
         for started in reversed(nodes):
@@ -119,7 +122,7 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
 
 
 def _spare_collector() -> None:
-    """Take what a start has made, which stays, out of the search for cycles, and search less often: a tenth of the claims a second under load."""
+    """Exclude the objects of the start from garbage collection, and collect less often: collections cost a tenth of the claims per second."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])

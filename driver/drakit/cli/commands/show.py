@@ -1,4 +1,4 @@
-"""``drakit show``: what this node has, what is in use, and by which claims."""
+"""``drakit show``: shows the devices of this node, and the claims that use them."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from drakit.core import advanced, context, errors, inventory, lifecycle, quantit
 from drakit.core import device as devices
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
-"""The capacities that the table shows of devices that have them; where no device has one of these, it shows the first of all."""
+"""The capacities that the table shows; if no device has one of these, it shows the first few of all."""
 _CAPACITIES_MAX = 3
 _BANDWIDTH = "bandwidth"
 _PROFILE = "profile"
@@ -39,16 +39,16 @@ def show(
     assignments: options.Set = None,
     families: options.Families = None,
     every: Annotated[
-        bool, typer.Option("--all", help="A row for each MIG placement; without it, free ones are counted by profile.")
+        bool, typer.Option("--all", help="Print a row for each MIG placement; the default counts free placements by profile.")
     ] = False,
     svg: Annotated[
         pathlib.Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the node to FILE as SVG, instead of text.")
     ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, prepared claims, and interfaces that are not offered.
+    """Show devices, MIG placements on a map of memory slices, shares and their bandwidth, prepared claims, and interfaces that are not offered.
 
-    Reads the hardware and the driver's journal; changes nothing, and needs no API server. While the driver runs, the health that it reports is shown.
+    Reads the hardware and the driver's journal, changes nothing, and needs no API server. If the driver is running, it also shows device health.
 
     [bold]Examples[/bold]
 
@@ -118,7 +118,7 @@ def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> No
 
 
 def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool) -> None:
-    """Print a row for each device; unless ``every`` device is wanted, MIG placements that nobody uses are counted by profile instead."""
+    """Print a row for each device. Unless ``every`` is true, free MIG placements are counted by profile instead."""
     offered, used, taken = seen.offered.flat().devices, consumed(seen.entries), taken_by(seen.entries)
     counted = frozenset() if every else _placements(seen)
     capacities, has_pools = _capacities(offered), any(device.pool for device in offered)
@@ -147,7 +147,7 @@ def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool
 
 
 def _placements(seen: prepare.View) -> frozenset[str]:
-    """Return the placements that nobody holds, without a taint, and not known to be unwell."""
+    """Return the MIG placements that are free, not tainted, and not known to be unhealthy."""
     held = holders(seen.entries)
     unwell = {name for name, known in seen.health.items() if known.health is not context.Health.HEALTHY}
     return frozenset(
@@ -158,7 +158,7 @@ def _placements(seen: prepare.View) -> frozenset[str]:
 
 
 def _by_profile(seen: prepare.View, capacities: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row for each profile: how many of its placements still fit beside the devices in use, of how many, and what one has."""
+    """Return a row for each profile: how many of its placements still fit, how many it has, and the capacities of one."""
     fitting = drawing.fitting(seen.offered, holders(seen.entries))
     alike: dict[tuple[str, ...], list[bool]] = {}
     for device in seen.offered.flat().devices:
@@ -170,7 +170,7 @@ def _by_profile(seen: prepare.View, capacities: Sequence[str]) -> list[tuple[str
 
 
 def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
-    """Device name to the claim that has it alone; shares are not in it."""
+    """Return the claim of each exclusively allocated device, by device name; shares are not included."""
     return {
         grant.device.name: entry.claim.name
         for entry in entries
@@ -180,7 +180,7 @@ def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
 
 
 def holders(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
-    """Device name to the claims that hold it, alone or by shares; admin access holds nothing."""
+    """Return the claims of each device, exclusive or shared, by device name; admin access does not count."""
     by_device: dict[str, dict[str, None]] = {}
     for entry in entries:
         for grant in entry.grants:
@@ -190,7 +190,7 @@ def holders(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
 
 
 def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tuple[drawing.Bar, ...]:
-    """The bandwidth of every device that has some: the shares taken from it, the claim that holds it alone, or what blocks it."""
+    """Return the bandwidth of every device that has one: the shares taken from it, the claim that holds it alone, or what blocks it."""
     shown = [device for device in offered.flat().devices if _BANDWIDTH in device.capacity]
     shares: dict[str, list[tuple[str, quantity.Quantity]]] = {}
     alone: dict[str, str] = {}
@@ -236,7 +236,7 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
 
 
 def _health(device: str, seen: prepare.View) -> str:
-    """A device's health, and why it is not well."""
+    """Return a device's health with the reason if it is unhealthy; empty if no driver reports it."""
     known = seen.health.get(device)
     if known is None:
         return ""
@@ -285,7 +285,7 @@ def _kind(device: devices.Device) -> str:
 
 
 def consumed(entries: Sequence[lifecycle.Entry]) -> Mapping[tuple[str, str], quantity.Quantity]:
-    """What claims consume of shared devices, by device and capacity."""
+    """Return the total that claims consume of shared devices, by device and capacity."""
     totals: dict[tuple[str, str], quantity.Quantity] = {}
     for grant in (grant for entry in entries for grant in entry.grants if grant.share_id is not None):
         for name, amount in grant.consumed_capacity.items():
@@ -307,7 +307,7 @@ def _amount(device: devices.Device, name: str, used: Mapping[tuple[str, str], qu
 
 
 def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | int]]:
-    """The rows, by share and direction: ``rate`` in bits per second as the kernel gives it back, ``backlog`` in bytes."""
+    """Return a row for each share and direction: ``rate`` in bits per second as the kernel reports it, ``backlog`` in bytes."""
     rows: dict[tuple[str, str], dict[str, str | int]] = {}
     for reading in readings:
         if reading.name in _FIGURES:
@@ -318,7 +318,7 @@ def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | in
 
 
 def traffic_cells(row: Mapping[str, str | int]) -> tuple[str, ...]:
-    """A row as it is printed."""
+    """Return the cells of a row of the traffic table."""
     rate = quantity.Quantity.of(int(row.get("rate", 0)))
     figures = (str(row.get(name, 0)) for name in ("bytes", "packets", "drops", "backlog"))
     return (str(row["share"]), str(row["nic"]), str(row["direction"]), str(rate), *figures)

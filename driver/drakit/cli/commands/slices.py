@@ -1,4 +1,4 @@
-"""``drakit slices``: the ResourceSlices this node would publish, and what each form of them costs."""
+"""``drakit slices``: prints the ResourceSlices that this node would publish, and their size in each form."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ _LONGEST_NAME = 253
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sheaf:
-    """The slices of one driver in one form, as objects and as the bytes that would travel."""
+    """The slices of one driver in one form, as objects and with their size on the wire."""
 
     driver: str
     form: resource_slice.Form
@@ -28,7 +28,7 @@ class Sheaf:
 
     @property
     def bytes(self) -> int:
-        """Size as compact JSON, as it is sent."""
+        """Return the size as compact JSON, as the driver sends it."""
         return sum(len(json.dumps(entry, separators=(",", ":")).encode()) for entry in self.objects)
 
 
@@ -39,14 +39,14 @@ def slices(
     families: options.Families = None,
     form: Annotated[
         resource_slice.Form | None,
-        typer.Option("--form", help="flat repeats every fact, mixins shares them. Both are compared in the table."),
+        typer.Option("--form", help="flat repeats common attributes in each device, mixins shares them. By default the table has both."),
     ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show the ResourceSlices this node would publish, without publishing them.
+    """Show the ResourceSlices that this node would publish, without publishing them.
 
-    The table compares the two forms; yaml and json print the objects (flat unless --form mixins is given), and the sizes go to standard error.
-    The objects have fixed names, so that kubectl apply takes them; a driver lets the server add random characters.
+    The table compares the two forms. With -o yaml or json the command prints the objects, in the form flat unless --form is given, and writes the
+    sizes to standard error. The objects have fixed names, which kubectl apply needs; a driver uses generateName.
 
     [bold]Examples[/bold]
 
@@ -70,7 +70,7 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """What each family offers now, knowing what its journal prepared. GPUs that are not offered are named on standard error."""
+    """Return the inventory of each family with its prepared claims. GPUs that are not offered are reported on standard error."""
     seen = [(family, prepare.look(family)) for family in families]
     for _, view in seen:
         output.note(not_offered.gpus(view.withheld))
@@ -78,7 +78,7 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
 
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> Sheaf:
-    """The slices of a first publication."""
+    """Return the slices that a driver would create on a cluster without slices of this node."""
     driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
     for pool, part in inventory.by_pool(offered, node).items():
         pages = publisher.pages(part, publisher.Server(), form)

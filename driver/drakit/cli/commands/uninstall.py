@@ -1,7 +1,7 @@
-"""``drakit uninstall-node``: remove what drakit's drivers made on this node, once they have ended.
+"""``drakit uninstall-node``: removes what stopped drakit drivers left on this node.
 
-Nothing is removed by code of its own: claims go by the engine's unprepare, with all that the driver made for them, and the rest by the driver
-(``core.advanced``) and by the code that clears sockets and slices while a driver runs.
+It uses the code that a running driver uses: unprepare for claims, ``core.advanced.Removable`` for everything else that the driver made, and the
+clean-up of sockets and slices.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from drakit.node import local_node, resolution, timing
 from drakit.serving import unix_sockets
 
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
-_NO_API = "the API server is not asked"
+_NO_API = "--no-api is given"
 _UID_CHARACTERS = 36
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Item:
-    """One thing that a driver left. ``blocks`` says why it must not be removed without --force, ``error`` why it could not be removed."""
+    """Something that a driver left on the node. ``blocks`` is why removing it needs --force, ``error`` why it could not be removed."""
 
     driver: str
     kind: str
@@ -47,7 +47,7 @@ class Item:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The API server, or why it is not asked."""
+    """The API server, or the reason why it is not used."""
 
     api: client.Client | None
     node: str
@@ -64,17 +64,18 @@ def uninstall_node(
     assignments: options.Set = None,
     families: options.Families = None,
     without_api: options.WithoutApi = False,
-    is_sure: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Remove also the devices of claims that pods may be using.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Remove everything that is listed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove the devices of claims that pods may be using.")] = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """List what drakit left on this node, and with --yes remove it.
 
-    End the driver first: delete its DaemonSet. What is removed: devices that were made for claims (MIG instances, NIC shares and their interfaces,
-    MPS daemons), CDI files, traffic control, sockets, the journal, and this node's ResourceSlices. What drakit did not make stays.
+    Stop the driver first: delete its DaemonSet. The command removes devices that were made for claims (MIG instances, NIC shares and their
+    interfaces, MPS daemons), CDI files, traffic control, sockets, the journal, and this node's ResourceSlices. It removes nothing that drakit did
+    not make.
 
-    A claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.
-    The same command again removes what is left after an error.
+    If a claim is prepared and still allocated, its pods may be running: nothing is removed without --force. The same applies if the API server
+    cannot be asked. After an error, run the command again.
 
     [bold]Examples[/bold]
 
@@ -104,7 +105,7 @@ def uninstall_node(
         output.warn(f"ResourceSlices are not listed: {cluster.reason}")
     if blocked and is_sure:
         listed = ", ".join(f"{item.name} ({item.blocks})" for item in blocked)
-        raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; delete their pods, or give --force")
+        raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; delete their pods, or add --force")
     failed = [item for item in items if item.error]
     if failed:
         raise errors.HardwareError("uninstall-node", "; ".join(f"{item.kind} {item.name}: {item.error}" for item in failed))
@@ -127,7 +128,7 @@ def _check_ended(settings: values.Settings, family: composition.Family) -> None:
 def _cluster(settings: values.Settings, reason: str) -> Iterator[Cluster]:
     node = settings.node.name
     if not reason and not node:
-        reason = "the node's name is not known; give --node"
+        reason = "the node's name is not set; add --node NAME"
     if reason:
         yield Cluster(api=None, node=node, reason=reason)
         return
@@ -141,7 +142,7 @@ def _cluster(settings: values.Settings, reason: str) -> Iterator[Cluster]:
 
 
 def _found(settings: values.Settings, family: composition.Family, cluster: Cluster) -> Iterator[Item]:
-    """What a driver left; nothing is changed."""
+    """Yield what a driver left on the node; changes nothing."""
     driver, home = family.spec.driver_name, family.folders.home
     claimed: set[str] = set()
     lost = "the journal is lost"
@@ -154,7 +155,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
             blocks = _why_in_use(family, entry, cluster, is_lost=view.is_lost)
             yield Item(driver=driver, kind="claim", name=str(entry.claim), detail=f"{entry.state.value}: {devices}", blocks=blocks)
     for path in _cdi_files(family):
-        # A file without an entry is an orphan where the journal is whole; where that was lost, a pod may use what it names.
+        # With an intact journal, a file without an entry is an orphan. After a loss of the journal, a pod may use the file's devices.
         is_claimed = any(uid in path.name for uid in claimed)
         yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if is_claimed else lost)
     for text in _leftovers(family):
@@ -167,20 +168,20 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
 
 
 def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster, *, is_lost: bool) -> str:
-    """Why a claim may have running pods; empty where it cannot. A claim that is remembered after a loss is preparing until that is done."""
+    """Return why a claim may have running pods; empty if it cannot. While a lost journal is restored, its claims are in the state preparing."""
     states = {lifecycle.State.PREPARED, lifecycle.State.PREPARING} if is_lost else {lifecycle.State.PREPARED}
     if entry.state not in states or entry.boot_id != family.spec.identity.boot_id:
         return ""
     if cluster.api is None:
-        return f"prepared, and {cluster.reason}"
+        return f"prepared; the API server was not asked: {cluster.reason}"
     if entry.claim.name == resolution.UNKNOWN:
-        return "prepared, and its name is not known"
+        return "prepared, and its name is unknown"
     try:
         api_claims.ApiClaims(cluster.api).fetch(entry.claim)
     except errors.ClaimError as error:
         return "" if error.fault in _GONE else "prepared and allocated"
     except errors.DrakitError as error:
-        return f"prepared, and the API server cannot be asked: {error}"
+        return f"prepared; the API server did not answer: {error}"
     return "prepared and allocated"
 
 
@@ -207,7 +208,7 @@ def _slices(driver: str, cluster: Cluster) -> Sequence[str]:
 
 
 def _removed(settings: values.Settings, family: composition.Family, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
-    """Remove what a driver left, claims first, and its memory of them last and only if all else is gone."""
+    """Remove what a driver left. The journal is removed last, and only if all claims were released."""
     driver, home = family.spec.driver_name, family.folders.home
     own = [item for item in items if item.driver == driver]
     failed = dict(_node_cleared(family)) if inspection.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
@@ -218,27 +219,27 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
             "folder": lambda: shutil.rmtree(home),
             "ResourceSlice": lambda: _delete_slices(driver, cluster),
         }
-        # To undo claims makes a journal where there was none.
+        # Unprepare creates a journal if there was none.
         left = {item.kind for item in own} | ({"folder"} if home.exists() else set())
         failed = {kind: why for kind, step in steps.items() if kind in left and (why := _failure(step))}
     for item in own:
         why = failed.get(item.name) or failed.get(item.kind) or failed.get("", "")
         is_gone = not os.path.lexists(item.name) if item.kind == "CDI file" else is_cleared or item.kind == "claim"
         if is_cleared and not is_gone:
-            why = "it is still there; remove it"
+            why = "it still exists; remove it by hand"
         yield dataclasses.replace(item, error=why, removed=is_gone and not why)
     listed = {"", *(item.name for item in own), *(item.kind for item in own)}
-    # After a loss, claims that only their files name.
+    # After a loss of the journal, only the CDI files name some claims.
     yield from (Item(driver=driver, kind="claim", name=name, error=why) for name, why in failed.items() if name not in listed)
 
 
 def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
-    """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
+    """Release all claims and remove the driver's leftovers; yield each failure as the name or kind of the item, and the error."""
     try:
         with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
             is_started = isinstance(opened.author, advanced.Removable)
             if is_started:
-                # With its notes of where interfaces were moved to; it ends before anybody could call it.
+                # The driver reads its notes of moved interfaces when it starts.
                 opened.author.start(opened.context)
             try:
                 yield from _undone(opened)
@@ -256,7 +257,7 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
     if not any(answers.values()) and isinstance(opened.author, advanced.Removable):
         opened.author.remove_leftovers()
-        yield from ((name, "it is still there; run the command again") for name in opened.author.leftovers())
+        yield from ((name, "it still exists; run the command again") for name in opened.author.leftovers())
 
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:
@@ -267,7 +268,7 @@ def _delete_slices(driver: str, cluster: Cluster) -> None:
 
 
 def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, items: Sequence[Item], *, is_there: bool) -> Iterator[Item]:
-    """Remove the pretend hardware with the last of its drivers; to look at it makes its folder."""
+    """Remove the mock hardware's folder after the last of its drivers; yield it only if it existed before, because reading it creates it."""
     if pretend is None:
         return
     item = Item(driver="", kind="mock machine", name=str(pretend.directory))
@@ -280,7 +281,7 @@ def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, it
 
 
 def _failure(step: Callable[[], None]) -> str:
-    """Do it; why it failed, empty where it did not."""
+    """Run a step; return its error, empty if it succeeded."""
     try:
         step()
     except (errors.DrakitError, OSError) as error:
@@ -295,13 +296,13 @@ def _show(settings: values.Settings, items: Sequence[Item], style: options.Forma
         return
     out = output.console()
     if not items:
-        output.say(out, "nothing of drakit is left on this node")
+        output.say(out, "drakit left nothing on this node")
         return
     rows = [(item.kind, item.name, item.detail, item.driver, _outcome(item, is_removed=is_removed)) for item in items]
     output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], rows))
     if not is_removed:
         out.print()
-        output.say(output.prose(), "nothing was removed; remove it with --yes")
+        output.say(output.prose(), "Nothing was removed. To remove it, add --yes.")
 
 
 def _outcome(item: Item, *, is_removed: bool) -> str:

@@ -1,4 +1,4 @@
-"""``drakit webhook``: the admission webhook, which refuses opaque parameters that no driver of ours could prepare."""
+"""``drakit webhook``: the admission webhook, which rejects opaque parameters that drakit's drivers cannot prepare."""
 
 import pathlib
 import threading
@@ -30,7 +30,7 @@ _log = logs.get_logger(__name__)
 
 def webhook(
     address: Annotated[
-        str | None, typer.Option("--address", metavar="IP:PORT", help="Where to listen for the API server, with HTTPS.")
+        str | None, typer.Option("--address", metavar="IP:PORT", help="Address for HTTPS requests of the API server.")
     ] = None,
     certificate: Annotated[
         pathlib.Path | None, typer.Option("--certificate", metavar="FILE", help="The server's certificate with its chain, in PEM.")
@@ -43,14 +43,14 @@ def webhook(
         Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
     ] = None,
 ) -> None:
-    """Serve the admission webhook for opaque parameters of our drivers, until SIGTERM or Ctrl-C.
+    """Serve the admission webhook for opaque parameters of drakit's drivers, until SIGTERM or Ctrl-C.
 
-    The API server asks it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. Parameters that
-    prepare would refuse on every node are refused at once, with the object's field and the fix; drakit lint does the same for files. Deletions,
-    labels and statuses are always allowed. It needs no rights in the cluster.
+    The API server calls it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. The webhook rejects
+    parameters that every node would reject at prepare, and names the field and the fix; drakit lint does the same for files. It always allows
+    deletions and changes of labels and statuses. It needs no rights in the cluster.
 
-    It answers POST /validate. A new certificate is used as soon as its files change, without a restart. With serve.address it also serves /healthz,
-    /readyz and /metrics there, over plain HTTP. To install it: docs/howto/validate-at-admission.md.
+    It serves POST /validate. It loads a new certificate when the files change, without a restart. If serve.address is set, it also serves
+    /healthz, /readyz and /metrics there, over plain HTTP. To install it, see docs/howto/validate-at-admission.md.
 
     [bold]Examples[/bold]
 
@@ -93,22 +93,22 @@ class Webhook:
 
     @property
     def address(self) -> serving.Address:
-        """Where the API server is answered."""
+        """Return the address on which it listens."""
         return self._server.address
 
     def start(self) -> None:
-        """Serve; raises SettingsError where the address cannot be had."""
+        """Start to serve; raises SettingsError if another process listens on the address."""
         if not self._server.start():
             raise errors.SettingsError(f"another process listens on {self.address}", key="webhook.address")
         _log.info("webhook ready", address=str(self.address), drivers=sorted(self._rules))
 
     def stop(self) -> None:
-        """Stop to accept requests, and finish those in progress."""
+        """Stop accepting requests, and finish those in progress."""
         self._server.stop()
 
     def _review(self, body: bytes) -> serving.Page:
         began = time.monotonic()
-        with self._judging:  # One at a time: the work is the processor's, and hostile bodies cost memory while they are parsed.
+        with self._judging:  # One at a time: parsing is CPU-bound, and hostile bodies need much memory.
             answer = review.answer(body, self._rules)
         self._durations.observe((answer.resource, answer.verdict.value), time.monotonic() - began)
         content_type = "application/json" if answer.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
