@@ -1,4 +1,4 @@
-"""Fleets for ``drakit simulate`` and ``drakit plan``: mock machines times counts, and the nodes of files or of a live cluster."""
+"""Builds the fleets of ``drakit simulate`` and ``drakit plan`` from mock machines, files or a live cluster."""
 
 import contextlib
 import dataclasses
@@ -31,12 +31,15 @@ NODES_MAX = 100_000
 Machines = Annotated[
     list[str] | None,
     typer.Option(
-        "--machine", "-m", metavar="NAME[:COUNT]", help="That many nodes like this machine (drakit's name or a file). May be repeated."
+        "--machine",
+        "-m",
+        metavar="NAME[:COUNT]",
+        help="Add COUNT nodes of a machine: the name of a mock machine, or a machine file. May be repeated.",
     ),
 ]
 Capture = Annotated[
     pathlib.Path | None,
-    typer.Option("--capture", metavar="KUBECONFIG", help="Take nodes, slices, classes and allocated claims from this cluster too."),
+    typer.Option("--capture", metavar="KUBECONFIG", help="Also use the nodes, slices, classes and allocated claims of this cluster."),
 ]
 
 
@@ -77,7 +80,7 @@ def slices_of(machine: str) -> "list[Object]":
 
 
 def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":
-    """Return what files and a live cluster have, and drakit's own classes where no other of the name is given."""
+    """Return the objects of files and of a live cluster, and those of drakit's classes whose names are not in use."""
     from drakit.cli.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
 
     world = worlds.from_files(files, gates)
@@ -93,7 +96,7 @@ def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "Feat
 
 
 def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":
-    """Return the fleet of machines and of the world's nodes; raises ConfigError where the two do not go together."""
+    """Return the fleet of machines and of the world's nodes; raises ConfigError if the two cannot be combined."""
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import json_types
     from drakit_cluster.scheduling import taint_rules
@@ -105,18 +108,18 @@ def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequen
     nodes = world.nodes if published else ()
     fleet = fleet_groups.of_objects(published, nodes, classes, fleet_groups.Reads.of(templates), held)
     if fleet.shared and made:
-        raise errors.ConfigError("--machine: cannot be combined with slices that are for several nodes")
+        raise errors.ConfigError("--machine: cannot be combined with slices for several nodes")
     return dataclasses.replace(fleet, groups=[*fleet.groups, *made])
 
 
 def require_nodes(made: "Sequence[Group]", world: "whatif.World") -> None:
-    """Raise ConfigError where nothing was given that has devices."""
+    """Raise ConfigError if the input has no devices."""
     if not made and not world.slices:
-        raise errors.ConfigError("there are no nodes: give --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
 
 
 def workload_of(file: str, world: "whatif.World") -> "Workload":
-    """Return the workload of a file, whose templates are shorthand or those of the world; raises ConfigError and WorkloadError."""
+    """Return the workload of a file, whose templates are in the world or shorthand; raises ConfigError and WorkloadError."""
     from drakit_cluster.simulation.workload import reading
 
     try:
@@ -128,7 +131,7 @@ def workload_of(file: str, world: "whatif.World") -> "Workload":
 
 @contextlib.contextmanager
 def bad_input() -> Iterator[None]:
-    """Raise as ConfigError what simulations say of their input."""
+    """Convert errors of a simulation's input into ConfigError."""
     from drakit_cluster.objects.devices import AllocationError
     from drakit_cluster.objects.quantity import QuantityError
     from drakit_cluster.simulation.workload.templates import WorkloadError
@@ -140,7 +143,7 @@ def bad_input() -> Iterator[None]:
 
 
 def counted_nodes(fleet: "Fleet") -> str:
-    """Return how many nodes of what there are, in words."""
+    """Return the number of nodes, in total and by machine, as text."""
     totals: dict[str, int] = {}
     for group in fleet.groups:
         totals[group.label] = totals.get(group.label, 0) + len(group.names)

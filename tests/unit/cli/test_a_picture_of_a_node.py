@@ -35,7 +35,7 @@ def state(claim: str) -> model.State:
 
 def test_the_picture_shows_devices_holders_rates_and_health() -> None:
     shown = texts(picture.svg(state("default/training")))
-    assert {"gpu-0", "Unhealthy: Xid 79", "training", "places that fit: 3 x 1g.5gb", "eth1: 75Gbit/s of 100Gbit/s free"} <= set(shown)
+    assert {"gpu-0", "Unhealthy: Xid 79", "training", "still fits: 3 x 1g.5gb", "eth1: 75Gbit/s of 100Gbit/s free"} <= set(shown)
     assert "25Gbit/s  default/training" in shown
 
 

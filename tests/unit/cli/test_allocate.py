@@ -176,7 +176,7 @@ def test_a_gate_that_is_off_changes_the_answer(shell: command_line.CommandLine, 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "no file": (("-f", "/no/such/file"), "/no/such/file: cannot be read"),
-    "nothing": ((), "give FILE, -f FILE, or --live"),
+    "nothing": ((), "add FILE, -f FILE, or --live"),
     "unknown gate": (("--gate", "DRAFoo=true"), "unknown feature gates DRAFoo"),
     "gate without a state": (("--gate", "DRAMixins"), "write NAME=true or NAME=false"),
     "unknown node": (("--node", "node-9"), "--node: no node 'node-9'; did you mean node-1?"),
@@ -185,7 +185,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("arguments, message", BAD.values(), ids=BAD)
 def test_bad_input_is_status_2_and_one_line(shell: command_line.CommandLine, slices: str, arguments: tuple[str, ...], message: str) -> None:
-    given = () if message.startswith("give") else ("-f", slices, "-f", write(shell, claim("one", request("1g.5gb"))))
+    given = () if message.startswith("add") else ("-f", slices, "-f", write(shell, claim("one", request("1g.5gb"))))
     ran = shell.run("allocate", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("drakit: ")

@@ -143,8 +143,8 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert nics.nics[0].capacity == 100 * 10**9
     assert {row.claim: (row.state, row.steps) for row in state.claims} == {
-        "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: set up",)),
-        "default/web": ("prepared", ("net on pci-0000-0c-00-0: set up",)),
+        "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: prepared",)),
+        "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
     }
     assert state.problem == ""
 

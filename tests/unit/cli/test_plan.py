@@ -40,8 +40,8 @@ def test_the_fewest_nodes_are_named_with_what_proves_it(shell: command_line.Comm
     lines = result.out.splitlines()
     assert lines[:3] == [
         f"9 pods: add 3 {SMALL} (the fewest)",
-        "verified: a simulation places all 9 pods by first fit",
-        "why: with 2 instead of 3: 9 pods of mig=3g.20gb, and the nodes hold at most 8 of them",
+        "verified: a simulation with first fit places 9 pods",
+        "why: with 2 instead of 3: there are 9 pods of mig=3g.20gb, but at most 8 fit on the nodes",
     ]
     assert sum("gpu.drakit.dev/gpu-" in line for line in lines) == 9
 
@@ -61,7 +61,7 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
     result = shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "--why")
     assert result.status == 0, result.err
     assert result.out.startswith("1 pod: move 1 pod or claim (the fewest)\nverified: ")
-    assert "why: gpu=1 fits on an empty node; on every node now, others have what it needs" in result.out
+    assert "why: gpu=1 fits on an empty node, but other pods use the devices that it needs on every node" in result.out
     found = json.loads(shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "-o", "json").out)
     (move,) = found["moves"]
     assert found["verified"] is True
@@ -76,14 +76,14 @@ def test_what_cannot_be_is_status_1_with_the_reason(shell: command_line.CommandL
     moved = shell.run("plan", "-f", cluster(tmp_path, ("gpu-0-mig-1g5gb-19-6",)), "--ask", "gpu=3", "--move", "--why")
     assert moved.status == 1
     assert "no moves make room" in moved.out
-    assert "gpu=3 fits on no node even if it were empty" in moved.out
+    assert "gpu=3 fits on no node, even an empty one" in moved.out
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--ask", "gpu=1"), "say what may change: --buy MACHINE, or --move"),
-        (("--buy", SMALL), "no pods: give --ask TEMPLATE:COUNT"),
+        (("--ask", "gpu=1"), "add either --buy MACHINE or --move"),
+        (("--buy", SMALL), "there are no pods; add --ask TEMPLATE:COUNT"),
         (("--ask", "gpu=1", "--move"), "there are no nodes"),
         (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),
     ],

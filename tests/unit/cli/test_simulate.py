@@ -17,7 +17,7 @@ def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> 
     result = shell.run(*SMALL, "--tasks", "60", "--span", "1h", "--seed", "5", "-p", "first-fit", "-p", "least-allocated")
     assert result.status == 0, result.err
     head, *lines = result.out.splitlines()
-    assert head.startswith("2 nodes (2 dgx-a100-40gb-2gpu), 60 tasks that arrive within ")
+    assert head.startswith("2 nodes (2 dgx-a100-40gb-2gpu), 60 tasks, the last arrives after ")
     assert [line.split()[0] for line in lines if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
     gpus = [line.split() for line in lines if line.startswith("NVIDIA A100")]
     assert [cells[2:4] for cells in gpus] == [["4", "first-fit"], ["4", "least-allocated"]]
@@ -86,7 +86,7 @@ def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_lin
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("simulate",), "there are no nodes: give --machine NAME:COUNT"),
+        (("simulate",), "there are no nodes; add --machine NAME:COUNT"),
         (("simulate", "-m", "dgx-a101"), "no mock machine 'dgx-a101'; did you mean"),
         (("simulate", "-m", "server-a30:0"), "--machine server-a30:0: write NAME:COUNT"),
         ((*SMALL, "-p", "fast"), "'fast' is unknown; known are first-fit"),
@@ -94,7 +94,7 @@ def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_lin
         ((*SMALL, "-w", "no-such.csv"), "no-such.csv: cannot be read"),
         ((*SMALL, "--span", "soon"), "'soon' is no time"),
         ((*SMALL, "--mix", "gpu=1:many"), "'many' is no weight"),
-        ((*SMALL, "--gangs", "two:1"), "--gangs: 'two' is no number of pods"),
+        ((*SMALL, "--gangs", "two:1"), "--gangs: 'two' is not a number of pods"),
         ((*SMALL, "--as-kubernetes", "1.1"), "the errors of version '1.1' are not known"),
     ],
 )

@@ -138,5 +138,5 @@ def test_a_search_that_would_take_too_long_gives_an_estimate() -> None:
 def test_pools_that_span_nodes_are_refused() -> None:
     fleet = fleets.fleet_of({SMALL: 1})
     spanning = type(fleet)(groups=fleet.groups, shared=fleet.groups[0].slices, classes=fleet.classes)
-    with pytest.raises(templates.WorkloadError, match="cannot be planned where pools offer devices to several nodes"):
+    with pytest.raises(templates.WorkloadError, match="cannot be planned if a pool offers devices to several nodes"):
         moves.MovePlanner(Nodes(spanning), [])

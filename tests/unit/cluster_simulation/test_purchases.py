@@ -55,7 +55,7 @@ def test_an_exact_answer_is_that_of_brute_force(pods: list[PodTemplate]) -> None
 def test_counting_proves_the_least_number_and_says_why() -> None:
     found = planned([ASKS[0]] * 9, SMALL)
     assert (found.total, found.exact) == (3, True)
-    assert found.why == "9 pods of mig=3g.20gb, and the nodes hold at most 8 of them"
+    assert found.why == "there are 9 pods of mig=3g.20gb, but at most 8 fit on the nodes"
     assert {grant.node.name for outcome in found.outcomes for grant in outcome.grants} == {
         f"new-{SMALL}-000{number}" for number in range(3)
     }
@@ -66,7 +66,7 @@ def test_pods_that_first_fit_packs_badly_get_an_estimate_that_says_so() -> None:
     order = [templates.from_shorthand(text) for text in ("mig=3g.20gb", "mig=3g.20gb", "mig=4g.20gb", "mig=4g.20gb")]
     found = planned(order, SMALL)
     assert (found.total, found.exact) == (2, False)
-    assert found.why == f"1 {SMALL} would do if every pod were sent to the right node; first fit in this order does not find that"
+    assert found.why == f"1 {SMALL} would be enough with the right node for each pod, which first fit in this order does not find"
 
 
 def test_several_machines_are_mixed() -> None:

@@ -61,7 +61,7 @@ def test_refused_tasks_say_what_stands_in_the_way() -> None:
     found = run(task("a", "mig=9g.90gb", 0), task("b", "gpu=2", 0), task("c", "gpu=2", 1), policy="first-fit")
     assert [(one.template, one.tasks, one.possible) for one in found.refused] == [("mig=9g.90gb", 1, False), ("gpu=2", 1, True)]
     assert "not selected by the request" in found.refused[0].reason
-    assert found.refused[1].reason == f"one pod fits on an empty {MACHINE}, but there was never enough room"
+    assert found.refused[1].reason == f"one pod fits on an empty {MACHINE}, but there were never enough free devices"
 
 
 def test_the_same_input_gives_the_same_document_and_page() -> None:
@@ -99,6 +99,6 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
 def test_the_page_says_that_nobody_waited_instead_of_drawing_nothing() -> None:
     fleet = fleets.fleet_of({MACHINE: 1})
     text = page.html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
-    assert "Every task that started did so at once." in text
-    assert "No pod waits until the last arrival." in text
+    assert "Every task that started, started at once." in text
+    assert "No pod waited before the last arrival." in text
     assert "waited at most" not in text

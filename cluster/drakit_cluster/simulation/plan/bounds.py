@@ -1,7 +1,7 @@
-"""Proofs by counting that some nodes are too few for some pods. Only a shortage is proven, never that all pods fit.
+"""Proofs by counting that some nodes are too few for some pods. A count proves a shortage, but never that all pods fit.
 
-Two counts: the most pods of one template that the nodes could hold if nothing else ran there; and, of every counter and shared capacity, the
-least that all pods take together against what the nodes have.
+There are two counts: the most pods of one template that fit if nothing else runs on the nodes; and, for every counter and shared capacity, the
+least amount that all pods need together, compared with the amount of the nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from drakit_cluster.simulation.workload.templates import PodTemplate
 Dimension = tuple[str, str]
 """Driver, and the name of a counter or of a shared capacity."""
 UNKNOWN = PLENTY
-"""Pods of a template, where nothing can be counted."""
+"""The number of pods of a template if it cannot be counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """The most that one node has: pods by template, each alone, and amounts in nanos by dimension."""
+    """Upper bounds of one node: pods by template, each template alone, and amounts in nanos by dimension."""
 
     pods: Mapping[PodTemplate, int]
     amounts: Mapping[Dimension, int]
@@ -33,7 +33,7 @@ class Supply:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Pods by template, and the least that each takes on any kind of node, in nanos."""
+    """Pods by template, and the least amount in nanos that each needs on any type of node."""
 
     counts: Mapping[PodTemplate, int]
     least: Mapping[PodTemplate, Mapping[Dimension, int]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Demand:
 
 
 def supply_of_type(offers: NodeType, templates: Sequence[PodTemplate]) -> Supply:
-    """Return what an empty node of a type has."""
+    """Return the supply of an empty node of a type."""
     return Supply(
         pods={template: _most(offers, template, [()] * len(offers.blocks)) for template in templates},
         amounts=_amounts(offers, AllocatedState()),
@@ -56,28 +56,28 @@ def supply_of_type(offers: NodeType, templates: Sequence[PodTemplate]) -> Supply
 
 
 def supply_of_node(node: Node, templates: Sequence[PodTemplate]) -> Supply:
-    """Return what a node has left."""
+    """Return the free supply of a node."""
     offers = node.type.offers
     return Supply(pods={template: _most(offers, template, node.states) for template in templates}, amounts=_amounts(offers, node.used))
 
 
 def shortage(demand: Demand, supplies: Sequence[tuple[Supply, int]]) -> str:
-    """Return in words why so many nodes of each supply are too few; "" where counting proves nothing."""
+    """Return why these numbers of nodes are too few; empty if counting proves nothing."""
     for template, count in demand.counts.items():
         most = sum(number * supply.pods[template] for supply, number in supplies)
         if most < count:
-            return f"{count} pods of {template.name}, and the nodes hold at most {most} of them"
+            return f"there are {count} pods of {template.name}, but at most {most} fit on the nodes"
     for dimension in dict.fromkeys(name for least in demand.least.values() for name in least):
         needed = sum(count * demand.least[template].get(dimension, 0) for template, count in demand.counts.items())
         there = sum(number * supply.amounts.get(dimension, 0) for supply, number in supplies)
         if there < needed:
             driver, name = dimension
-            return f"the pods take at least {Quantity(nanos=needed)} of {name} of {driver}, and the nodes have {Quantity(nanos=there)}"
+            return f"the pods need at least {Quantity(nanos=needed)} of {name} of {driver}, but the nodes have {Quantity(nanos=there)}"
     return ""
 
 
 def _most(offers: NodeType, template: PodTemplate, states: Sequence[object]) -> int:
-    """Return how many pods of one template a node holds at most."""
+    """Return an upper bound of the pods of one template that fit on a node."""
     if not template.may_run_on(offers.node):
         return 0
     needs = offers.needs(template)
@@ -113,7 +113,7 @@ def _amounts(offers: NodeType, allocated: AllocatedState) -> dict[Dimension, int
 
 
 def _least_of(template: PodTemplate, types: Sequence[NodeType]) -> dict[Dimension, int]:
-    """Return what one pod takes at least, whichever type of node it runs on."""
+    """Return the least amounts that one pod needs on any type of node."""
     by_type = [least for offers in types if (least := _least_on(template, offers)) is not None]
     if not by_type:
         return {}
@@ -122,7 +122,7 @@ def _least_of(template: PodTemplate, types: Sequence[NodeType]) -> dict[Dimensio
 
 
 def _least_on(template: PodTemplate, offers: NodeType) -> dict[Dimension, int] | None:
-    """Return what one pod takes at least on an empty node; None where it does not run there, nothing where that is not known."""
+    """Return the least amounts that one pod needs on an empty node; None if it cannot run there, empty if they are unknown."""
     if not template.may_run_on(offers.node):
         return None
     if not offers.needs(template).certain:

@@ -1,9 +1,9 @@
-"""The fewest pods to move so that others fit: which, from where, to where.
+"""Finds the fewest pods to move so that others fit, with their old and new places.
 
-A pod that moves ends, and starts again elsewhere or on other devices of its node. The search tries no move, then one, then two, and so on; for
-each number it tries every way: a pod may take the place of others, which then take the place of others. What is new on a node is decided by the
-allocator in one decision, beside what stays there. So the answer is exact. Where trying every way would take too long, a second search looks only
-for pods of one GPU that give way and find other places; its answer is an estimate.
+A pod that moves ends, and starts again on another node or on other devices of its node. The search tries no move, then one, then two, and so on. For
+each number it tries every way: a pod may replace others, which may replace others. The allocator decides about all new pods of a node at once, next
+to the pods that stay, so the answer is exact. If this search would take too long, a second search only moves pods of one GPU; its answer is an
+estimate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
 from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
 
 STEPS_MAX = 200_000
-"""Ways that are looked at before the search is given up."""
+"""The number of decisions after which the search stops."""
 MOVES_MAX = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pod:
-    """A pod that has devices, and may move: a name, what it asks for, and what it holds."""
+    """A pod that has devices and may move: its name, its template and its devices."""
 
     name: str
     template: PodTemplate
@@ -44,7 +44,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A plan of moves. ``exact`` says that fewer moves are not enough; ``found`` is false where no plan was found."""
+    """The places of all pods. ``exact`` is true if fewer moves are not enough; ``found`` is false if there is no plan."""
 
     found: bool
     exact: bool
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def moves(self) -> list[Placed]:
-        """The pods that move."""
+        """Return the pods that move."""
         return [placed for placed in self.placed if placed.moved_from]
 
 
@@ -62,7 +62,7 @@ class _GivenUpError(Exception):
 
 @dataclass(eq=False)
 class _Wanting:
-    """A pod that needs a place: a new one, or one that gave way (``was``)."""
+    """A pod that needs a place: a new pod, or a pod that must move (``was``)."""
 
     name: str
     template: PodTemplate
@@ -71,18 +71,18 @@ class _Wanting:
 
 @dataclass(eq=False)
 class _Change:
-    """The changes on one node."""
+    """The pods that leave and enter one node."""
 
     gone: tuple[Pod, ...] = ()
     come: tuple[_Wanting, ...] = ()
 
 
 class MovePlanner:
-    """One question about the pods on some nodes. The nodes are left as they were."""
+    """A search for moves of the pods on some nodes. It does not change the nodes."""
 
     def __init__(self, nodes: Nodes, pods: Sequence[Pod], budget: int = STEPS_MAX) -> None:
         if nodes.spans:
-            raise WorkloadError("moves cannot be planned where pools offer devices to several nodes")
+            raise WorkloadError("moves cannot be planned if a pool offers devices to several nodes")
         self._nodes = nodes
         self._budget = budget
         self._steps = 0
@@ -108,7 +108,7 @@ class MovePlanner:
         return Plan(found=False, exact=False)
 
     def _place(self, queue: Sequence[_Wanting], moves: int, changes: dict[int, _Change]) -> dict[int, _Change] | None:
-        """Return the changes that give everyone in the queue a place with so many moves, or None."""
+        """Return the changes that give all pods in the queue a place with this number of moves, or None."""
         if not queue:
             return changes
         first, *rest = queue
@@ -124,7 +124,7 @@ class MovePlanner:
         return None
 
     def _ways(self, wanting: _Wanting, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
-        """Yield nodes with the pods that would have to go, few before many; of untouched nodes that are equal only the first."""
+        """Yield nodes with the pods that would have to leave, few before many. Only the first of equal unchanged nodes is yielded."""
         for size in range(moves + 1):
             seen: set[object] = set()
             for node in self._nodes.all:
@@ -144,7 +144,7 @@ class MovePlanner:
                         break
 
     def _groups(self, node: Node, staying: Sequence[Pod], wanting: _Wanting) -> list[list[Pod]]:
-        """Return the pods that may give way together: any of the node, or in the second search those of one GPU, and only for new pods."""
+        """Return the pods that may leave together: all of the node; in the second search those of one GPU, and only for new pods."""
         if not self._one_gpu:
             return [list(staying)]
         by_block: dict[int, list[Pod]] = {}
@@ -154,12 +154,12 @@ class MovePlanner:
         return list(by_block.values()) or [[]]
 
     def _look(self, node: Node) -> object:
-        """Return what equal nodes have in common: type, state, and who holds what."""
+        """Return a key that is equal for nodes with the same type, state and pods."""
         pods = tuple(sorted((pod.template.name, tuple(pod.grant.names())) for pod in self._on.get(node.rank, ())))
         return (id(node.type), tuple(node.states), pods)
 
     def _decide(self, rank: int, change: _Change) -> list[Grant] | None:
-        """Return what the new pods of a node get, all decided together beside those that stay; None where they do not fit."""
+        """Return the devices of all new pods of a node, decided together, next to the pods that stay; None if they do not fit."""
         key = (rank, frozenset(pod.name for pod in change.gone), tuple(pod.name for pod in change.come))
         if key not in self._known:
             if self._steps >= self._budget:
@@ -190,7 +190,7 @@ class MovePlanner:
         return split
 
     def _may_fit(self, node: Node, change: _Change) -> bool:
-        """Return whether each new pod alone may fit once the others are gone: the cheap part of the allocator's answer."""
+        """Return whether each new pod may fit alone after the others have left: a cheap check before the allocator decides."""
         offers = node.type.offers
         states = list(node.states)
         for number in {offers.block_of[device] for pod in change.gone for device in pod.grant.devices()}:
@@ -223,9 +223,9 @@ class MovePlanner:
 
 
 def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], wanted: Sequence[tuple[str, PodTemplate]]) -> bool:
-    """Return whether the plan holds when it is carried out: all moving pods end, the others start on their nodes, then those that moved.
+    """Return whether the plan works in a simulation: all moving pods end, then all pods of the plan start on their nodes.
 
-    The nodes are left as they were.
+    It does not change the nodes.
     """
     templates = dict(wanted) | {pod.name: pod.template for pod in pods}
     by_name = {node.name: node for node in nodes.all}
@@ -251,7 +251,7 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], wanted: Sequence[tup
 
 
 def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
-    """Return the pods that hold allocated claims of a cluster; claims that are reserved for one pod move together."""
+    """Return the pods with the allocated claims of a cluster; claims that are reserved for one pod move together."""
     users: dict[str, list[Object]] = {}
     for claim in claims:
         owner = json_types.text(claim, "status", "reservedFor", 0, "name")

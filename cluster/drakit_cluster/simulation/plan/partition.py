@@ -1,7 +1,7 @@
-"""Exact search for a way to share pods out over empty nodes so that those of each node fit together.
+"""Exact search for a distribution of pods over empty nodes.
 
-The allocator decides whether pods fit together on one node: all their claims are one decision. Fewer pods fit where more do, so that only
-choices to which no pod can be added need to be tried for a node. A search that would take too long is given up.
+The allocator decides whether pods fit together on one node: all their claims are one decision. If some pods fit, fewer pods fit too, so the search
+only tries maximal sets of pods for a node. It stops if it would take too long.
 """
 
 import itertools
@@ -17,11 +17,11 @@ Counts = tuple[int, ...]
 
 
 class GivenUpError(Exception):
-    """The search took more decisions than it may."""
+    """The search exceeded its number of decisions."""
 
 
 class Partition:
-    """One question about some templates; ``budget`` is the number of decisions that it may ask for."""
+    """A search with pods of some templates; ``budget`` is the maximum number of decisions of the allocator."""
 
     def __init__(self, templates: Sequence[PodTemplate], budget: int) -> None:
         self._templates = templates
@@ -50,7 +50,7 @@ class Partition:
         return False
 
     def _maximal(self, placed: PlacedType, pods: Counts) -> list[Counts]:
-        """Return the choices of these pods that fit on one empty node and to which none of them can be added."""
+        """Return the maximal choices of these pods that fit on one empty node."""
         key = (placed, pods)
         if key not in self._choices:
             fitting = [choice for choice in self._bounded(placed, pods) if self._fits(placed, choice)]
@@ -63,7 +63,7 @@ class Partition:
         return self._choices[key]
 
     def _bounded(self, placed: PlacedType, pods: Counts) -> Iterator[Counts]:
-        """Yield the choices that may fit: of each template no more than fit alone."""
+        """Yield the choices that may fit: at most as many pods of each template as fit alone."""
         limits = []
         for place, count in enumerate(pods):
             most = 0

@@ -1,7 +1,7 @@
-"""The smallest number of nodes to add so that the scheduler places all pods.
+"""Finds the smallest number of nodes to add so that the scheduler places all pods.
 
-Numbers of nodes are tried upwards from what counting allows, each by a simulation: the answer is what the scheduler does, first fit, in the
-order of the pods. It is exact where counting or an exhaustive search proves that fewer nodes cannot do, and an estimate otherwise.
+It simulates increasing numbers of nodes, from the number that counting allows. The simulation uses first fit in the order of the pods, as the
+scheduler does. The answer is exact if counting or an exhaustive search proves that fewer nodes are too few, and an estimate otherwise.
 """
 
 import dataclasses
@@ -21,20 +21,20 @@ from drakit_cluster.simulation.workload import tasks
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
 _DECISIONS = 1500
-"""What the proof that fewer nodes cannot do may ask of the allocator."""
+"""The maximum number of decisions of the allocator in the proof that fewer nodes are too few."""
 _MIXES_MAX = 400
-"""Simulations of mixes of several machines."""
+"""The maximum number of simulations with mixes of several machines."""
 _NODES_MAX = 20_000
 
 Mix = tuple[int, ...]
-"""Nodes of each machine."""
+"""The number of nodes of each machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
     """The number of nodes of each machine to add. ``outcomes`` are those of the simulation that verified it.
 
-    ``exact`` says that fewer nodes cannot do; ``why`` says what proves it, or what is not proven. ``impossible`` is why no number of nodes helps.
+    ``exact`` is true if fewer nodes are too few; ``why`` is the proof, or what is not proven. ``impossible`` is why no number of nodes is enough.
     """
 
     nodes: Sequence[tuple[str, int]] = ()
@@ -45,12 +45,12 @@ class Purchase:
 
     @property
     def total(self) -> int:
-        """The number of nodes to add."""
+        """Return the number of nodes to add."""
         return sum(number for _, number in self.nodes)
 
 
 class Planner:
-    """One question: which nodes to add to a fleet for some pods. ``machines`` are groups of which one node each is shown."""
+    """A search for the nodes to add to a fleet for some pods. ``machines`` has a group with one node of each machine."""
 
     def __init__(self, fleet: Fleet, machines: Sequence[Group], pods: Sequence[PodTemplate]) -> None:
         self._fleet = fleet
@@ -74,7 +74,7 @@ class Planner:
             return Purchase(impossible=impossible)
         smallest = self._several() if len(self._machines) > 1 else self._one()
         if smallest is None:
-            return Purchase(impossible=[f"{_NODES_MAX} nodes are not enough"])
+            return Purchase(impossible=[f"even {_NODES_MAX} nodes are not enough"])
         mix, proven, shortage = smallest
         names = [(machine.label, number) for machine, number in zip(self._machines, mix, strict=True) if number]
         made = Purchase(nodes=names, outcomes=self._run(mix), exact=proven, why=shortage)
@@ -87,11 +87,11 @@ class Planner:
         for template in self._templates:
             why = [f"{placed.offers.label}: {reason}" for placed in self._types if (reason := refusals.why_not(template, placed))]
             if len(why) == len(self._types) and id(template) not in now:
-                reasons.append(f"{template.name}: {'; '.join(why) or 'no machine is named'}")
+                reasons.append(f"{template.name}: {'; '.join(why) or 'there is no machine to add'}")
         return reasons
 
     def _one(self) -> tuple[Mix, bool, str] | None:
-        """Return the smallest number of one machine, whether counting proves it, and the shortage with one node less."""
+        """Return the smallest number of nodes of one machine, whether counting proves it, and the shortage with one node fewer."""
         least, shortage = self._least()
         high, step = least, 1
         while not self._fits((high,)):
@@ -110,7 +110,7 @@ class Planner:
         return (high,), not high or bool(fewer), fewer or shortage
 
     def _least(self) -> tuple[int, str]:
-        """Return the smallest number that counting allows, and why one less is too few."""
+        """Return the smallest number of nodes that counting allows, and why one fewer is too few."""
         number, shortage = 0, ""
         while lacking := self._shortage((number,)):
             number, shortage = number + 1, lacking
@@ -119,7 +119,7 @@ class Planner:
         return number, shortage
 
     def _several(self) -> tuple[Mix, bool, str] | None:
-        """Return the mix with the fewest nodes; of equals the one with most of the machine that is named first."""
+        """Return the mix with the fewest nodes; among equals, the one with most nodes of the first machine."""
         simulated, proven, shortage = 0, True, ""
         for total in itertools.count():
             unproven = []
@@ -138,19 +138,19 @@ class Planner:
         return None
 
     def _proven(self, made: Purchase, mix: Mix) -> Purchase:
-        """Try to prove by exhaustive search that fewer nodes cannot do; only on an empty fleet."""
+        """Try to prove by an exhaustive search that fewer nodes are too few; only for an empty fleet."""
         if self._base.all:
-            return dataclasses.replace(made, why="fewer nodes were tried by simulation only, because the fleet is not empty")
+            return dataclasses.replace(made, why="fewer nodes were only simulated, because the fleet is not empty")
         pods = tuple(self._demand.counts[template] for template in self._templates)
         search = Partition(self._templates, _DECISIONS)
         try:
             for fewer in _mixes(sum(mix) - 1, len(mix)):
                 if not self._shortage(fewer) and search.possible(pods, list(zip(self._types, fewer, strict=True))):
                     names = ", ".join(f"{number} {machine.label}" for machine, number in zip(self._machines, fewer, strict=True) if number)
-                    why = f"{names} would do if every pod were sent to the right node; first fit in this order does not find that"
+                    why = f"{names} would be enough with the right node for each pod, which first fit in this order does not find"
                     return dataclasses.replace(made, why=why)
         except GivenUpError:
-            return dataclasses.replace(made, why="fewer nodes were tried by simulation only; an exhaustive search would take too long")
+            return dataclasses.replace(made, why="fewer nodes were only simulated; an exhaustive search would take too long")
         return dataclasses.replace(made, exact=True, why="an exhaustive search shows that the pods do not fit on fewer nodes")
 
     def _shortage(self, mix: Mix) -> str:
@@ -173,7 +173,7 @@ class Planner:
 
 
 def _mixes(total: int, kinds: int) -> Iterator[Mix]:
-    """Yield all ways to have ``total`` nodes of some kinds, most of the first kind first."""
+    """Yield all mixes of ``total`` nodes of some kinds, those with most nodes of the first kind first."""
     if kinds == 1:
         if total >= 0:
             yield (total,)

@@ -1,4 +1,4 @@
-"""The report for people: one HTML file that needs nothing else, with tables and plots, light and dark."""
+"""The HTML report: one self-contained file with tables and plots, in light and dark."""
 
 import html as escaping
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from drakit_cluster.simulation.report.results import Result
 from drakit_cluster.simulation.workload.tasks import Workload
 
 _POINTS = 400
-"""Points of a line of waiting times."""
+"""The maximum number of points in a line of waiting times."""
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --rule: #d5dae0; --soft: #5b6570; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --paper: #14181d; --rule: #38414b; --soft: #9aa5b1; } }
@@ -36,7 +36,7 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
         _waiting_pods(runs),
         _section(
             "Use",
-            "Shares of all devices of a model. Of a GPU the larger of memory and multiprocessors counts. Means are until the last arrival.",
+            "Shares of all devices of a model. The use of a GPU is the larger of memory and multiprocessors. Means are until the last arrival.",
             _models(runs),
             _plot(plots.over_time(_panels(runs, fragmented=False), label="in use", share=True)),
         ),
@@ -48,8 +48,8 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
 
 
 def _section(title: str, words: str, *content: str) -> str:
-    told = f'<p class="soft">{_text(words)}</p>' if words else ""
-    return f"<h2>{_text(title)}</h2>{told}{''.join(content)}\n"
+    introduction = f'<p class="soft">{_text(words)}</p>' if words else ""
+    return f"<h2>{_text(title)}</h2>{introduction}{''.join(content)}\n"
 
 
 def _tasks(runs: Sequence[Result], total: int) -> str:
@@ -79,21 +79,21 @@ def _models(runs: Sequence[Result]) -> str:
 
 
 def _waiting_times(runs: Sequence[Result]) -> str:
-    title = "How long tasks waited"
+    title = "Waiting times"
     if not any(run.delayed for run in runs):
-        return _section(title, "Every task that started did so at once.")
-    return _section(title, "Tasks that never started are left out.", _plot(plots.distribution([_waits(run) for run in runs])))
+        return _section(title, "Every task that started, started at once.")
+    return _section(title, "Tasks that never started are not included.", _plot(plots.distribution([_waits(run) for run in runs])))
 
 
 def _waiting_pods(runs: Sequence[Result]) -> str:
-    title = "Pods that wait"
+    title = "Waiting pods"
     if not any(any(run.series.waiting) for run in runs):
-        return _section(title, "No pod waits until the last arrival.")
+        return _section(title, "No pod waited before the last arrival.")
     return _section(title, "", _plot(plots.over_time([_waiting(runs)], label="pods", share=False)))
 
 
 def _plot(svg: str) -> str:
-    """Return a plot that scrolls where the page is too narrow for its text."""
+    """Return a plot that scrolls if the page is too narrow for its text."""
     return f'<div class="wide">{svg}</div>'
 
 
@@ -128,11 +128,11 @@ def _panels(runs: Sequence[Result], *, fragmented: bool) -> list[plots.Panel]:
 
 
 def _fragmentation(runs: Sequence[Result]) -> str:
-    """Return the plots of the models that are fragmented at some time."""
+    """Return the plots of the models that were fragmented at some time."""
     panels = [panel for panel in _panels(runs, fragmented=True) if any(any(line.y) for line in panel.lines)]
-    words = "What is free and cannot serve the next pod, weighted by how often pods of each kind occur in the workload."
+    words = "The share of free devices that the next pod cannot use, weighted by how often each kind of pod occurs in the workload."
     if not panels:
-        return _section("Fragmentation", f"{words} There is none.")
+        return _section("Fragmentation", f"{words} There was none.")
     return _section("Fragmentation", words, _plot(plots.over_time(panels, label="fragmented", share=True)))
 
 

@@ -1,4 +1,4 @@
-"""The reasons that tasks never started: an obstacle that holds even on an empty node, or lack of room."""
+"""Reasons why tasks never started: an obstacle even on an empty node, or only a lack of free devices."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from drakit_cluster.simulation.workload.templates import PodTemplate
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Tasks of one template that never started. ``possible`` says that an empty node has room for one pod."""
+    """Tasks of one template that never started. ``possible`` is true if one pod fits on an empty node."""
 
     template: str
     tasks: int
@@ -23,7 +23,7 @@ class Refusal:
 
 
 def of_outcomes(outcomes: Iterable[Outcome], nodes: Nodes) -> list[Refusal]:
-    """Return why the tasks that never started did not, by template."""
+    """Return the reasons of the tasks that never started, by template."""
     waiting: dict[PodTemplate, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.started is None:
@@ -43,16 +43,16 @@ def _refusal(template: PodTemplate, waiting: Sequence[Outcome], nodes: Nodes) ->
     if fitting:
         pods = max(outcome.task.pods for outcome in waiting)
         gang = f" for {pods} pods at once" if pods > 1 else ""
-        reason = f"one pod fits on an empty {', '.join(dict.fromkeys(fitting))}, but there was never enough room{gang}"
+        reason = f"one pod fits on an empty {', '.join(dict.fromkeys(fitting))}, but there were never enough free devices{gang}"
     else:
         reason = "; ".join(dict.fromkeys(reasons)) or "the fleet has no nodes"
     return Refusal(template=template.name, tasks=len(waiting), possible=bool(fitting), reason=reason)
 
 
 def why_not(template: PodTemplate, placed: PlacedType) -> str:
-    """Return why one pod does not fit on an empty node of a type; "" where it does."""
+    """Return why one pod does not fit on an empty node of a type; empty if it fits."""
     if not template.may_run_on(placed.node):
-        return "its labels, taints or cordon keep the pod away"
+        return "the node's labels, taints or cordon exclude the pod"
     allocator, empty = placed.allocator(), AllocatedState()
     try:
         if allocator.allocate(claims=template.claims, node=placed.node, allocated=empty, new_share_id=lambda: "") is not None:
@@ -62,7 +62,7 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
         reasons = obstacles.find(allocator.problem(claims=template.claims, node=placed.node, allocated=empty), {})
     except AllocationError as error:
         return str(error)
-    return "; ".join(map(_text, reasons)) or "every request could be served alone, but not all together"
+    return "; ".join(map(_text, reasons)) or "each request fits alone, but not all requests together"
 
 
 def _text(obstacle: Obstacle) -> str:

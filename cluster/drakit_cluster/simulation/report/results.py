@@ -1,4 +1,4 @@
-"""The result of one run, as values and as a document for JSON and YAML."""
+"""The result of one simulation, as values and as a document for JSON and YAML."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from drakit_cluster.simulation.workload.tasks import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """The waiting times of tasks that started, in seconds."""
+    """The waiting times in seconds of tasks that started."""
 
     p50: float
     p95: float
@@ -30,7 +30,7 @@ class Waits:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> "Waits":
-        """Return the waits of the tasks that started; zeros where none did."""
+        """Return the waiting times of the tasks that started; zeros if none started."""
         waits = sorted(outcome.started - outcome.task.arrival for outcome in outcomes if outcome.started is not None)
         if not waits:
             return cls(p50=0.0, p95=0.0, longest=0.0, mean=0.0)
@@ -39,7 +39,7 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of one policy for the workload."""
+    """The result of the workload with one policy."""
 
     policy: Policy
     outcomes: Sequence[Outcome]
@@ -49,12 +49,12 @@ class Result:
 
     @property
     def started(self) -> int:
-        """The number of tasks that got their devices."""
+        """Return the number of tasks that started."""
         return sum(outcome.started is not None for outcome in self.outcomes)
 
     @property
     def delayed(self) -> int:
-        """The number of tasks that waited before they started."""
+        """Return the number of tasks that waited before they started."""
         return sum(outcome.started is not None and outcome.started > outcome.task.arrival for outcome in self.outcomes)
 
 
@@ -67,7 +67,7 @@ def run(
     errors: KnownErrors = known_errors.NONE,
     tell: Callable[[int], None] | None = None,
 ) -> Result:
-    """Return what a policy makes of a workload. Raise WorkloadError for a policy that the fleet cannot have."""
+    """Simulate a workload with a policy and return the result. Raise WorkloadError for a policy that does not fit the fleet."""
     nodes = Nodes(fleet, gates=gates, errors=errors, variant=policy.variant)
     recorder = Recorder(workload)
     outcomes = Simulator(nodes, workload, policy, recorder).run(tell)
@@ -81,7 +81,7 @@ def run(
 
 
 def document(fleet: Fleet, workload: Workload, results: Sequence[Result], *, placements: bool) -> Object:
-    """Return everything as JSON; ``placements`` adds what ran where."""
+    """Return all results as JSON; ``placements`` adds the nodes and devices of each task."""
     groups: list[Json] = [{"label": group.label, "nodes": len(group.names)} for group in fleet.groups]
     last = max((task.arrival for task in workload.tasks), default=0.0)
     return {
@@ -92,12 +92,12 @@ def document(fleet: Fleet, workload: Workload, results: Sequence[Result], *, pla
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, 0 for nothing."""
+    """Return the mean, 0 for no values."""
     return sum(values) / len(values) if values else 0.0
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people write it, to the second."""
+    """Return a duration as text, such as 1h30m, rounded to seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

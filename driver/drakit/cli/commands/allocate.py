@@ -1,4 +1,4 @@
-"""``drakit allocate``: would these claims fit these devices, where, and if not, what stands in the way."""
+"""``drakit allocate``: shows whether claims fit, on which devices, and if they do not fit, why."""
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
 _INDENT = 2
 _Indented = tuple[int, str]
-"""A line and how far it is indented."""
+"""A line with its indentation."""
 
 
 @options.quietly
@@ -63,7 +63,7 @@ def allocate(
         wanted = [*(given or []), *(files or [])]
         extras.require_local_cluster()
         if not wanted and not live and kubeconfig is None:
-            raise errors.ConfigError("no claims given: give FILE, -f FILE, or --live")
+            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
         chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
         world = worlds.from_files(wanted, chosen)
         if live or kubeconfig is not None:
@@ -87,7 +87,7 @@ def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGat
 
     decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
     if not decisions:
-        raise errors.ConfigError("there is nothing to allocate: no pod without a node, no pending claim, no template")
+        raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions
 
 
@@ -141,7 +141,7 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
 
 
 def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Indented]":
-    """Obstacles by node; nodes with the same obstacles share them."""
+    """Yield the lines of the obstacles, once for nodes with the same obstacles."""
     alike: dict[tuple[_Indented, ...], list[str]] = {}
     for node, obstacles_of_node in decision.why.items():
         alike.setdefault(

@@ -1,4 +1,4 @@
-"""``drakit plan``: which nodes to add, or which claims to move, so that pods fit."""
+"""``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _INDENT = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Question:
-    """The pods that need devices, by name, and the fleet as it is."""
+    """The pods that need devices, by name, and the present fleet."""
 
     pods: "Sequence[tuple[str, PodTemplate]]"
     fleet: "Fleet"
@@ -38,30 +38,32 @@ def plan(
     files: sources.Files = None,
     capture: fleets.Capture = None,
     workload: Annotated[
-        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML with tasks; their times are ignored.")
+        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Their times are ignored.")
     ] = None,
     ask: Annotated[
         list[str] | None,
-        typer.Option("--ask", metavar="TEMPLATE[:COUNT]", help="That many pods, as in a workload: mig=1g.5gb:20. May be repeated."),
+        typer.Option(
+            "--ask",
+            metavar="TEMPLATE[:COUNT]",
+            help="Add COUNT pods of a template, which is written as in a workload: mig=1g.5gb:20. May be repeated.",
+        ),
     ] = None,
-    buy: Annotated[
-        list[str] | None, typer.Option("--buy", metavar="MACHINE", help="A machine of which nodes may be added. May be repeated.")
-    ] = None,
-    move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move instead of nodes to add.")] = False,
+    buy: Annotated[list[str] | None, typer.Option("--buy", metavar="MACHINE", help="Add nodes of this machine. May be repeated.")] = None,
+    move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
     gates: sources.Gates = None,
-    why: Annotated[bool, typer.Option("--why", help="Say what proves the answer, and what every pod gets.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Print the proof of the answer, and the devices of every pod.")] = False,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Plan capacity: the smallest number of nodes to add, or the fewest claims to move, so that pods fit.
 
-    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is given as for drakit simulate; what is
-    allocated there stays, unless --move.
+    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate. Allocated
+    claims of the fleet keep their devices, except with --move.
 
-    --buy tries numbers of nodes by simulating first fit in the order of the pods. The answer is exact where counting or an exhaustive search proves
-    that fewer nodes cannot do, and is called an estimate otherwise. --move tries every way to move one pod, then two, and so on; its answer
-    is exact unless that would take too long. A plan is carried out in the simulator before it is shown.
+    --buy simulates first fit, in the order of the pods, with more and more nodes. The answer is exact if counting or an exhaustive search proves
+    that fewer nodes are too few; otherwise it is called an estimate. --move tries every way to move one pod, then two, and so on. Its answer is
+    exact unless the search would take too long. The simulator verifies a plan before it is printed.
 
-    Exit status is 0 with a plan, 1 where there is none, 2 for bad input.
+    The exit status is 0 with a plan, 1 if there is none, and 2 for bad input.
 
     [bold]Examples[/bold]
 
@@ -77,7 +79,7 @@ def plan(
         extras.require_local_cluster()
         chosen = sources.feature_gates(gates or [])
         if bool(buy) == move:
-            raise errors.ConfigError("say what may change: --buy MACHINE, or --move")
+            raise errors.ConfigError("add either --buy MACHINE or --move")
         with fleets.bad_input():
             world = fleets.known_world(files or [], capture, chosen)
             question = _question(machines or [], workload, ask or [], world)
@@ -113,7 +115,7 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
             label = naming.label(claim)
             pods.append((label, templates.PodTemplate(name=label, claims=[claim])))
     if not pods:
-        raise errors.ConfigError("no pods: give --ask TEMPLATE:COUNT, --workload FILE, or pending ResourceClaims in a file")
+        raise errors.ConfigError("there are no pods; add --ask TEMPLATE:COUNT, --workload FILE, or a file with pending ResourceClaims")
     made = fleets.groups(fleets.parsed(machines))
     return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]))
 
@@ -155,8 +157,8 @@ class _Bought:
         bought = self.purchase
         machines = " and ".join(f"{count} {name}" for name, count in bought.nodes)
         certainty = "the fewest" if bought.exact else "an estimate"
-        _say(f"{pods}: add {machines} ({certainty})" if bought.total else f"{pods}: the fleet has room; nothing is to be added")
-        _say(f"verified: a simulation places all {pods} by first fit")
+        _say(f"{pods}: add {machines} ({certainty})" if bought.total else f"{pods}: the fleet has enough room; no node is needed")
+        _say(f"verified: a simulation with first fit places {pods}")
         if why and bought.why:
             less = f"with {bought.total - 1} instead of {bought.total}: " if bought.exact and not bought.why.startswith("an ") else ""
             _say(f"why: {less}{bought.why}")
@@ -179,7 +181,7 @@ def _bought(question: _Question, buy: Sequence[str]) -> _Bought:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Moved:
-    """The answer to --move; ``reasons`` are why pods do not fit as things are."""
+    """The answer to --move; ``reasons`` are why pods do not fit without moves."""
 
     question: _Question
     moves: "Moves"
@@ -214,7 +216,7 @@ class _Moved:
         """Write the answer for people."""
         pods = output.counted(len(self.question.pods), "pod")
         if not self.possible:
-            reason = "no moves make room" if self.moves.exact else "no plan was found, and not every one was tried"
+            reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
             _say(f"{pods}: {reason}")
             _say(*(self.reasons if why else ()), indent=_INDENT)
             return
@@ -223,15 +225,15 @@ class _Moved:
         _say(
             f"{pods}: move {output.counted(len(moved), 'pod or claim')} ({certainty})"
             if moved
-            else f"{pods}: there is room; nothing has to move"
+            else f"{pods}: the fleet has enough room; no move is needed"
         )
-        _say("verified: the simulator carried the plan out: what moves ends first, and then all get devices on the nodes below")
+        _say("verified: in a simulation, all moved pods end first, and then every pod gets its devices")
         if why:
             _say(*(f"why: {text}" for text in self.reasons))
         out = output.console()
         rows = [(pod.name, _place(pod.moved_from, pod.devices_before), _place(pod.node, pod.devices)) for pod in moved]
         if rows:
-            output.put(out, output.table("\nMoves", ["WHAT", "FROM", "TO"], rows))
+            output.put(out, output.table("\nMoves", ["POD OR CLAIM", "FROM", "TO"], rows))
         new = [(pod.name, pod.node, ", ".join(pod.devices)) for pod in self.moves.placed if not pod.moved_from]
         output.put(out, output.table("\nNew", ["POD", "NODE", "DEVICES"], new))
 
@@ -242,7 +244,7 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     from drakit_cluster.simulation.report import refusals
 
     if not question.fleet.size:
-        raise errors.ConfigError("there are no nodes: give --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
     nodes = Nodes(question.fleet)
     holders = moves.pods_of(nodes, _allocated(world))
     answer = moves.MovePlanner(nodes, holders).plan(question.pods)
@@ -250,9 +252,9 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     for template in dict.fromkeys(template for _, template in question.pods):
         never = [refusals.why_not(template, placed) for placed in nodes.types]
         if all(never):
-            reasons.append(f"{template.name} fits on no node even if it were empty: {never[0]}")
+            reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
         elif answer.moves:
-            reasons.append(f"{template.name} fits on an empty node; on every node now, others have what it needs")
+            reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
     return _Moved(
         question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )

@@ -1,4 +1,4 @@
-"""``drakit simulate``: what a fleet would do with a workload, decided as the scheduler decides, without a cluster."""
+"""``drakit simulate``: simulates a workload on a fleet with the scheduler's decisions, without a cluster."""
 
 import contextlib
 import dataclasses
@@ -34,24 +34,29 @@ def simulate(
     files: sources.Files = None,
     capture: fleets.Capture = None,
     workload: Annotated[
-        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML with tasks; synthetic tasks if not given.")
+        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Default: synthetic tasks.")
     ] = None,
-    tasks: Annotated[int, typer.Option("--tasks", min=1, max=1_000_000, help="Synthetic: how many tasks.")] = 1000,
-    span: Annotated[str, typer.Option("--span", metavar="TIME", help="Synthetic: over which time they arrive.")] = "1d",
-    duration: Annotated[str, typer.Option("--duration", metavar="TIME", help="Synthetic: how long they run, in the mean.")] = "1h",
+    tasks: Annotated[int, typer.Option("--tasks", min=1, max=1_000_000, help="Number of synthetic tasks.")] = 1000,
+    span: Annotated[str, typer.Option("--span", metavar="TIME", help="Time within which synthetic tasks arrive.")] = "1d",
+    duration: Annotated[str, typer.Option("--duration", metavar="TIME", help="Mean duration of synthetic tasks.")] = "1h",
     mix: Annotated[
         str | None,
-        typer.Option("--mix", metavar="TEMPLATE:WEIGHT,...", help="Synthetic: what they ask for; from the fleet if not given."),
+        typer.Option(
+            "--mix", metavar="TEMPLATE:WEIGHT,...", help="Templates of synthetic tasks, with weights. Default: by the devices of the fleet."
+        ),
     ] = None,
-    gangs: Annotated[str, typer.Option("--gangs", metavar="PODS:WEIGHT,...", help="Synthetic: how many pods start together.")] = "1:1",
-    seed: Annotated[int, typer.Option("--seed", help="Synthetic: the same seed gives the same tasks.")] = 0,
+    gangs: Annotated[
+        str,
+        typer.Option("--gangs", metavar="PODS:WEIGHT,...", help="Numbers of pods that start together in a synthetic task, with weights."),
+    ] = "1:1",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the synthetic tasks; the same seed gives the same tasks.")] = 0,
     policies: Annotated[
         list[str] | None,
         typer.Option(
             "--policy",
             "-p",
             metavar="CHOICE[,order=ORDER][,layout=PROFILES][,step=BANDWIDTH]",
-            help="A policy to compare; may be repeated. First fit if not given.",
+            help="Policy to compare. May be repeated. Default: first-fit.",
         ),
     ] = None,
     gates: sources.Gates = None,
@@ -62,20 +67,20 @@ def simulate(
     ] = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Simulate a workload on a fleet: how long pods wait, what runs where, how full and how fragmented the devices are, and what never fits.
+    """Simulate a workload on a fleet, and report waiting times, placements, use and fragmentation of devices, and pods that never fit.
 
-    The fleet is made of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
-    them), or of a live cluster (--capture). Every device is chosen by the allocator of the local cluster, which decides as Kubernetes 1.36
-    without its known errors; --as-kubernetes 1.36 repeats those.
+    The fleet consists of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
+    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides as Kubernetes 1.36, but without
+    its known errors, which --as-kubernetes 1.36 reproduces.
 
     A workload file has the columns or fields name, arrival, duration, template, count and gang. A template is the name of a ResourceClaimTemplate
-    in a file (-f), or shorthand: mig=PROFILE, gpu=COUNT and nic=BANDWIDTH, joined by +. Pods that do not fit wait, and are tried in the order of
-    their arrival whenever devices are given back.
+    in a file (-f), or shorthand: mig=PROFILE, gpu=COUNT and nic=BANDWIDTH, joined by +. Pods that do not fit wait. When devices are released,
+    waiting pods are tried again in the order of their arrival.
 
-    A policy chooses the node (first-fit, most-allocated, least-allocated, least-fragmentation), and may change the slices: the order of
-    devices (published, largest-first, round-robin), the MIG layout (on-demand, or profiles that every GPU has for good) and the bandwidth step.
+    A policy chooses the node (first-fit, most-allocated, least-allocated, least-fragmentation). It may also change the slices: the order of
+    devices (published, largest-first, round-robin), the MIG layout (on-demand, or fixed profiles on every GPU) and the bandwidth step.
 
-    Exit status is 0, and 2 for bad input. The same input gives the same output.
+    The exit status is 0, or 2 for bad input. The same input gives the same output.
 
     [bold]Examples[/bold]
 
@@ -115,7 +120,7 @@ def simulate(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Drawn:
-    """The options of a synthetic workload, as they were written."""
+    """The options of a synthetic workload as given on the command line."""
 
     tasks: int
     span: str
@@ -131,7 +136,7 @@ def _synthetic(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") ->
     offered = [*(entry for group in made for entry in group.slices), *world.slices]
     asks = synthetic.default_asks(offered) if drawn.mix is None else synthetic.parse_asks(drawn.mix)
     if not asks:
-        raise errors.ConfigError("--mix: the fleet has nothing that synthetic tasks ask for; say what they want")
+        raise errors.ConfigError("there is no default for --mix: the fleet has no GPU and no shared NIC; add --mix TEMPLATE:WEIGHT")
     mix = synthetic.Mix(
         tasks=drawn.tasks,
         span=reading.seconds(drawn.span),
@@ -144,7 +149,7 @@ def _synthetic(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") ->
 
 def _pods(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise errors.ConfigError(f"--gangs: {text!r} is no number of pods; write PODS:WEIGHT, separated by commas")
+        raise errors.ConfigError(f"--gangs: {text!r} is not a number of pods; write PODS:WEIGHT, separated by commas")
     return int(text)
 
 
@@ -162,7 +167,7 @@ def _results(fleet: "Fleet", work: "Workload", policies: Sequence[str], gates: "
 
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error where that is a terminal."""
+    """Show a progress bar on standard error if it is a terminal."""
     shown = terminal.console(stderr=True)
     is_shown = terminal.is_terminal(shown) and not terminal.QUIET.get()
     with rich.progress.Progress(console=shown, transient=True, disable=not is_shown) as bar:
@@ -184,7 +189,7 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
 
     out = output.console()
     last = reporting.duration(max(task.arrival for task in work.tasks))
-    output.say(out, f"{fleets.counted_nodes(fleet)}, {output.counted(len(work.tasks), 'task')} that arrive within {last}")
+    output.say(out, f"{fleets.counted_nodes(fleet)}, {output.counted(len(work.tasks), 'task')}, the last arrives after {last}")
     waits = [
         (
             result.policy.name,
@@ -217,7 +222,7 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
 
 
 def _refusals(results: "Sequence[Result]") -> Iterator[str]:
-    """Yield why tasks never started; what several policies have in common once."""
+    """Yield why tasks never started; a reason that several policies have in common is yielded once."""
     alike: dict[tuple[str, int, str], list[str]] = {}
     for result in results:
         for refusal in result.refused:

@@ -1,4 +1,4 @@
-"""The state of a cluster, followed by watches of ResourceSlices, ResourceClaims and Events."""
+"""The state of a cluster, from watches of ResourceSlices, ResourceClaims and Events."""
 
 import collections
 import dataclasses
@@ -24,7 +24,7 @@ _Key = tuple[str, str, str]
 
 
 class _Collection:
-    """The objects of one collection by UID, kept by a thread."""
+    """The objects of one collection by UID, which a thread keeps up to date."""
 
     def __init__(self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class _Collection:
         threading.Thread(target=self._run, args=(following,), name=f"dashboard {path.rpartition('/')[2]}", daemon=True).start()
 
     def items(self) -> Sequence[transport.Object]:
-        """Return the objects as they are now."""
+        """Return the current objects."""
         with self._lock:
             return list(self._objects.values())
 
@@ -51,10 +51,10 @@ class _Collection:
 
 
 class ClusterSource:
-    """Follows a cluster until ``close``. It needs the rights to list and watch slices and claims of all namespaces; events are optional."""
+    """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces; events are optional."""
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
-        # A first request in the caller's thread, so that a wrong kubeconfig or a missing right is an error of the command.
+        # A request in the caller's thread, so that the command fails with a wrong kubeconfig or a missing right.
         for path in (_SLICES, _CLAIMS):
             api.request("GET", path, query={"limit": "1"})
         self._title = title
@@ -62,11 +62,11 @@ class ClusterSource:
         self._slices, self._claims, self._events = (_Collection(api, path, clock, self._stop) for path in (_SLICES, _CLAIMS, _EVENTS))
 
     def close(self) -> None:
-        """End the watches."""
+        """Stop the watches."""
         self._stop.set()
 
     def state(self) -> model.State:
-        """Return the present state."""
+        """Return the current state."""
         holdings = _holdings(self._claims.items())
         pools: dict[str, list[model.Pool]] = {}
         held_on: dict[tuple[str, str], list[model.Holding]] = {}
@@ -99,7 +99,7 @@ def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: 
 
 
 def _mixins(pages: Sequence[resource_slice.Page]) -> inventory.Mixins:
-    """Return the mixins of all pages; each page carries those that it uses, so one may come several times."""
+    """Return the mixins of all pages without duplicates; each page has the mixins that it uses."""
     return inventory.Mixins(
         device=tuple({mixin.name: mixin for page in pages for mixin in page.mixins.device}.values()),
         counter_set=tuple({mixin.name: mixin for page in pages for mixin in page.mixins.counter_set}.values()),
@@ -108,7 +108,7 @@ def _mixins(pages: Sequence[resource_slice.Page]) -> inventory.Mixins:
 
 
 def _pools(items: Sequence[transport.Object]) -> Mapping[_Key, Sequence[resource_slice.Published]]:
-    """Return the slices of the newest generation of each pool, in order of name."""
+    """Return the slices of the newest generation of each pool, sorted by name."""
     pools: dict[_Key, list[resource_slice.Published]] = collections.defaultdict(list)
     for published in _read(items, slice_codec.decode):
         spec = published.spec
@@ -143,7 +143,7 @@ def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], lis
 
 
 def _allocated(item: transport.Object) -> tuple[claims.Claim | None, frozenset[tuple[str, str, str]]]:
-    """Return a claim, None for one that is not allocated, and the devices whose drivers have written a status, as they do after a prepare."""
+    """Return a claim, None if it is not allocated, and the devices whose drivers wrote a status, which they do after a prepare."""
     stored = stored_claim.read(item)
     if stored.allocation is None:
         return None, frozenset()
@@ -190,7 +190,7 @@ def _event(item: transport.Object) -> tuple[model.Event, ...]:
 
 
 def _read(items: Sequence[transport.Object], decode: Callable[[transport.Object], _Value]) -> Iterator[_Value]:
-    """Yield what can be decoded; an object of another program that cannot be is left out."""
+    """Yield the decoded objects; skip those that cannot be decoded, which other programs may write."""
     for item in items:
         try:
             yield decode(item)

@@ -1,4 +1,4 @@
-"""The state that the dashboard shows, as values that become JSON, and how a driver's devices and holdings become it. Pure."""
+"""The state that the dashboard shows, as values that become JSON, made from a driver's devices and holdings. Pure."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ EVENTS_MAX = 50
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A device of a claim: alone, or with a ``share`` and what it consumes.
+    """A device that a claim holds, exclusively or with a ``share`` and its consumed capacity.
 
-    ``state`` is the claim's; ``done`` says whether the device is set up, None where that cannot be seen.
+    ``state`` is the claim's state; ``done`` is true if the device is prepared, None if that is unknown.
     """
 
     device: str
@@ -32,7 +32,7 @@ class Holding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Health:
-    """The health of a device, with the reason and the taints that keep pods away."""
+    """The health of a device, with the reason and its taints."""
 
     state: str = ""
     message: str = ""
@@ -41,7 +41,7 @@ class Health:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU's memory slices: ``width`` of them, the spans in use, and how many partitions of each kind still fit."""
+    """The memory slices of one GPU: their number ``width``, the spans in use, and how many partitions of each kind still fit."""
 
     name: str
     width: int
@@ -55,7 +55,7 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 where unknown."""
+    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown."""
 
     claim: str
     share: str
@@ -66,7 +66,7 @@ class Share:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
-    """A device with bandwidth that is shared; ``capacity`` in bits per second."""
+    """A device with shared bandwidth; ``capacity`` in bits per second."""
 
     name: str
     capacity: int
@@ -86,7 +86,7 @@ class OtherDevice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The devices of one driver in one pool. ``slices`` says how many are published of how many, empty where that is not known."""
+    """The devices of one driver in one pool. ``slices`` is the number of published slices, such as ``2 of 3``; empty if unknown."""
 
     driver: str
     name: str
@@ -100,7 +100,7 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node with its pools; an empty name stands for pools of no node."""
+    """A node with its pools. Pools that belong to no node have an empty name."""
 
     name: str
     pools: tuple[Pool, ...]
@@ -108,7 +108,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """One claim on one driver's devices."""
+    """One claim with its devices of one driver."""
 
     claim: str
     uid: str
@@ -133,7 +133,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """Everything that the page shows at one moment. ``problem`` says why it may be old."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old."""
 
     title: str
     nodes: tuple[Node, ...] = ()
@@ -201,8 +201,8 @@ def _progress(holding: Holding) -> str:
         case None:
             return ""
         case True:
-            return ": set up"
-    return ": not set up yet"
+            return ": prepared"
+    return ": not prepared yet"
 
 
 def _gpus(
@@ -259,7 +259,7 @@ def _health_of(device: devices.Device, health: Mapping[str, Health]) -> Health:
 
 
 def _worst(found: Iterable[Health]) -> Health:
-    """Return one health for a GPU: that of its unhealthiest device, with all taints."""
+    """Return the health of a GPU: the worst of its devices', with all taints."""
     order = {"Unhealthy": 0, "Unknown": 1, "Healthy": 2, "": 3}
     seen = list(found)
     if not seen:

@@ -1,4 +1,4 @@
-"""The state of this node, read beside a driver that may be running: hardware, journal, and the health that the driver reports."""
+"""The state of this node: hardware, journal, and the health that a running driver reports."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ class NodeSource:
         self._node = composition.node_name(settings)
 
     def state(self) -> model.State:
-        """Return the present state; a driver that cannot be read is a problem, and the others are shown."""
+        """Return the current state. A driver that cannot be read is reported as a problem, and the others are shown."""
         pools, claims, problems = [], [], []
         node_name = self._node
         for family in self._families:

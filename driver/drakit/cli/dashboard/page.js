@@ -87,8 +87,8 @@ function gpuCard(gpu) {
   }
   for (; place < gpu.width; place++) map.append(element("div", { class: "slot" }, String(place)));
   const kinds = Object.entries(gpu.fits).filter(([, number]) => number > 0).map(([kind, number]) => `${number}\u00a0×\u00a0${kind}`);
-  const fits = kinds.length ? `places that fit: ${kinds.join(", ")}` : "nothing more fits";
-  const better = gpu.after_defragmentation > gpu.fitting ? `; ${gpu.after_defragmentation} places would fit after defragmentation` : "";
+  const fits = kinds.length ? `still fits: ${kinds.join(", ")}` : "nothing more fits";
+  const better = gpu.after_defragmentation > gpu.fitting ? `; ${counted(gpu.after_defragmentation, "place")} would fit after defragmentation` : "";
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, gpu.name), ...badges(gpu.health)),
     map, problem(gpu.health), element("div", { class: "facts" }, fits + better));
@@ -101,7 +101,7 @@ function gpuWords(gpu) {
 
 function nicCard(nic) {
   const used = nic.shares.reduce((sum, share) => sum + share.amount, 0);
-  const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} is shared out` });
+  const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
   const list = element("ul", { class: "shares" });
   for (const share of nic.shares) {
     const part = coloured(element("span", { title: `${share.claim}: ${rate(share.amount)}` }), share.claim);
@@ -167,7 +167,7 @@ function drawNodes(text, onlyUnwell) {
   for (const node of state.nodes) {
     const pools = node.pools.map((pool) => poolCard(node, pool, text, onlyUnwell)).filter(Boolean);
     if (!pools.length) continue;
-    const name = node.name || "Pools of no node";
+    const name = node.name || "Pools without a node";
     const card = element("article", { class: "node" }, element("h3", {}, isMany ? toggle(node.name, name) : name), ...pools);
     card.classList.toggle("open", opened.has(node.name));
     const before = drawn.get(node.name);
@@ -215,8 +215,8 @@ function drawTotals() {
   const unwell = [...gpus, ...nics, ...pools.flatMap((pool) => pool.others)].filter((device) => !isWell(device.health)).length;
   const totals = [["Nodes", String(state.nodes.filter((node) => node.name).length)], ["Claims", String(new Set(state.claims.map((row) => row.uid)).size)]];
   if (gpus.length) totals.push(["GPU memory slices in use", `${taken} of ${slices}`]);
-  if (nics.length) totals.push(["NIC bandwidth shared out", `${rate(shared)} of ${rate(capacity)}`]);
-  totals.push(["Not healthy", counted(unwell, "device")]);
+  if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(shared)} of ${rate(capacity)}`]);
+  totals.push(["Unhealthy", counted(unwell, "device")]);
   byId("totals").replaceChildren(...totals.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
 }
 

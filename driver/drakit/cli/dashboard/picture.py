@@ -1,6 +1,6 @@
 """The dashboard's state as one SVG picture: GPUs as maps of memory slices, NICs as bars of bandwidth. Pure.
 
-Colours are those of the page, light or dark as the viewer is set. The picture loads nothing and has no script; names become text, never markup.
+The colours are those of the page, light or dark as the viewer prefers. The picture loads nothing and has no script; names are text, never markup.
 """
 
 import importlib.resources
@@ -14,7 +14,7 @@ from drakit.core import quantity
 _WIDTH, _MARGIN, _LINE = 860, 24, 22
 _MAP_HEIGHT, _BAR_HEIGHT, _GAP = 34, 20, 2
 _LETTER = 9
-"""The width of a letter in pixels, somewhat more than what fonts have: a text that fits by this figure fits."""
+"""The assumed width of a letter in pixels. It is larger than in common fonts, so that a text that fits by this width fits."""
 _GOLDEN_ANGLE, _FIRST_HUE = 137.508, 215
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: var(--text); }
@@ -37,7 +37,7 @@ def svg(state: model.State) -> str:
 
 
 class _Drawing:
-    """Shapes below one another; ``y`` is where the next begins."""
+    """Shapes from top to bottom; the next shape begins at ``y``."""
 
     def __init__(self) -> None:
         self.y = float(_MARGIN)
@@ -45,7 +45,7 @@ class _Drawing:
         self._hues: dict[str, int] = {}
 
     def document(self, title: str) -> str:
-        """Return the whole as text."""
+        """Return the SVG document as text."""
         height = f"{self.y + _MARGIN:g}"
         self._root.attrib |= {"viewBox": f"0 0 {_WIDTH} {height}", "width": str(_WIDTH), "height": height}
         ElementTree.SubElement(self._root, "title").text = _clean(title)
@@ -57,7 +57,7 @@ class _Drawing:
         return ElementTree.tostring(self._root, encoding="unicode", xml_declaration=False) + "\n"
 
     def text(self, text: str, kind: str = "") -> None:
-        """Write text on lines of its own, broken between words."""
+        """Write text on separate lines, broken between words."""
         for line in terminal.wrapped(_clean(text), int((_WIDTH - 2 * _MARGIN) / _LETTER)):
             self.y += _LINE
             self._put("text", line, kind, x=_MARGIN, y=self.y - 6)
@@ -67,7 +67,7 @@ class _Drawing:
         self.y += height + _GAP
 
     def box(self, x: float, width: float, height: float, label: str, claim: str) -> None:
-        """Draw a rectangle in the row that begins here; in the colour of a claim, if it has one."""
+        """Draw a rectangle in the current row, in the colour of its claim, if it has one."""
         hue = {"style": f"--hue:{self._hue(claim)}"} if claim else {}
         made = self._put("rect", "", "used" if claim else "free", x=_MARGIN + x, y=self.y, width=max(width - _GAP, 1), height=height, rx=4)
         made.attrib |= hue
@@ -78,7 +78,7 @@ class _Drawing:
             self._put("text", shown, "in" if claim else "soft", **middle).set("text-anchor", "middle")
 
     def share(self, text: str, claim: str) -> None:
-        """Write a line about a share, behind a patch of its claim's colour."""
+        """Write a line about a share, after a patch in its claim's colour."""
         self.y += _LINE
         self._put("rect", "", "used", x=_MARGIN, y=self.y - 16, width=10, height=10, rx=3).set("style", f"--hue:{self._hue(claim)}")
         self._put("text", text, "", x=_MARGIN + 18, y=self.y - 6)
@@ -123,7 +123,7 @@ def _draw_gpu(drawn: _Drawing, gpu: model.Gpu) -> None:
         place += size
     drawn.row(_MAP_HEIGHT)
     fits = ", ".join(f"{number} x {kind}" for kind, number in gpu.fits.items() if number)
-    drawn.text(f"places that fit: {fits}" if fits else "nothing more fits", "soft")
+    drawn.text(f"still fits: {fits}" if fits else "nothing more fits", "soft")
 
 
 def _draw_nic(drawn: _Drawing, nic: model.Nic) -> None:
@@ -154,18 +154,18 @@ def _rate(bits: int) -> str:
 
 
 def _fitted(label: str, width: float) -> str:
-    """Return the label without namespaces if it fits, else its beginning; the rectangle's title has it whole."""
+    """Return the label without namespaces if it fits, else its beginning; the rectangle's title has the whole label."""
     short = ", ".join(claim.rpartition("/")[2] for claim in label.split(", "))
     room = int((width - 2 * _GAP) / _LETTER)
     return short if len(short) <= room else f"{short[: room - 1]}…" if room > 1 else ""
 
 
 def _clean(text: str) -> str:
-    """Return the text without what XML forbids."""
+    """Return the text without characters that XML forbids."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _page_colours() -> str:
-    """Return the rules of the page that name its colours."""
+    """Return the style rules that define the page's colours."""
     rules, _, _ = importlib.resources.files(__package__).joinpath("page.css").read_text("utf-8").partition("\n* {")
     return rules

@@ -1,8 +1,8 @@
 """The dashboard's web server: one page and its data, for the browser of the user who started it.
 
-Invariants: it listens on 127.0.0.1 only and answers GET and HEAD only. Data needs the token, which is random for each start and travels in the
-fragment of the page's address, so that no log and no other site sees it. A request under another Host (DNS rebinding) or from another Origin is
-refused. The page may run only its own script and load nothing from elsewhere.
+Invariants: it listens only on 127.0.0.1 and answers only GET and HEAD. Data needs the token, which is random for each start and is in the fragment of
+the page's address, so that no log and no other site sees it. A request with another Host (DNS rebinding) or Origin is rejected. The page can run only
+its own script and loads nothing from other hosts.
 """
 
 import base64
@@ -26,7 +26,7 @@ from drakit.telemetry import logs
 
 HOST = "127.0.0.1"
 FRESH_SECONDS = 0.5
-"""The state is read at most this often, however many pages ask."""
+"""The minimum time between two reads of the state, for any number of open pages."""
 _REQUEST_SECONDS = 10.0
 
 _log = logs.get_logger(__name__)
@@ -34,7 +34,7 @@ _log = logs.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer of the server."""
+    """A response of the server."""
 
     status: http.HTTPStatus
     body: bytes = b""
@@ -44,7 +44,7 @@ class Answer:
 
 
 class Dashboard:
-    """Decides about requests; ``read`` returns the present state. Safe between threads."""
+    """Answers requests; ``read`` returns the current state. Thread-safe."""
 
     def __init__(self, read: Callable[[], model.State]) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -147,7 +147,7 @@ def serving(dashboard: Dashboard, port: int) -> Iterator[str]:
 
 
 def _page() -> tuple[bytes, str]:
-    """Return the page with its style and script inside, and the policy that allows exactly these."""
+    """Return the page with its style and script, and the content security policy that allows only these."""
     folder = importlib.resources.files(__package__ or __name__.rpartition(".")[0])
     html, style, script = ((folder / name).read_text("utf-8") for name in ("page.html", "page.css", "page.js"))
     policy = "; ".join(
