@@ -60,9 +60,9 @@ def pages() -> Mapping[str, str]:
 
 def _author() -> Iterator[str]:
     yield from ["# For driver authors: every public name", "", NOTE, ""]
-    yield "`import drakit` has what a driver is made of, `from drakit import testing` what tests of one are made of. To begin, read"
-    yield "[the tutorial](../tutorial/write-a-driver.md). What each call of `DriverContext` promises is in [context.md](context.md); errors are in"
-    yield "[errors.md](errors.md)."
+    yield "`import drakit` has the names for a driver, `from drakit import testing` those for its tests. Start with"
+    yield "[the tutorial](../tutorial/write-a-driver.md). [context.md](context.md) describes each call of `DriverContext`,"
+    yield "[errors.md](errors.md) the errors."
     for title, module in CONTRACT.items():
         yield from ["", f"## {title}", "", *_doc(ast.get_docstring(_parsed(module)) or "")]
     for package, exported in AUTHORS.items():

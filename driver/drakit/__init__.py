@@ -1,6 +1,6 @@
 """drakit: write a Kubernetes DRA node driver as one class.
 
-These are the names a driver's author needs; the contract is in ``drakit.core.driver``. Everything else in the package is drakit's own.
+These names are the public API for driver authors. The contract is in ``drakit.core.driver``. All other modules are internal.
 """
 
 import types as _types
@@ -70,11 +70,12 @@ def run(
     group: str = "",
     commands: _Mapping[str, _Callable[..., None]] = _types.MappingProxyType({}),
 ) -> None:
-    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal, doctor, lint, webhook. Ends the process.
+    """Run the command line of the driver that ``make`` returns, and end the process.
 
-    ``settings`` is a frozen dataclass of the driver's own settings; ``make`` then receives them. They are the group ``group`` of the settings
-    file, by default the driver name's first label: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands``
-    are more sub-commands, by name: functions for typer, whose first parameter is the settings where there are any.
+    The commands are run, slices, show, prepare, unprepare, journal, doctor, lint and webhook. ``settings`` is a frozen dataclass of the driver's own
+    settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first label of the driver's name:
+    ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by name. Each is a function for
+    typer, whose first parameter is the settings, if there are any.
     """
     import drakit_command  # noqa: PLC0415 - not needed by those who only import values, as the command line's libraries
 

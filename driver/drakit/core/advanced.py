@@ -1,19 +1,19 @@
 """The author's contract, page two: optional protocols that a driver implements beside ``drakit.Driver``.
 
-The framework detects each protocol by its methods. Inherit the protocol as well, as in ``class MyDriver(drakit.Driver[C], drakit.Binder[C])``: mypy
-then checks the signatures, and reports a class that lacks a method.
+The framework detects each protocol by its methods. Also inherit the protocol, as in ``class MyDriver(drakit.Driver[C], drakit.Binder[C])``. Then mypy
+checks the signatures and reports a missing method.
 
 ``ClaimDriver``           prepare all devices of a claim at once
 ``Binder``                make a device with binding conditions ready, before the pod is bound to this node
-``IntentRecovery``        return what ``plan`` must have chosen for a claim of this boot whose journal was lost
+``IntentRecovery``        restore what ``plan`` chose for a claim of this boot whose journal was lost
 ``ConfigFilter``          decide whether a configuration that names no request is meant for a device
 ``ConfigMerger``          merge several configurations that apply to one grant
 ``ConfigDefaults``        choose the configuration of a grant without parameters
 ``ClusterPools``          publish pools that belong to no single node
 ``ClusterDevices``        prepare this node's part of devices of a pool that belongs to no single node
-``MetricsProvider``       add numbers to the metrics
+``MetricsProvider``       add metrics
 ``Diagnosable``           add checks to ``doctor``
-``Removable``             list and remove what the driver made on the node beside prepared claims
+``Removable``             list and remove what the driver created on the node beside prepared claims
 """
 
 import abc
@@ -31,7 +31,7 @@ Config = TypeVar("Config")
 
 
 class Verdict(enum.Enum):
-    """How it is. ``UNKNOWN``: it could not be looked at from here."""
+    """The result of a check. ``UNKNOWN``: the check could not read what it needs."""
 
     OK = "ok"
     WARNING = "warning"
@@ -41,7 +41,7 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The result of one check, with a fix unless the check passed. ``topic`` is the heading that it stands under."""
+    """The result of one check, with a fix unless it passed. ``topic`` is its heading in the output."""
 
     topic: str
     subject: str
@@ -51,15 +51,16 @@ class Finding:
 
 
 class ClaimDriver(drivers.Driver[Config]):
-    """Base of a driver that prepares all devices of a claim at once, because they belong together: disks of one array, GPUs of one NVLink group."""
+    """Base of a driver that prepares all devices of a claim at once: disks of one array, GPUs of one NVLink group."""
 
     @abc.abstractmethod
     def prepare_claim(self, grants: Sequence[drivers.Grant[Config]]) -> Sequence[drivers.Prepared]:
-        """Make all devices that one claim has of this driver usable together; return one result for each grant, in the same order.
+        """Make all of a claim's devices of this driver usable together, and return one result for each grant, in the same order.
 
-        Called in place of ``prepare``, and under the same rules (obligations 1 to 6 of page one): ``plan`` chose an intent for each grant, and the
-        journal has them all. A claim with one device comes here too. After an error, RetryError included, the framework calls ``unprepare`` for each
-        grant, last one first: let the first call undo what is common, and name that by ``grant.claim.uid`` or the intent, so that each call finds it.
+        The framework calls it instead of ``prepare``, also for a claim with one device. Obligations 1 to 6 of page one apply. ``plan`` chose an
+        intent for each grant, and the journal has all of them. After an error, RetryError included, the framework calls ``unprepare`` for each grant,
+        the last one first. Let the first call undo what the grants have in common. Name that by ``grant.claim.uid`` or the intent, so that each call
+        finds it.
         """
 
     def prepare(self, grant: drivers.Grant[Config]) -> drivers.Prepared:
@@ -73,30 +74,34 @@ class Binder(Protocol[Config]):
     """A driver that makes devices ready before their pod is bound (KEP-5007)."""
 
     def bind(self, grant: drivers.Grant[Config]) -> None:
-        """Make a device with binding conditions ready for the claim; called once it is allocated, before its pod is bound.
+        """Make a device with binding conditions ready for the claim, after its allocation and before its pod is bound.
 
-        The first of ``grant.device.binding_conditions`` becomes True when this returns. ConfigError and DeviceGoneError are final: the framework
-        calls ``unprepare``, the first failure condition becomes True with the error's text, and the scheduler chooses another device. After any other
-        error the framework retries, after a RetryError at its time. It may take minutes. It is idempotent like ``prepare``, and runs right before
-        each ``prepare`` too; ``unprepare`` undoes what was bound and never prepared. A driver without it sets binding conditions itself, by
-        ``DriverContext.set_status``. Only devices of the node's own pools are bound.
+        It may take minutes. When it returns, the framework sets the first of ``grant.device.binding_conditions`` to True. After ConfigError or
+        DeviceGoneError the framework calls ``unprepare`` and sets the first failure condition to True with the error's text; the scheduler then
+        chooses another device. After any other error the framework retries, after a RetryError at its time.
+
+        ``bind`` is idempotent like ``prepare``, and also runs right before each ``prepare``. ``unprepare`` undoes a device that was bound and never
+        prepared. The framework binds only devices of the node's own pools. A driver without ``bind`` sets binding conditions itself with
+        ``DriverContext.set_status``.
         """
 
 
 @runtime_checkable
 class IntentRecovery(Protocol[Config]):
-    """A driver whose claims can be restored although ``plan`` chose identities and the journal that held them is lost."""
+    """A driver that can restore the identities that ``plan`` chose, after the journal that held them is lost."""
 
     def recall(self, grant: drivers.Grant[Config]) -> records.Record:
-        """Return the intent that ``plan`` must have chosen for a grant that was prepared in this boot, when the journal that held it was lost.
+        """Return the intent that ``plan`` chose for a grant of this boot, after the journal that held it was lost.
 
-        Called only for grants whose CDI file is still there; where the claim itself is gone, consumed capacity and configuration are unknown.
-        ``prepare`` (for a claim in use) or ``unprepare`` follows with the result. May read hardware, never change it; ``planned`` has what is known
-        already. Where ``plan`` is a function of the grant alone, return ``self.plan(grant)``. Where only the container was given the identity,
-        ``grant.found`` has it: what ``prepare`` returned as edits, None where the file cannot be trusted. Somebody may have edited it by hand, so
-        check it. ConfigError, DeviceGoneError and DeviceBusyError mean that the intent cannot be known: a claim in use is then
-        retried, and the driver does not serve meanwhile; one that has ended is unprepared with an empty intent. Without this protocol: an empty
-        intent.
+        The framework calls it only for grants whose CDI file still exists, and then ``prepare`` (for a claim in use) or ``unprepare`` with the
+        result. It may read hardware, but never changes it. ``planned`` returns the intents that are already known. If the claim itself is gone,
+        consumed capacity and configuration are unknown.
+
+        If ``plan`` depends on the grant alone, return ``self.plan(grant)``. If only the container has the identity, read it from ``grant.found``: the
+        edits that ``prepare`` returned, or None if the file cannot be trusted. Check it, because somebody may have edited the file.
+
+        ConfigError, DeviceGoneError and DeviceBusyError mean that the intent cannot be determined. The framework then retries a claim in use, and
+        does not serve meanwhile. It unprepares a claim that has ended with an empty intent. Without this protocol the intent is empty.
         """
 
 
@@ -105,7 +110,7 @@ class ConfigFilter(Protocol):
     """A driver with several kinds of configuration or device."""
 
     def accepts_config(self, device: devices.Device, config: object) -> bool:
-        """Return whether a configuration that names no request is meant for this device. Without this protocol: yes."""
+        """Return whether a configuration that names no request applies to this device. Without this protocol it does."""
 
 
 @runtime_checkable
@@ -113,10 +118,10 @@ class ConfigMerger(Protocol):
     """A driver that merges configurations, for example because only an admin may set some fields."""
 
     def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-        """Return the parameters that count, of those that apply to a grant: those of classes before those of the claim, later ones last.
+        """Return the effective parameters of a grant from all that apply: classes before the claim, later ones last.
 
-        All have been decoded. To keep a field for admins, raise ConfigError where a claim sets it, and copy the class's value into the result. The
-        framework decodes the result and keeps it in the journal. Without this protocol: the last one, whole.
+        All of them decode. To reserve a field for admins, raise ConfigError if a claim sets it, and copy the class's value into the result. The
+        framework decodes the result and stores it in the journal. Without this protocol the last configuration wins as a whole.
         """
 
 
@@ -125,42 +130,42 @@ class ConfigDefaults(Protocol):
     """A driver whose default configuration depends on the device."""
 
     def default_config(self, device: devices.Device) -> object:
-        """Return the configuration of a grant without parameters; raises ConfigError where parameters are required.
+        """Return the configuration of a grant without parameters. Raises ConfigError if parameters are required.
 
-        Without this protocol: the first of ``config_types`` with its defaults, and ConfigError where that has none.
+        Without this protocol it is the first of ``config_types`` with its defaults, or a ConfigError if a field has no default.
         """
 
 
 @runtime_checkable
 class ClusterPools(Protocol):
-    """A driver of devices that no single node has, such as disks in a network; its program has the command ``publish``."""
+    """A driver of devices that no single node has, such as network disks. Its program has the command ``publish``."""
 
     def cluster_pools(self) -> Sequence[inventory.ClusterPool]:
-        """Return the pools that belong to no single node; raises HardwareError when they cannot be read (the last ones then stay published).
+        """Return the pools that belong to no single node. Raises HardwareError if they cannot be read; the last ones then stay published.
 
-        ``publish`` runs once for the cluster and calls this every ``publish.rescan`` seconds; ``start`` is not called there. On a node, a claim's
-        device is looked up in these pools too, at each prepare, unless the driver has ``ClusterDevices``.
+        ``publish`` runs once for the cluster and calls this every ``publish.rescan`` seconds, without ``start``. On a node, each prepare also looks
+        up a claim's device in these pools, unless the driver has ``ClusterDevices``.
         """
 
 
 @runtime_checkable
 class ClusterDevices(Protocol):
-    """A driver of devices that several nodes have together; a publisher of the whole cluster offers them (``drakit.ClusterPool``)."""
+    """A driver of devices that several nodes share. A publisher for the cluster publishes them (``drakit.ClusterPool``)."""
 
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
-        """Return a device of a pool that no single node publishes, if this node has a part of it that ``prepare`` can make usable; else None.
+        """Return a device of a cluster pool if ``prepare`` can make this node's part of it usable, else None.
 
-        The device is whole, as it is published, and flat; ``prepare`` runs for it on every node where a pod of the claim runs, and does this node's
-        part. A claim for a device of which this node has no part is refused.
+        The device is flat, as it is published. ``prepare`` runs on every node where a pod of the claim runs, and prepares that node's part. The
+        framework refuses a claim for a device of which this node has no part.
         """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number of a driver's metrics: ``<metrics_prefix>_<name>`` with these labels beside ``driver``. ``total`` marks a counter.
+    """One sample of a driver's metrics: ``<metrics_prefix>_<name>`` with these labels and ``driver``. ``total`` marks a counter.
 
-    With ``buckets`` it is a histogram whose sum is ``value``: pairs of an upper bound and the number of observations up to it; the last bound is
-    infinity.
+    With ``buckets`` it is a histogram, and ``value`` is its sum. Each bucket is an upper bound and the number of observations up to it. The last
+    bound is infinity.
     """
 
     name: str
@@ -176,7 +181,7 @@ class MetricsProvider(Protocol):
     """A driver with metrics of its own."""
 
     def metrics(self) -> Sequence[Metric]:
-        """Return the driver's numbers; called at every scrape, from any thread. An error leaves them out."""
+        """Return the driver's metrics. Called at every scrape, from any thread. After an error the scrape has none of them."""
 
 
 @runtime_checkable
@@ -184,22 +189,22 @@ class Diagnosable(Protocol):
     """A driver with checks of its own for ``doctor``."""
 
     def diagnose(self) -> Iterable[Finding]:
-        """Return what a check of the hardware and its software found, with a fix for what fails. Changes nothing; the driver is not started."""
+        """Check hardware and software without changes, and return the findings, with a fix for each failure. The driver is not started."""
 
 
 @runtime_checkable
 class Removable(Protocol):
-    """A driver that has more to remove than its claims. The framework calls ``start`` before ``remove_leftovers``, and ``stop`` afterwards."""
+    """A driver that creates more than its claims. The framework calls ``start`` before ``remove_leftovers``, and ``stop`` afterwards."""
 
     def leftovers(self) -> Sequence[str]:
-        """Name everything this driver made on the node and still has there, that of prepared claims included. Raises HardwareError."""
+        """Return the names of all that this driver created on the node and that still exists, prepared claims included. Raises HardwareError."""
 
     def remove_leftovers(self) -> None:
-        """Remove all that ``leftovers`` names; nothing to remove is success. Raises HardwareError."""
+        """Remove all that ``leftovers`` names. Succeeds if there is nothing to remove. Raises HardwareError."""
 
 
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
-    """Return the author's driver, which may be behind the framework's proxy that times its verbs."""
+    """Return the author's driver, which the framework may wrap to time its verbs."""
     return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
 
 
@@ -209,7 +214,7 @@ def prepares_claims(driver: drivers.Driver[Any]) -> bool:
 
 
 def prepare_claim(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> Sequence[drivers.Prepared]:
-    """Return what ``prepare_claim`` of a driver that ``prepares_claims`` returns; raises TypeError where that is not one result for each grant."""
+    """Call a driver's ``prepare_claim`` and return its results. Raises TypeError unless there is one for each grant."""
     prepared = cast("ClaimDriver[Any]", driver).prepare_claim(grants)
     if not isinstance(prepared, Sequence):
         raise TypeError(f"prepare_claim() returned {type(prepared).__name__}; return a list of drakit.Prepared, one for each grant")
@@ -226,7 +231,7 @@ def binds(driver: drivers.Driver[Any]) -> bool:
 
 
 def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> None:
-    """Call a driver's ``bind`` for those grants whose device has binding conditions; nothing where the driver is no ``Binder``."""
+    """Call ``bind`` for each grant whose device has binding conditions, if the driver is a ``Binder``."""
     author = author_of(driver)
     if isinstance(author, Binder):
         for grant in grants:
@@ -235,7 +240,7 @@ def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> N
 
 
 def cluster_device(driver: drivers.Driver[Any], pool: str, name: str) -> devices.Device | None:
-    """Return a driver's device of a cluster pool; None where this node has no part of it or the driver has no such pools."""
+    """Return a driver's device of a cluster pool; None if this node has no part of it or the driver has no such pools."""
     author = author_of(driver)
     if isinstance(author, ClusterDevices):
         return author.cluster_device(pool, name)
@@ -243,12 +248,12 @@ def cluster_device(driver: drivers.Driver[Any], pool: str, name: str) -> devices
 
 
 def cluster_pools(driver: drivers.Driver[Any]) -> Sequence[inventory.ClusterPool]:
-    """Return a driver's pools that belong to no single node; none where it has no ``ClusterPools``. Raises what the driver raises."""
+    """Return a driver's cluster pools; none if it has no ``ClusterPools``. Raises what the driver raises."""
     author = author_of(driver)
     return author.cluster_pools() if isinstance(author, ClusterPools) else ()
 
 
 def metrics_of(driver: drivers.Driver[Any]) -> Sequence[Metric]:
-    """Return a driver's own metrics; none where it has no ``MetricsProvider``. Raises what the driver raises."""
+    """Return a driver's own metrics; none if it has no ``MetricsProvider``. Raises what the driver raises."""
     author = author_of(driver)
     return author.metrics() if isinstance(author, MetricsProvider) else ()

@@ -1,10 +1,10 @@
-"""Capacities and the request policies that say how much of one a share may take (KEP-5075, resource.k8s.io/v1 requestPolicy).
+"""Capacities, and the request policies that limit how much of one a share may take (KEP-5075, resource.k8s.io/v1 requestPolicy).
 
 A policy either lists valid values or gives a range with a minimum, an optional maximum and an optional step. A request between two valid
-amounts is rounded up to the next; one above the largest cannot be met. Step arithmetic is on whole numbers, as the API server does it.
+amounts is rounded up to the next. A request above the largest cannot be met. Steps are whole numbers, as in the API server.
 
-A capacity, a policy and a range are made before the device that has them, so they check nothing on construction: the device does, and its error names
-the device. Until then an amount that is no quantity stays as the author wrote it.
+A capacity, a policy and a range are created before their device, so they check nothing on construction. The device checks them, and its error names the
+device. Until then an amount that is not a quantity stays as the author wrote it.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ VALID_VALUES_MAX = 10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ValidRange:
-    """From ``min`` in steps of ``step`` up to ``max``; without step any amount, without max up to the whole capacity."""
+    """Valid amounts from ``min`` to ``max`` in steps of ``step``. Without step any amount is valid, without max up to the whole capacity."""
 
     min: quantity.Quantity
     max: quantity.Quantity | None = None
@@ -40,11 +40,11 @@ class ValidRange:
         _parse_amounts(self, "min", "max", "step")
 
     def is_on_step(self, amount: quantity.Quantity) -> bool:
-        """Whether amount is min plus a whole number of steps."""
+        """Return whether ``amount`` is ``min`` plus a whole number of steps."""
         return self.step is None or (amount.value - self.min.value) % self.step.value == 0
 
     def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
-        """The smallest valid amount that is at least ``amount``; None when it lies above max."""
+        """Return the smallest valid amount that is at least ``amount``; None if it is above ``max``."""
         if amount <= self.min:
             return self.min
         if self.step is not None and not self.is_on_step(amount):
@@ -55,7 +55,7 @@ class ValidRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequestPolicy:
-    """What a share takes: ``default`` when it does not ask, else its request rounded up to a valid amount."""
+    """The amount that a share takes: ``default`` without a request, else the request rounded up to a valid amount."""
 
     default: quantity.Quantity | None = None
     valid_values: tuple[quantity.Quantity, ...] = ()
@@ -77,7 +77,7 @@ class RequestPolicy:
             object.__setattr__(self, "valid_values", tuple(map(_parsed, self.valid_values)))
 
     def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
-        """The smallest valid amount that is at least ``amount``; None when there is none."""
+        """Return the smallest valid amount that is at least ``amount``; None if there is none."""
         if self.valid_values:
             return next((value for value in self.valid_values if value >= amount), None)
         return self.valid_range.round_up(amount) if self.valid_range else amount
@@ -85,7 +85,7 @@ class RequestPolicy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """How much a device has of something, and, where it is shared, how it may be asked for."""
+    """The amount of something that a device has and, if the device is shared, the valid requests."""
 
     value: quantity.Quantity
     policy: RequestPolicy | None = None
@@ -99,13 +99,13 @@ class Capacity:
 
     @classmethod
     def of(cls, value: "CapacityValue") -> "Capacity":
-        """A capacity without a policy from a number, text or quantity; a capacity is returned as it is."""
+        """Return a capacity without a policy from a number, text or quantity. A capacity is returned unchanged."""
         return value if isinstance(value, Capacity) else Capacity(value=value)
 
     def consumed_by(self, requested: quantity.Quantity | None) -> quantity.Quantity | None:
-        """What one share takes of this capacity; None when the request cannot be met even by an unused device.
+        """Return the amount that one share takes; None if even an unused device cannot meet the request.
 
-        Without a request: the policy's default, or everything where there is none (KEP-5075, consumed capacity).
+        Without a request it is the policy's default, or everything if there is no default (KEP-5075, consumed capacity).
         """
         if requested is None:
             default = self.policy.default if self.policy else None
@@ -119,7 +119,7 @@ CapacityValue = Capacity | quantity.Amount
 
 
 def freeze_capacity(values: Mapping[str, CapacityValue], field: str) -> Mapping[str, Capacity]:
-    """A read-only copy with checked names and values; plain amounts become capacities; raises InventoryError."""
+    """Return a read-only copy with checked names and values, with plain amounts as capacities. Raises InventoryError."""
     return types.MappingProxyType(
         {names.check_qualified(name, field): _checked(Capacity.of(value), f"{field}[{name}]") for name, value in values.items()}
     )

@@ -10,7 +10,7 @@ from drakit.core import names, quantity, records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimRef:
-    """What the kubelet says of a claim; the UID alone is its identity."""
+    """The kubelet's reference to a claim. The UID alone is its identity."""
 
     uid: names.ClaimUid
     namespace: str
@@ -21,7 +21,7 @@ class ClaimRef:
 
 
 class ConfigSource(enum.Enum):
-    """Who wrote a configuration: an admin in the DeviceClass, or a user in the claim."""
+    """The author of a configuration: an admin in the DeviceClass, or a user in the claim."""
 
     CLASS = "FromClass"
     CLAIM = "FromClaim"
@@ -29,7 +29,7 @@ class ConfigSource(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpaqueConfig:
-    """One entry of status.allocation.devices.config; empty ``requests`` means all of them."""
+    """One entry of status.allocation.devices.config. Empty ``requests`` means all requests."""
 
     source: ConfigSource
     driver: str
@@ -37,15 +37,15 @@ class OpaqueConfig:
     requests: tuple[str, ...] = ()
 
     def applies_to(self, request: str) -> bool:
-        """Whether it names the request, or the parent of a sub-request ``parent/sub``, or nothing (all requests)."""
+        """Return whether the entry names the request, the parent of a sub-request ``parent/sub``, or nothing (all requests)."""
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllocationResult:
-    """One device given to one request; ``share_id`` is set exactly when the device allows multiple allocations.
+    """One device that is allocated to one request. ``share_id`` is set if and only if the device allows multiple allocations.
 
-    The conditions are those of the device when it was allocated (KEP-5007).
+    The conditions are those of the device at its allocation (KEP-5007).
     """
 
     request: str
@@ -71,7 +71,7 @@ class AllocationResult:
 class Claim:
     """An allocated claim, with the results and configurations of every driver.
 
-    ``pod_claim_name`` is its name in the pod it was made for (from a template), empty for one that a user made.
+    ``pod_claim_name`` is the claim's name in its pod, if it comes from a template; else it is empty.
     """
 
     ref: ClaimRef
@@ -80,18 +80,18 @@ class Claim:
     pod_claim_name: str = ""
 
     def results_of(self, driver: str) -> tuple[AllocationResult, ...]:
-        """The results of one driver, in order."""
+        """Return the results of one driver, in order."""
         return tuple(result for result in self.results if result.driver == driver)
 
     def configs_of(self, driver: str) -> tuple[OpaqueConfig, ...]:
-        """The configurations of one driver from weakest to strongest: those of classes before those of the claim, later ones last."""
+        """Return the configurations of one driver from weakest to strongest: classes before the claim, later ones last."""
         own = [config for config in self.configs if config.driver == driver]
         return tuple(sorted(own, key=lambda config: config.source is ConfigSource.CLAIM))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The claims that a list found, and the UIDs of those in it that cannot be read: they exist, and nobody knows what they have."""
+    """The claims of a list, and the UIDs of claims in it that cannot be read, so that their devices are unknown."""
 
     claims: tuple[Claim, ...] = ()
     unreadable: frozenset[names.ClaimUid] = frozenset()
@@ -99,7 +99,7 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BindingState:
-    """How far a claim is on its way to its pod's binding (KEP-5007), for one driver's devices of one pool.
+    """The progress of a claim towards its pod's binding (KEP-5007), for one driver's devices of one pool.
 
     ``allocated``: it has devices of the pool. ``waits``: the first binding condition of one of them is not True, and none has failed.
     """
@@ -111,7 +111,7 @@ class BindingState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparedDevice:
-    """One prepared device. ``request`` is the base request, without a sub-request; ``cdi_ids`` is empty when the container needs no edit."""
+    """One prepared device. ``request`` has no sub-request. ``cdi_ids`` is empty if the container needs no edit."""
 
     request: str
     pool: str
@@ -122,7 +122,7 @@ class PreparedDevice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Devices of a prepared claim, or a short error for the pod's event; never both."""
+    """The devices of a prepared claim, or a short error for the pod's event."""
 
     devices: tuple[PreparedDevice, ...] = ()
     error: str = ""

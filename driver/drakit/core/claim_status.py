@@ -1,8 +1,8 @@
-"""What is to be said in a claim's status, and how one saying follows another (ResourceClaim.status.devices).
+"""Device statuses of a claim, and how a new status merges with the present one (ResourceClaim.status.devices).
 
-The last word wins, per device: what a driver says of a device replaces what it said of it before. The framework's own word is the condition
-``Ready``, on all devices of the claim; a driver that states ``Ready`` itself for a device overrides it there. Binding conditions last: once stated
-they stand until they are stated otherwise or the claim is deallocated, because a pod that comes later to the same claim is bound by them. Pure.
+A driver's new status of a device replaces its previous one. The framework itself sets one condition, ``Ready``, on all devices of the claim. A driver
+that sets ``Ready`` for a device overrides it there. Binding conditions stay until the driver changes them or the claim is deallocated, because a
+later pod of the same claim depends on them. Pure functions.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ DeviceKey = tuple[str, str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One condition of a device in a claim's status (metav1.Condition); ``reason`` is CamelCase. Times and generation are filled in."""
+    """One condition of a device in a claim's status (metav1.Condition). ``reason`` is CamelCase. The framework sets times and generation."""
 
     type: str
     status: bool
@@ -28,7 +28,7 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkStatus:
-    """resource.k8s.io NetworkDeviceData: ``addresses`` in canonical CIDR form, ``hardware_address`` a MAC."""
+    """The network data of a device (NetworkDeviceData). ``addresses`` are in canonical CIDR form, ``hardware_address`` is a MAC address."""
 
     interface: str = ""
     addresses: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class NetworkStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceStatus:
-    """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
+    """A driver's status of one device of a claim (ResourceClaim.status.devices[]). ``values`` becomes its ``data`` field, a JSON object.
 
-    A device of a pool that is none of this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. Their statuses are
-    merged (see ``kube.multi_node_status``): no node overwrites another's, and a condition is true when all of them report it as true. Network data is
-    written only for devices of the node's own pools. ``pool`` may be left out for these.
+    ``pool`` is optional for devices of the node's own pools. Several nodes may prepare a device of another pool; ``nodes`` is their number. Their
+    statuses are merged (see ``kube.multi_node_status``): no node overwrites another's, and a condition is true if all of them report it as true.
+    Network data is written only for devices of the node's own pools.
     """
 
     device: str
@@ -71,7 +71,7 @@ class StatusChange:
         object.__setattr__(self, "bound", types.MappingProxyType(dict(self.bound)))
 
     def then(self, later: "StatusChange") -> "StatusChange":
-        """Both in one."""
+        """Return one change that does what this one and then the next do."""
         bound = {**self.bound, **later.bound}
         if later.cleared:
             return dataclasses.replace(later, bound=bound)
@@ -80,20 +80,20 @@ class StatusChange:
 
 
 def of_device(status: DeviceStatus, pool: str) -> StatusChange:
-    """What a driver says of one device; ``pool`` is meant where it names none."""
+    """Return the change for one device's status. ``pool`` is its pool if it names none."""
     key = (status.pool or pool, status.device, status.share_id or names.ShareId(""))
     return StatusChange(devices={key: status})
 
 
 def with_pools(change: StatusChange, allocated: Collection[DeviceKey], node_pool: str) -> StatusChange:
-    """Name the pool from which a claim was given a device, where the change names the node's own; names are unique across a node's pools."""
+    """Return the change with each device's allocated pool instead of the node's own; device names are unique across a node's pools."""
     pools = {(device, share): pool for pool, device, share in allocated}
     named = {(pools.get(key[1:], key[0]) if key[0] == node_pool else key[0], *key[1:]): status for key, status in change.devices.items()}
     return dataclasses.replace(change, devices=named)
 
 
 def merged(before: tuple[Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()) -> tuple[Condition, ...]:
-    """The conditions of one device after a change, given those that are ours now; ``lasting`` are the types of its binding conditions."""
+    """Return the conditions of one device after a change, given our present ones. ``lasting`` are the types of its binding conditions."""
     kept = {one.type: one for one in before if not change.cleared or one.type in lasting}
     said = change.devices.get(key)
     if said is not None:

@@ -1,9 +1,9 @@
 """Which opaque parameters configure a grant, decoded strictly.
 
-Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later; the last that applies wins whole,
-unless the driver is a ``ConfigMerger``. All that apply are decoded, so a mistake is reported even where a stronger configuration hides it. One that
-names the request must fit the device; one that names no request applies to all devices it fits. Errors name whose configuration it is, because an
-admin writes the class and a user the claim.
+Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later. The last one that applies wins as a
+whole, unless the driver is a ``ConfigMerger``. All that apply are decoded, so a mistake is reported even if another configuration overrides it. A
+configuration that names the request must fit the device. One that names no request applies to all devices that it fits. Errors name the owner of the
+configuration, because an admin writes the class and a user the claim.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _WHOSE = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must chan
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The configuration of one grant; ``source`` (the strongest that applies) and ``parameters`` are None when it is the driver's default."""
+    """The configuration of one grant. ``source`` (the strongest that applies) and ``parameters`` are None for the driver's default."""
 
     config: object
     source: claims.ConfigSource | None = None
@@ -29,9 +29,9 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a driver takes as opaque parameters, whatever the device: types to decode, and a check of one configuration by who wrote it.
+    """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
 
-    ``check`` gets the parameters and the value that they decode to, and raises ConfigError.
+    ``check`` receives the parameters and their decoded value, and raises ConfigError.
     """
 
     types: tuple[type[object], ...]
@@ -39,19 +39,19 @@ class Rules:
 
 
 def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:
-    """Raise ConfigError for parameters that no claim can be prepared with; the field is the JSON path under ``parameters``."""
+    """Raise ConfigError for parameters with which no claim can be prepared. The field is the JSON path under ``parameters``."""
     rules.check(source, parameters, decode(parameters, rules.types))
 
 
 def decode(parameters: records.Record, types: tuple[type[object], ...]) -> object:
-    """A value of one of ``types`` from opaque parameters; raises ConfigError whose field is the JSON path, such as ``parameters.sharing``."""
+    """Return a value of one of ``types`` from opaque parameters. Raises ConfigError whose field is the JSON path, such as ``parameters.sharing``."""
     return opaque_parameters.decode(parameters, types, root="parameters")
 
 
 def choose(
     claim: claims.Claim, result: claims.AllocationResult, driver: "drivers.Driver[drivers.Config]", device: devices.Device
 ) -> Chosen:
-    """The configuration of one allocation result. Raises ConfigError, also where parameters are required."""
+    """Return the configuration of one allocation result. Raises ConfigError, also if required parameters are missing."""
     author = advanced.author_of(driver)
     fitting: list[claims.OpaqueConfig] = []
     for entry in claim.configs_of(result.driver):
@@ -69,7 +69,7 @@ def choose(
 
 
 def default_for(driver: "drivers.Driver[drivers.Config]", device: devices.Device) -> object:
-    """Return the configuration of a grant without parameters; raises ConfigError where parameters are required."""
+    """Return the configuration of a grant without parameters. Raises ConfigError if parameters are required."""
     author = advanced.author_of(driver)
     if isinstance(author, advanced.ConfigDefaults):
         return author.default_config(device)

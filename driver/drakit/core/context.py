@@ -1,11 +1,11 @@
-"""What a running driver may ask of the node it runs on, at any time and from any thread.
+"""The calls that a running driver makes to its node, at any time and from any thread.
 
-``Driver.start`` receives a ``DriverContext`` once the journal is recovered and before the kubelet may call; the driver keeps it until ``stop``. Every
-call returns at once: the node's own threads send slices, health, status and events in order, and retry until they arrive or are superseded.
+``Driver.start`` receives a ``DriverContext`` after the journal is recovered and before the kubelet may call. The driver may use it until ``stop``.
+Every call returns at once. The node's own threads send slices, health, status and events in order, and retry until they arrive or are superseded.
 Taints and state are durable when the call returns.
 
-Where there is no kubelet and no API server, a context keeps taints and state, and only logs the rest. One-off commands such as ``drakit prepare`` do
-not call ``start``: they may run beside the driver.
+Without kubelet and API server a context stores taints and state, and only logs the rest. One-off commands such as ``drakit prepare`` do not call
+``start``, because they may run beside the driver.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from drakit.core import driver as drivers
 
 
 class Health(enum.Enum):
-    """The health of one device as the kubelet knows it (dra-health v1alpha1 and v1 HealthStatus)."""
+    """The health of one device (HealthStatus of dra-health v1alpha1 and v1)."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"
@@ -31,7 +31,7 @@ class Health(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthReport:
-    """Health of one device of this node's pool; ``message`` is for the pod's owner (at most 1024 bytes reach them)."""
+    """The health of one device of this node's pool. ``message`` is for the pod's owner and is cut to 1024 bytes."""
 
     device: str
     health: Health
@@ -47,7 +47,7 @@ class EventType(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """An Event for the users of a claim: on every pod that has it reserved, on the claim itself where none has. ``reason`` is CamelCase."""
+    """An Event on every pod that has the claim reserved, or on the claim itself if there is none. ``reason`` is CamelCase."""
 
     reason: str
     message: str
@@ -55,7 +55,7 @@ class Event:
 
 
 class StopSignal(Protocol):
-    """Whether the driver has to stop; a ``threading.Event`` is one."""
+    """The signal to stop, such as a ``threading.Event``."""
 
     def is_set(self) -> bool:
         """Return whether the driver has to stop."""
@@ -65,7 +65,7 @@ class StopSignal(Protocol):
 
 
 class DriverContext(Protocol):
-    """What one driver may ask of its node."""
+    """The calls that one driver makes to its node."""
 
     @property
     def stopping(self) -> StopSignal:
@@ -80,13 +80,13 @@ class DriverContext(Protocol):
         """Identity of this boot of the node."""
 
     def grants(self) -> Sequence["drivers.Grant[object]"]:
-        """Return every prepared grant of this node, oldest claim first, from the journal: also those that earlier processes prepared."""
+        """Return every prepared grant of this node, oldest claim first, including those of earlier processes."""
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> "drivers.Grant[object] | None":
         """Return the prepared grant of this claim, device and share, or None when it is not prepared now."""
 
     def state(self, grant: "drivers.Grant[object]") -> Mapping[str, records.Record]:
-        """Return the stored state of a grant, by key; empty once the claim is unprepared."""
+        """Return the stored state of a grant, by key; empty after the claim is unprepared."""
 
     def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
         """Store one record of a prepared grant durably; None removes it. Raises ClaimError when the grant is no longer prepared."""
@@ -95,28 +95,28 @@ class DriverContext(Protocol):
         """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb."""
 
     def rediscover(self) -> None:
-        """Call ``discover`` soon and publish the result; for hardware that changed."""
+        """Call ``discover`` soon and publish the result, because hardware changed."""
 
     def taint(self, device: str, taint: devices.Taint, *, after: float = 0.0) -> None:
-        """Add a taint to the published device; it replaces one of the same key and effect. Kept until ``untaint`` or a reboot.
+        """Add a taint to the published device until ``untaint`` or a reboot. It replaces a taint of the same key and effect.
 
-        With ``after`` the call adds it only where equal calls began that many seconds ago, with no ``untaint`` of its key since.
+        With ``after`` the call adds it only if equal calls began that many seconds ago, with no ``untaint`` of its key since.
         """
 
     def untaint(self, device: str, key: str) -> None:
-        """Remove the taints of a key that ``taint`` added; a missing taint is success."""
+        """Remove the taints of a key that ``taint`` added. Succeeds if there is none."""
 
     def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
-        """Return the taints that ``taint`` added and nothing removed, by device."""
+        """Return the present taints that ``taint`` added, by device."""
 
     def report_health(self, report: HealthReport, *, after: float = 0.0) -> None:
-        """Report a device's health to the kubelet; a device without a report is healthy while it is discovered.
+        """Report a device's health to the kubelet. A device without a report is healthy while it is discovered.
 
-        With ``after`` a report other than HEALTHY counts only where such reports began that many seconds ago, with no HEALTHY one since.
+        With ``after`` a report other than HEALTHY counts only if such reports began that many seconds ago, with no HEALTHY one since.
         """
 
     def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
-        """Write the device's status into the claim: conditions (also binding conditions), values and network data; replaces the previous one."""
+        """Replace the device's status in the claim: conditions (also binding conditions), values and network data."""
 
     def record_event(self, claim: claims.ClaimRef, event: Event) -> None:
-        """Record an Event for the users of a claim; equal events within ten minutes are recorded once."""
+        """Record an Event for the users of a claim. Equal events within ten minutes are recorded once."""

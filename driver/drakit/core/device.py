@@ -1,9 +1,9 @@
 """A device as a driver offers it (resource.k8s.io/v1 ResourceSlice.spec.devices[]): attributes, counters it draws from, taints.
 
-An attribute is text, a whole number, a truth value, a version, or (behind a gate) a list of one of them. ``Version`` is strict semantic
-versioning 2.0.0, because that is all the API server takes; ``Version.lenient`` makes one from what hardware reports (``580.95.05`` becomes
-``580.95.5``, ``12.4`` becomes ``12.4.0``). A counter set says how much one physical device has; a device's consumption says how much its allocation
-takes away (KEP-4815). ``includes`` name mixins and exist only in the author form; after flattening they are empty.
+An attribute is text, an integer, a boolean, a version, or (behind a gate) a list of one of them. ``Version`` is strict semantic versioning 2.0.0,
+because the API server accepts nothing else. ``Version.lenient`` converts what hardware reports (``580.95.05`` becomes ``580.95.5``, ``12.4`` becomes
+``12.4.0``). A counter set states how much one physical device has, and a device's consumption how much its allocation takes (KEP-4815). ``includes``
+names mixins in the author's form; it is empty after flattening.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _LOOSE = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?")
 
 @dataclasses.dataclass(frozen=True, slots=True, order=False)
 class Version:
-    """A semantic version; raises InventoryError when the text is not one."""
+    """A semantic version. Raises InventoryError if the text is not one."""
 
     text: str
 
@@ -45,7 +45,7 @@ class Version:
 
     @classmethod
     def lenient(cls, text: str) -> Self | None:
-        """A version from up to three dotted numbers, leading zeros dropped and missing parts zero; None when there are none."""
+        """Return a version from up to three dotted numbers, without leading zeros and with missing parts zero; None if there is no number."""
         match = _LOOSE.fullmatch(text.strip())
         if match is None:
             return None
@@ -85,19 +85,19 @@ def _check_scalar(value: Scalar, field: str) -> Scalar:
 
 
 def truncate_text(text: str) -> str:
-    """Text shortened to what the API takes (64 bytes of UTF-8), never inside a character."""
+    """Return the text cut to the API's limit (64 bytes of UTF-8), never inside a character."""
     return text.encode()[:TEXT_MAX_BYTES].decode(errors="ignore")
 
 
 def freeze_attributes(values: Mapping[str, AttributeValue], field: str) -> Mapping[str, AttributeValue]:
-    """A read-only copy with checked names and values; raises InventoryError."""
+    """Return a read-only copy with checked names and values. Raises InventoryError."""
     return types.MappingProxyType(
         {names.check_qualified(name, field): check_attribute(value, f"{field}[{name}]") for name, value in values.items()}
     )
 
 
 def freeze_counters(counters: Mapping[str, quantity.Amount], field: str) -> Mapping[str, quantity.Quantity]:
-    """A read-only copy with checked names and parsed values; raises InventoryError."""
+    """Return a read-only copy with checked names and parsed values. Raises InventoryError."""
     if len(counters) > COUNTERS_MAX:
         raise errors.InventoryError(f"{len(counters)} counters are over the limit of {COUNTERS_MAX}", field=field)
     return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
@@ -114,7 +114,7 @@ def _amount(value: quantity.Amount, field: str) -> quantity.Quantity:
 
 
 def check_includes(includes: tuple[str, ...], field: str) -> None:
-    """Mixin names, at most eight; raises InventoryError."""
+    """Return the mixin names. Raises InventoryError for an invalid name or more than eight."""
     if len(includes) > INCLUDES_MAX:
         raise errors.InventoryError(f"{len(includes)} includes are over the limit of {INCLUDES_MAX}", field=field)
     for name in includes:
@@ -123,7 +123,7 @@ def check_includes(includes: tuple[str, ...], field: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterSet:
-    """What one physical device has: counter name to amount."""
+    """The counters of one physical device: counter name to amount."""
 
     name: str
     counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
@@ -141,7 +141,7 @@ class CounterSet:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterConsumption:
-    """What one device takes from one counter set while it is allocated."""
+    """The amounts that one device takes from one counter set while it is allocated."""
 
     counter_set: str
     counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
@@ -158,7 +158,7 @@ class CounterConsumption:
 
 
 class TaintEffect(enum.Enum):
-    """What a taint does to pods that do not tolerate it."""
+    """The effect of a taint on pods that do not tolerate it."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
@@ -183,14 +183,15 @@ class Taint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
-    """One thing a claim can be given.
+    """A device that the scheduler can allocate to a claim. Raises InventoryError on construction if it breaks a rule of the API.
 
-    ``attributes`` and ``capacity`` are keyed by ``id`` (in the driver's own domain) or ``domain/id``. ``consumes`` is what an allocation takes
-    from counter sets of the same inventory; shares of one device draw once. ``binds_to_node`` keeps the claim on the node for which it was
-    allocated, which devices of a node's own pools do anyway. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the
-    device can be used, where its pool leaves that to each device; None on a pool of one node. ``pool`` puts the device in the pool NODE/``pool``
-    instead of NODE, the node's own; it is a DNS label, and device names stay unique across all pools of a node. Raises InventoryError on construction
-    when a rule of the API is broken.
+    - ``attributes``, ``capacity``: keyed by ``id`` (in the driver's own domain) or ``domain/id``.
+    - ``consumes``: what an allocation takes from counter sets of the same inventory. Shares of one device take it once.
+    - ``binds_to_node``: keep the claim on the node for which it was allocated. Devices of a node's own pools do so anyway.
+    - ``includes``: device mixins (author's form only).
+    - ``reach``: the nodes that can use the device, if its pool leaves that to each device; None on a pool of one node.
+    - ``pool``: put the device in the pool NODE/``pool`` instead of NODE, the node's own. It is a DNS label. Device names are unique across all pools
+      of a node.
     """
 
     name: str
@@ -268,9 +269,10 @@ class Device:
 
     @property
     def lock_names(self) -> tuple[str, ...]:
-        """Names of the locks that guard the hardware behind this device, sorted.
+        """The sorted names of the locks that guard the hardware behind this device.
 
-        Devices that draw from one counter set are parts of one physical device, so the set's name is the lock; a device with no set is its own.
+        Devices that consume from one counter set are parts of one physical device, so the set's name is the lock. Without a set it is the device's
+        name.
         """
         return tuple(sorted(part.counter_set for part in self.consumes)) or (self.name,)
 
@@ -279,5 +281,5 @@ class Device:
         return names.pool_of_node(node_pool, self.pool)
 
     def node_pool(self, pool: str) -> str:
-        """Return the node's own pool, given the device's; the reverse of ``pool_on``."""
+        """Return the node's own pool, given the device's pool; the reverse of ``pool_on``."""
         return pool if self.pool is None else pool.removesuffix(f"/{self.pool}")

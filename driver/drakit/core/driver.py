@@ -2,39 +2,45 @@
 
 A driver is one class:
 
-``discover()``       return the devices that the node has now. A pure read; called at start, on change and at intervals.
+``discover()``       return the devices that the node has now. It only reads; the framework calls it at start, on change and at intervals.
 ``prepare(grant)``   make one granted device usable for one claim; return what the container needs.
-``unprepare(grant)`` undo it.
+``unprepare(grant)`` undo ``prepare``.
 ``plan(grant)``      optional: choose identities (a class id, a name) before hardware is touched; ``planned`` returns those in use.
 ``watch(context)``   optional: check the hardware once; the framework calls it at intervals. ``context`` reports health, taints and events.
-``start(context)``   optional: start what runs in the background (a socket, a daemon).
-``stop()``           optional: stop it.
+``start(context)``   optional: start background work (a socket, a daemon).
+``stop()``           optional: stop the background work.
 
 Page two, ``drakit.core.advanced``, has protocols for the rest: all devices of a claim at once, binding conditions, merged configuration, devices of
 several nodes, metrics.
 
-Verbs are plain functions; the framework calls them in threads of its own, several at a time. In a verb, run asynchronous code by ``asyncio.run``.
+These methods are plain functions. The framework calls them in its own threads, several at a time. To run asynchronous code in one, call
+``asyncio.run``.
 
-The framework fetches the claim and checks its UID and allocation; it leaves out results of other drivers; it decodes opaque parameters strictly into
-``config_types``; it never runs two verbs for one physical device at once (see ``Device.lock_names``), also across two processes of a rolling update;
-it writes every intent and result to disk before it counts; it writes, verifies and removes CDI files; it reports errors in the pod's events.
+What the framework does:
+
+- It fetches the claim, checks its UID and allocation, and leaves out results of other drivers.
+- It decodes opaque parameters strictly into ``config_types``.
+- It never runs two verbs for one physical device at once (see ``Device.lock_names``), not even in two processes of a rolling update.
+- It writes every intent and result to the journal before it relies on it.
+- It writes, verifies and removes CDI files.
+- It reports errors in the pod's events.
 
 The author's obligations:
 
-1. ``prepare`` is idempotent: after a crash it may find its own earlier effects, whole or half. With a ``grant.record`` the claim is prepared, and a
-   pod may be running with the device: repair what can be repaired without disturbing it, and return the present state. Return an empty record
-   where what was made is gone; ``prepare`` then runs again with an empty ``grant.record``, as for the first time. Raise where the device cannot be
-   restored for its pods; the claim then stays prepared.
-2. ``unprepare`` works from ``grant.device``, ``grant.share_id``, ``grant.intent``, ``grant.admin_access`` and the claim's UID alone.
-   ``grant.record`` is empty if the process died inside ``prepare``; ``grant.config`` is the default, or NoConfig, where the stored parameters no
-   longer decode. It may run in a process that did not prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the
-   journal was lost and no CDI file proves that the device was prepared: then undo only what device and share id alone identify as the claim's.
-3. A driver never destroys what it did not make.
-4. Values handed in are frozen; the driver keeps no claims in memory of its own.
-5. Errors name who must act: ConfigError (the user), DeviceGoneError (the operator), DeviceBusyError and RetryError (the kubelet retries). Any other
-   error is a bug: it is logged with its trace and reported for that claim only.
-6. Two shares of one device do not contradict each other, because one container may have both: a variable whose value belongs to one share has
-   ``grant.share_id`` in its name.
+1. ``prepare`` is idempotent. After a crash it may find its own earlier effects, complete or partial. If ``grant.record`` is not empty, the claim is
+   prepared and a pod may be using the device. Then repair what you can without disturbing the pod, and return the present state. If the hardware is
+   gone, return an empty record; ``prepare`` then runs again with an empty ``grant.record``, as for the first time. If the device cannot be restored
+   for its pods, raise; the claim stays prepared.
+2. ``unprepare`` uses only ``grant.device``, ``grant.share_id``, ``grant.intent``, ``grant.admin_access`` and the claim's UID. It may run in another
+   process than ``prepare``. It succeeds if there is nothing left to undo. ``grant.record`` is empty if the process died inside ``prepare``.
+   ``grant.config`` is the default, or NoConfig, if the stored parameters no longer decode. ``grant.intent`` is empty if the journal was lost and no
+   CDI file proves that the device was prepared. Then undo only what device and share id alone identify as the claim's.
+3. A driver never destroys what it did not create.
+4. Arguments are frozen. The driver keeps no claims in its own memory.
+5. The type of an error names who must act: ConfigError (the user), DeviceGoneError (the operator), DeviceBusyError and RetryError (the kubelet
+   retries). Any other error is a bug: the framework logs it with its trace and reports it for that claim only.
+6. Two shares of one device do not conflict, because one container may have both. If an environment variable belongs to one share, its name contains
+   ``grant.share_id``.
 """
 
 import abc
@@ -64,23 +70,23 @@ VERBS = (
     *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
     *("metrics", "diagnose", "leftovers", "remove_leftovers"),
 )
-"""What the framework calls of a driver: the methods of both pages."""
+"""The methods of a driver that the framework calls, of both pages."""
 
 Config = TypeVar("Config")
 
 
 class Caller(Protocol):
-    """Whoever waits for a verb: the kubelet's call, or the node for ``bind``."""
+    """The caller of a verb: the kubelet's call, or the node for ``bind``."""
 
     def is_waiting(self) -> bool:
-        """Return whether the answer is still wanted; False once the call was cancelled or its deadline passed, or the node stops."""
+        """Return whether the caller still waits: False after a cancelled call, after its deadline, or when the node stops."""
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the caller stops waiting, 0 or less once it has; None without a deadline. The kubelet waits 45 s."""
+        """Return the seconds until the caller stops waiting, 0 or less afterwards; None without a deadline. The kubelet waits 45 s."""
 
 
 class _Patient:
-    """A ``Caller`` that waits for ever."""
+    """A ``Caller`` that waits without a deadline."""
 
     def is_waiting(self) -> bool:
         return True
@@ -93,15 +99,17 @@ class _Patient:
 class Grant(Generic[Config]):
     """One device that is allocated to one claim.
 
-    ``device`` is the flat device as it was when the claim was prepared, also if it is gone now. ``consumed_capacity`` is what the scheduler
-    accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` names who wrote it (None: defaults),
-    ``parameters`` is what they wrote. With ``admin_access`` another claim may hold the device at the same time (a monitor looks at it): show the
-    device to the container, and change nothing of it in any verb. ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty
-    until it has. Only ``recall`` receives ``found``: the edits in the grant's CDI file, None where the file cannot be trusted.
+    ``device`` is the flat device at the time when the claim was prepared, even if it is gone now. ``consumed_capacity`` is what the scheduler
+    accounted, after rounding: enforce this, not the request. ``config`` is decoded, ``config_source`` is who wrote it (None: defaults), and
+    ``parameters`` is its JSON object. ``intent`` is what ``plan`` returned. ``record`` is what ``prepare`` returned, empty before. Only ``recall``
+    receives ``found``: the edits in the grant's CDI file, or None if the file cannot be trusted.
 
-    ``caller`` is who waits for ``prepare`` or ``bind``. The framework asks it between devices. A verb that takes long may ask it too, and raise
-    RetryError once nobody waits: then the device is undone, if no earlier device of the claim is finished. Or it may go on: the kubelet calls
-    again, and is answered at once. In other verbs it waits for ever.
+    With ``admin_access`` another claim may hold the device at the same time, for example because a monitor reads it. Then show the device to the
+    container, and do not change it in any verb.
+
+    ``caller`` waits for ``prepare`` or ``bind``. The framework checks it between devices. A slow verb may check it too. If the caller has gone, the
+    verb may continue: the kubelet calls again and gets the result at once. Or it raises RetryError: the framework then undoes the device, unless an
+    earlier device of the claim is finished. In other verbs ``caller`` waits without a deadline.
     """
 
     claim: claims.ClaimRef
@@ -129,7 +137,7 @@ class Grant(Generic[Config]):
 class Prepared:
     """The result of ``prepare``: what the container needs, and a small JSON object that the journal keeps.
 
-    ``metadata`` are attributes that programs in containers find beside the device's own (KEP-5304); for drivers with ``device_metadata``.
+    ``metadata`` adds attributes to the device's own for programs in containers (KEP-5304). It needs ``device_metadata`` in the driver's class.
     """
 
     edits: cdi_edits.Edits = dataclasses.field(default_factory=cdi_edits.Edits)
@@ -158,14 +166,16 @@ def _frozen(field: str, value: Mapping[str, object]) -> records.Record:
 class Driver(abc.ABC, Generic[Config]):
     """Base of every driver; the module's docstring has the contract.
 
-    ``name`` is the driver's name, a DNS subdomain; an instance may set it from its settings. ``node_name`` is the name of the node: the framework
-    sets it before it calls a verb, and leaves it empty for ``cluster_pools``, which has no node. ``config_types`` are frozen dataclasses for opaque
-    parameters: one, or several that class attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is
-    configured. With ``device_metadata`` programs in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that
-    nothing the driver makes outlives the node's kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it
-    False where a file, a flash or a switch keeps anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of
-    ``watch``, ``watch_retry`` the shortest and the longest pause after an error of it; an instance may set its own. The names of the driver's own
-    metrics begin with ``metrics_prefix``.
+    - ``name``: the driver's name, a DNS subdomain. An instance may set it from its settings.
+    - ``node_name``: the node's name. The framework sets it before it calls a method; it is empty for ``cluster_pools``.
+    - ``config_types``: frozen dataclasses for opaque parameters. Several types differ by their class attributes ``api_version`` and ``kind``. Without
+      configuration the first one's defaults apply.
+    - ``device_metadata``: whether programs in containers find the attributes of their devices in files (KEP-5304).
+    - ``volatile``: whether nothing that the driver creates survives a reboot, crash or power cut of the node. Then no claim waits for the disk. Leave
+      it False if a file, a flash or a switch keeps anything. No test can check it.
+    - ``watch_interval``: seconds between two calls of ``watch``. An instance may set its own.
+    - ``watch_retry``: the shortest and the longest pause after an error of ``watch``, in seconds. An instance may set its own.
+    - ``metrics_prefix``: the first part of the names of the driver's own metrics.
     """
 
     name: str
@@ -180,44 +190,44 @@ class Driver(abc.ABC, Generic[Config]):
 
     @abc.abstractmethod
     def discover(self) -> inventory.Inventory:
-        """Return the devices there are now; raises HardwareError when the hardware cannot be read (the last inventory then stays published)."""
+        """Return the present devices. Raises HardwareError if the hardware cannot be read; the last inventory then stays published."""
 
     @abc.abstractmethod
     def prepare(self, grant: Grant[Config]) -> Prepared:
         """Make the device usable for the claim. Idempotent; see obligations 1 to 6 of the contract."""
 
     def unprepare(self, grant: Grant[Config]) -> None:
-        """Undo ``prepare``; succeeds when there is nothing to undo. Default: does nothing."""
+        """Undo ``prepare``. Succeeds if there is nothing to undo. By default, do nothing."""
 
     def plan(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
-        """Return the identities chosen before hardware is touched; the journal stores them, then ``grant.intent`` has them.
+        """Return the identities for a grant, before hardware is touched. The journal stores them, and ``grant.intent`` has them afterwards.
 
-        May read hardware, never change it. Default: none.
+        It may read hardware, but never changes it. By default there are none.
         """
         return types.MappingProxyType({})
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return what ``plan`` chose for the device's other grants that are not undone yet, also those of the same claim; for use in ``plan``.
+        """Return what ``plan`` chose for the device's other grants that are not undone yet, also for those of the same claim.
 
-        The framework holds the device's locks then, so no other ``plan`` runs for it. Cost grows with the device's grants, not with the node's.
-        Empty without a node.
+        Call it in ``plan``. The framework holds the device's locks then, so no other ``plan`` runs for the device. The cost grows with the grants of
+        the device, not of the node. Empty without a node.
         """
         return () if self._planned is None else self._planned(device)
 
     def watch(self, context: "contexts.DriverContext") -> None:
-        """Check the hardware once, and report by ``context`` what is wrong and what is right again. Default: nothing is watched.
+        """Check the hardware once, and report faults and recoveries with ``context``. By default, do nothing.
 
-        The framework calls it in a thread of its own, after ``start``, and again ``watch_interval`` seconds after each return. ``stop`` is
-        called once the thread has ended. An error is logged, and the pause before the next call doubles, from the first to the second number of
-        ``watch_retry``, until a call returns. A call may wait for events of the hardware instead, if it returns soon after ``context.stopping`` is
-        set. Repeat reports freely: an equal one costs nothing.
+        The framework calls it in its own thread, after ``start``, and again ``watch_interval`` seconds after each return. It logs an error and
+        doubles the pause before the next call, within ``watch_retry``, until a call returns. A call may wait for events of the hardware, if it
+        returns soon after ``context.stopping`` is set. The framework calls ``stop`` after the thread has ended. Repeat reports freely: an equal
+        report costs nothing.
         """
 
     def start(self, context: "contexts.DriverContext") -> None:
-        """Start background work; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""
+        """Start background work. Called once, after recovery and before the kubelet can call. The node does not start after an error."""
 
     def stop(self) -> None:
-        """Stop what ``start`` started, within seconds; called once, after the last verb has returned."""
+        """Stop what ``start`` started, within seconds. Called once, after the last verb has returned."""
 
 
 def watches(author: Driver[Any]) -> bool:
@@ -228,7 +238,7 @@ def watches(author: Driver[Any]) -> bool:
 def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
     """Return the driver that ``make`` makes of its settings.
 
-    Raises DrakitError that names the fix where it is no driver, has no valid name or has an async verb.
+    Raises DrakitError, which names the fix, if the result is no driver, has no valid name or has an async verb.
     """
     try:
         inspect.signature(make).bind(*settings)
@@ -254,14 +264,14 @@ def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
 
 
 def check_class(kind: type[Driver[Any]]) -> None:
-    """Raise DrakitError that names the fix where a driver's class has no valid name or an async verb."""
+    """Raise DrakitError, which names the fix, if a driver's class has no valid name or has an async verb."""
     names.check_driver(kind.name, f"{kind.__name__}.name")
     if problem := _async_verb(kind):
         raise errors.DrakitError(problem)
 
 
 def _async_verb(kind: type[Driver[Any]]) -> str:
-    """Say which verb nobody would await, and the fix; empty where there is none."""
+    """Return an error for the first async verb, with the fix; empty if there is none."""
     for verb in VERBS:
         if inspect.iscoroutinefunction(getattr(kind, verb, None)):
             return (
@@ -272,7 +282,7 @@ def _async_verb(kind: type[Driver[Any]]) -> str:
 
 
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:
-    """Check a driver's verbs and ``config_types``, and give it the answer of ``planned``; the framework calls it.
+    """Check a driver's verbs and ``config_types``, and set its source of ``planned``. The framework calls it.
 
     Raises TypeError naming what is wrong.
     """

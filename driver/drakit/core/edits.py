@@ -1,7 +1,7 @@
-"""What a prepared device changes in a container, in CDI's words (Container Device Interface, containerEdits).
+"""The changes of a prepared device to a container, in CDI's terms (Container Device Interface, containerEdits).
 
-Types are checked on construction, in the author's own line: each raises TypeError that names the field and the fix. What a runtime would refuse in
-values of the right type is found by ``drakit.cdi.spec``.
+Each class checks its types on construction and raises TypeError, which names the field and the fix. ``drakit.cdi.spec`` finds values of the right
+type that a runtime would refuse.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from drakit.core import names, records
 
 
 class HookName(enum.Enum):
-    """OCI hook points that CDI knows."""
+    """The OCI hook points of CDI."""
 
     PRESTART = "prestart"
     CREATE_RUNTIME = "createRuntime"
@@ -25,7 +25,7 @@ class HookName(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceNode:
-    """A device node in the container; type and numbers are read from the host's node unless given."""
+    """A device node in the container. Type and numbers default to those of the host's node."""
 
     path: str
     host_path: str = ""
@@ -44,7 +44,7 @@ class DeviceNode:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A bind mount; ``type`` needs CDI 0.4.0."""
+    """A bind mount. ``type`` needs CDI 0.4.0."""
 
     host_path: str
     container_path: str
@@ -59,7 +59,7 @@ class Mount:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hook:
-    """A program the runtime calls; ``timeout`` is in seconds, without one a hanging hook blocks the container for minutes."""
+    """A program that the runtime calls. ``timeout`` is in seconds; without it a hanging hook blocks the container for minutes."""
 
     name: HookName
     path: str
@@ -78,7 +78,7 @@ class Hook:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetDevice:
-    """A host interface moved into the container (CDI 1.1.0)."""
+    """A host interface that moves into the container (CDI 1.1.0)."""
 
     host_interface_name: str
     name: str
@@ -89,7 +89,7 @@ class NetDevice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Edits:
-    """Everything one device changes in a container."""
+    """All changes of one device to a container."""
 
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -170,10 +170,10 @@ def _no_text(field: str, value: object) -> TypeError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CdiName:
-    """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][_<request>]``.
+    """The name of one prepared device for the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][_<request>]``.
 
-    ``request`` is given for admin access alone, where one claim may hold one device twice. A claim's UID makes it unique for ever, so a runtime
-    never finds an old specification under a new name.
+    ``request`` is set only for admin access, where one claim may hold one device twice. The claim's UID makes the name unique, so a runtime never
+    finds an old specification under a new name.
     """
 
     driver: str
@@ -195,5 +195,5 @@ class CdiName:
 
     @property
     def qualified(self) -> str:
-        """What the kubelet passes to the runtime."""
+        """The name that the kubelet passes to the runtime."""
         return f"{self.kind}={self.device_name}"

@@ -5,11 +5,11 @@
     |   `-- QuantityError      a quantity that Kubernetes would not parse
     |-- InventoryError         the driver's author: discover() returned what the API server would refuse
     |-- ClaimError             the kubelet retries: the claim is gone, not allocated, replaced, or names what this node lacks
-    |-- DeviceGoneError        the operator: the hardware is no longer there
-    |-- DeviceBusyError        the kubelet retries: someone else still holds the device
-    |-- RetryError             the kubelet retries: not now, with a hint when
-    |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call goes on with what is finished
-    |-- JournalError           the operator: the driver's memory cannot be read or written
+    |-- DeviceGoneError        the operator: the hardware is gone
+    |-- DeviceBusyError        the kubelet retries: another claim or program still holds the device
+    |-- RetryError             the kubelet retries, after a number of seconds
+    |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call continues after the finished devices
+    |-- JournalError           the operator: the journal cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
     |-- HardwareError          the operator: a hardware call failed; carries the call's name
     |-- ApiError               the kubelet retries: the API server refused or did not answer; carries the HTTP status
@@ -22,13 +22,13 @@ import enum
 
 
 class DrakitError(Exception):
-    """Base of all errors raised on purpose; anything else is a bug."""
+    """Base of all errors that drakit raises on purpose. Any other error is a bug."""
 
 
 class ConfigError(DrakitError):
-    """What a user wrote cannot be accepted; retrying will not help until it is changed.
+    """Invalid input of a user. Retries fail until the user changes it.
 
-    ``field`` is the path of the offending value, for example ``parameters.sharing.strategy``; empty when the whole is meant.
+    ``field`` is the path of the invalid value, for example ``parameters.sharing.strategy``; empty if the whole is invalid.
     """
 
     def __init__(self, message: str, *, field: str = "") -> None:
@@ -42,11 +42,11 @@ class ConfigError(DrakitError):
 
 
 class QuantityError(ConfigError, ValueError):
-    """Text that is not a Kubernetes Quantity."""
+    """A text that is not a Kubernetes Quantity."""
 
 
 class InventoryError(DrakitError, ValueError):
-    """A device, counter set, mixin or policy that breaks a rule of the resource.k8s.io API; ``field`` says which."""
+    """A device, counter set, mixin or policy that breaks a rule of the resource.k8s.io API. ``field`` is its path."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -59,7 +59,7 @@ class InventoryError(DrakitError, ValueError):
 
 
 class ClaimFault(enum.Enum):
-    """Why a claim cannot be prepared here."""
+    """The reason why a claim cannot be prepared on this node."""
 
     NOT_FOUND = "not-found"
     NOT_ALLOCATED = "not-allocated"
@@ -70,7 +70,7 @@ class ClaimFault(enum.Enum):
 
 
 class ClaimError(DrakitError):
-    """A claim that cannot be prepared as it is."""
+    """A claim that cannot be prepared in its present form."""
 
     def __init__(self, fault: ClaimFault, message: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -79,15 +79,15 @@ class ClaimError(DrakitError):
 
 
 class DeviceGoneError(DrakitError):
-    """The hardware behind a device is no longer there."""
+    """The hardware behind a device is gone."""
 
 
 class DeviceBusyError(DrakitError):
-    """Another claim, or someone outside drakit, still holds the device."""
+    """Another claim, or another program, still holds the device."""
 
 
 class RetryError(DrakitError):
-    """Not now; ``after`` is a hint in seconds."""
+    """A temporary failure. ``after`` is the suggested pause in seconds."""
 
     def __init__(self, message: str, *, after: float) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class RetryError(DrakitError):
 
 
 class CallerGoneError(DrakitError):
-    """The kubelet stopped waiting. What was finished until then is kept for its next call."""
+    """The kubelet stopped waiting. Its next call continues after the finished devices."""
 
 
 class JournalError(DrakitError):
@@ -107,7 +107,7 @@ class CdiError(DrakitError):
 
 
 class HardwareError(DrakitError):
-    """A call to the hardware failed; ``call`` names it, for example ``nvmlDeviceCreateGpuInstanceWithPlacement``."""
+    """A failed call to the hardware. ``call`` is its name, for example ``nvmlDeviceCreateGpuInstanceWithPlacement``."""
 
     def __init__(self, call: str, message: str) -> None:
         super().__init__(f"{call}: {message}")
@@ -115,7 +115,7 @@ class HardwareError(DrakitError):
 
 
 class ApiError(DrakitError):
-    """The API server refused a request or did not answer it; ``status`` is the HTTP status, 0 when there was no answer."""
+    """A request that the API server refused or did not answer. ``status`` is the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -124,7 +124,7 @@ class ApiError(DrakitError):
 
 
 class SettingsError(DrakitError):
-    """A setting that is unknown or malformed; ``key`` names it as the user wrote it."""
+    """An unknown or malformed setting. ``key`` is its name as the user wrote it."""
 
     def __init__(self, message: str, *, key: str = "") -> None:
         super().__init__(f"{key}: {message}" if key else message)

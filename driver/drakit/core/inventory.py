@@ -1,11 +1,11 @@
-"""What a driver offers: devices, the counter sets they draw from, mixins, and pools that belong to no single node.
+"""The inventory of a driver: devices, counter sets, mixins, and pools that belong to no single node.
 
-``Inventory`` checks on construction: device and counter set names are unique; every consumption names a counter set and counters that exist, and that
-devices of no other pool draw from; every include names a mixin of the right kind; every device keeps the API's limits once flattened.
+``Inventory`` checks on construction: device and counter set names are unique; every consumption names a counter set and counters that exist; the
+devices of one counter set are in one pool; every include names a mixin of the right kind; every flattened device is within the API's limits.
 
 Mixins (KEP-4815; KEP-5234) are named parts that devices, counter sets and consumptions include instead of repeating them. They are a form for authors
-and for compact slices; no released API server stores them. Includes apply in order, a later include wins over an earlier one, and what is written
-on the including value wins over all.
+and for compact slices. No released API server stores them. Includes apply in order, a later include wins over an earlier one, and values of the
+including object win over all includes.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ MixinValue = TypeVar("MixinValue")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceMixin:
-    """Attributes and capacities shared by devices."""
+    """Attributes and capacities that several devices have in common."""
 
     name: str
     attributes: Mapping[str, device.AttributeValue] = dataclasses.field(default_factory=dict)
@@ -47,7 +47,7 @@ class DeviceMixin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterSetMixin:
-    """Counters shared by counter sets."""
+    """Counters that several counter sets have in common."""
 
     name: str
     counters: Mapping[str, quantity.Quantity]
@@ -63,7 +63,7 @@ class CounterSetMixin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConsumptionMixin:
-    """Counters that several devices consume, each from a set of its own."""
+    """Counters that several devices consume, each from its own counter set."""
 
     name: str
     counters: Mapping[str, quantity.Quantity]
@@ -80,7 +80,7 @@ class ConsumptionMixin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mixins:
-    """All mixins of an inventory or of one slice; names are unique within each of the three kinds."""
+    """All mixins of an inventory or of one slice. Names are unique within each of the three kinds."""
 
     device: tuple[DeviceMixin, ...] = ()
     counter_set: tuple[CounterSetMixin, ...] = ()
@@ -101,7 +101,7 @@ class Mixins:
 
 
 def merge_mixins(own: Mapping[str, MixinValue], included: Iterable[Mapping[str, MixinValue]]) -> Mapping[str, MixinValue]:
-    """Included mappings in order, then the own one over them."""
+    """Return the included mappings merged in order, with ``own`` last."""
     merged: dict[str, MixinValue] = {}
     for part in included:
         merged.update(part)
@@ -111,7 +111,7 @@ def merge_mixins(own: Mapping[str, MixinValue], included: Iterable[Mapping[str, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """Devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins."""
+    """The devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins."""
 
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[device.CounterSet, ...] = ()
@@ -133,16 +133,16 @@ class Inventory:
 
     @classmethod
     def of(cls, devices: Iterable[device.Device]) -> Self:
-        """An inventory of plain devices."""
+        """Return an inventory of devices without counter sets and mixins."""
         return cls(devices=tuple(devices))
 
     @property
     def is_flat(self) -> bool:
-        """Whether nothing includes a mixin and none is defined."""
+        """Whether no mixin is defined or included."""
         return not (self.mixins or any(item.includes for item in self.counter_sets) or any(map(_uses_mixins, self.devices)))
 
     def flat(self) -> "Inventory":
-        """The same devices and counter sets with every mixin applied; exact and idempotent."""
+        """Return the same devices and counter sets with every mixin applied. Exact and idempotent."""
         if self.is_flat:
             return self
         shared = {mixin.name: mixin for mixin in self.mixins.device}
@@ -154,7 +154,7 @@ class Inventory:
         )
 
     def by_name(self) -> Mapping[str, device.Device]:
-        """Devices by name."""
+        """Return the devices by name."""
         return {item.name: item for item in self.devices}
 
 
@@ -215,7 +215,7 @@ def _shown(pool: str | None) -> str:
 
 
 def _set_pools(offered: Iterable[device.Device]) -> Mapping[str, str | None]:
-    """Return the pool of each counter set, which is that of all devices that draw from it; raises InventoryError for devices of two pools."""
+    """Return the pool of each counter set. Raises InventoryError if devices of two pools consume from one set."""
     first: dict[str, device.Device] = {}
     for item in offered:
         for part in item.consumes:
@@ -230,9 +230,9 @@ def _set_pools(offered: Iterable[device.Device]) -> Mapping[str, str | None]:
 
 
 def by_pool(offered: Inventory, node_pool: str) -> Mapping[str, Inventory]:
-    """Return the pools of an inventory by name, in the order of their first devices; an inventory without devices is the node's own pool.
+    """Return the pools of an inventory by name, in the order of their first devices. Without devices there is only the node's own pool.
 
-    A set that no device draws from is in the node's own pool. Raises InventoryError for a pool name that is too long.
+    A set from which no device consumes is in the node's own pool. Raises InventoryError for a pool name that is too long.
     """
     if all(item.pool is None for item in offered.devices):
         return {node_pool: offered}
@@ -260,9 +260,9 @@ def _check_consumption(item: device.Device, sets: Mapping[str, Mapping[str, quan
 
 
 def with_taints(offered: Inventory, put: Mapping[str, Sequence[device.Taint]]) -> Inventory:
-    """The same inventory, its devices with these taints too; one of the same key and effect replaces what was discovered.
+    """Return the inventory with these taints added to its devices. A taint replaces a discovered one of the same key and effect.
 
-    Taints of devices that are not there say nothing until they are. Where there would be more than the API takes, the discovered ones give way.
+    Taints of devices that are not in the inventory have no effect. Above the API's limit, discovered taints are dropped.
     """
     if not any(item.name in put for item in offered.devices):
         return offered
@@ -279,7 +279,7 @@ def _tainted(item: device.Device, put: Sequence[device.Taint]) -> device.Device:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPool:
-    """One pool of the cluster; raises InventoryError where pool and devices do not say between them, exactly once, which nodes are meant."""
+    """One pool of the cluster. Raises InventoryError unless either the pool or each of its devices states its nodes."""
 
     name: str
     reach: node_selection.PoolNodes
@@ -294,7 +294,7 @@ class ClusterPool:
 
 
 def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:
-    """Check that each device says its nodes just where the pool leaves that to devices; ``place`` is None for the pools of one node."""
+    """Check that devices state their nodes if and only if the pool is ``PerDevice``. ``place`` is None for the pools of one node."""
     chooses = isinstance(place, node_selection.PerDevice)
     for item in offered.devices:
         if place is not None and item.pool is not None:

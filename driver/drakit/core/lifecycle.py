@@ -1,17 +1,17 @@
-"""The life of a claim on a node, as a table, and the memory kept of it.
+"""The life cycle of a claim on a node, as a table, and its journal entry.
 
     absent      --begin-->            preparing     intents are on disk, hardware may be touched
     preparing   --refresh-->          preparing     some devices are finished; the next call continues with the rest
     preparing   --complete-->         prepared      hardware is set up, CDI files are written
-    preparing   --begin_unprepare-->  unpreparing   hardware may be half set up
-    prepared    --refresh-->          prepared      repaired in place, or what containers get has changed (the node's libraries were upgraded)
+    preparing   --begin_unprepare-->  unpreparing   hardware may be partly set up
+    prepared    --refresh-->          prepared      repaired in place, or the edits changed (the node's libraries were upgraded)
     prepared    --begin_unprepare-->  unpreparing   CDI files may be gone
-    unpreparing --begin_unprepare-->  unpreparing   asked again after a crash
+    unpreparing --begin_unprepare-->  unpreparing   repeated after a crash
     unpreparing --finish_unprepare--> absent        nothing is left
 
-Four states, not two: with only absent and prepared, a crash between deleting a CDI file and dropping the record would let the next prepare
-answer from a file that is not there. Every other move is illegal and changes nothing. A prepare that finds a half state (preparing or
-unpreparing) after a crash undoes it first.
+Two states would not be enough: after a crash between the removal of a CDI file and of the entry, the next prepare would return a file that does not
+exist. Every other move is illegal and changes nothing. A prepare that finds a claim preparing or unpreparing undoes it first, unless the claim has
+binding conditions or finished devices of this boot.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from drakit.core import names, quantity, records
 
 
 class State(enum.Enum):
-    """Where a claim is in its life."""
+    """The state of a claim on this node."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -34,7 +34,7 @@ class State(enum.Enum):
 
 
 class Move(enum.Enum):
-    """What can happen to a claim."""
+    """A change of a claim's state."""
 
     BEGIN = "begin"
     COMPLETE = "complete"
@@ -56,11 +56,11 @@ TABLE: Mapping[tuple[State, Move], State] = {
 
 
 class IllegalMoveError(Exception):
-    """A move the table does not have: a bug of the caller."""
+    """A move that is not in the table, which is a bug of the caller."""
 
 
 def after(state: State, move: Move) -> State:
-    """The state after a move; raises IllegalMoveError for a move the table does not have."""
+    """Return the state after a move. Raises IllegalMoveError for a move that is not in the table."""
     try:
         return TABLE[state, move]
     except KeyError:
@@ -69,11 +69,10 @@ def after(state: State, move: Move) -> State:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrantEntry:
-    """What is remembered of one grant.
+    """The journal's entry of one grant.
 
-    ``device`` is the whole flat device at prepare time, so that the grant can be undone when the hardware is no longer discovered.
-    ``parameters`` are the winning opaque parameters as they were (None: defaults). ``record`` is empty and ``edits`` is None until the device is
-    finished.
+    ``device`` is the flat device at the time of prepare, so that the grant can be undone after the hardware is gone. ``parameters`` are the effective
+    opaque parameters (None: defaults). ``record`` is empty and ``edits`` is None until the device is finished.
     """
 
     request: str
@@ -90,13 +89,13 @@ class GrantEntry:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Identity within the claim: request, the node's own pool or one of the cluster, device, share id."""
+        """The identity within the claim: request, pool (the node's own or one of the cluster), device, share id."""
         return (self.request, self.device.node_pool(self.pool), self.device.name, self.share_id or "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is remembered of one claim; ``boot_id`` is that of the boot in which it was last prepared."""
+    """The journal's entry of one claim. ``boot_id`` is the boot in which it was last prepared."""
 
     claim: claims.ClaimRef
     state: State
@@ -106,7 +105,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A grant that the journal holds, as the check against double use needs it: its claim, device and amounts."""
+    """A grant in the journal, with the claim, device and amounts that the check against double use needs."""
 
     claim: claims.ClaimRef
     state: State

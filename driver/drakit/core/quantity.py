@@ -22,12 +22,12 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX_POWER = 60
 MAX_NANOS = (2**63 - 1) * _NANO
-"""Text of an amount up to this one, or down to its opposite, is exact; larger binary amounts are capped when they are read."""
+"""The largest absolute value whose text is exact. Larger binary amounts are capped when they are read."""
 _MAX_TEXT = 128
 
 
 class Format(enum.Enum):
-    """How a quantity is written."""
+    """The notation of a quantity."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -37,14 +37,14 @@ class Format(enum.Enum):
 @functools.total_ordering
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """A number with a unit-less magnitude, counted in nanos (10**-9)."""
+    """An exact number without a unit, stored in nanos (10**-9)."""
 
     nanos: int
     format: Format = Format.DECIMAL
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``40Gi``, ``500m``, ``1e3``, ``-1.5``; raises QuantityError for anything Kubernetes would refuse."""
+        """Return the quantity of a text such as ``40Gi``, ``500m``, ``1e3`` or ``-1.5``. Raises QuantityError if Kubernetes would refuse it."""
         match = _TEXT.fullmatch(text) if len(text) <= _MAX_TEXT else None
         if match is None or not (match["whole"] or match["part"]):
             raise errors.QuantityError(
@@ -60,19 +60,19 @@ class Quantity:
 
     @classmethod
     def of(cls, value: "Amount") -> "Quantity":
-        """A quantity from a whole number, text, or a quantity."""
+        """Return a quantity from an integer, a text or a quantity."""
         if isinstance(value, Quantity):
             return value
         return cls(value * _NANO) if isinstance(value, int) else cls.parse(value)
 
     @classmethod
     def binary(cls, value: int) -> Self:
-        """A whole number to be written with binary suffixes, such as a count of bytes."""
+        """Return an integer that is written with binary suffixes, such as a number of bytes."""
         return cls(value * _NANO, Format.BINARY)
 
     @property
     def value(self) -> int:
-        """The whole number, rounded away from zero, as Quantity.Value() gives."""
+        """The integer value, rounded away from zero like Quantity.Value()."""
         whole = -(-abs(self.nanos) // _NANO)
         return whole if self.nanos >= 0 else -whole
 
@@ -108,7 +108,7 @@ class Quantity:
 
 
 Amount = int | str | Quantity
-"""What an author may write where a quantity is meant: a whole number, text such as ``40Gi``, or a quantity."""
+"""The types that an author may use for a quantity: an integer, a text such as ``40Gi``, or a quantity."""
 
 ZERO = Quantity(0)
 ONE = Quantity(_NANO)

@@ -1,13 +1,13 @@
 """The test kit for driver authors: a node in milliseconds, a whole cluster in a second, a crash at every line, and the conformance suite.
 
-``Node``          one driver on a node of its own: the real engine, journal and CDI files in a temporary folder; no sockets, no Kubernetes.
-``Cluster``       the local cluster with the driver as its kubelet plugin: real gRPC, real HTTPS, scheduler and container view.
-``crash_points``  run something and die at every line of the driver and of the engine, one after the other.
-``check_driver``  everything a driver owes drakit, checked on yours; raises one error that lists what is wrong.
-``python -m drakit.testing``  the same from a shell, and ``conformance``: any driver, in any language, judged by its sockets.
+``Node``          run one driver on its own node: the real engine, journal and CDI files in a temporary folder; no sockets, no Kubernetes.
+``Cluster``       run the local cluster with the driver as its kubelet plugin: real gRPC, real HTTPS, scheduler and container view.
+``crash_points``  run something again and again, and die one line of the driver or the engine later each time.
+``check_driver``  check all of the author's obligations; raises one error that lists the failures.
+``python -m drakit.testing``  ``check`` from a shell, and ``conformance``, which checks any driver, in any language, over its sockets.
 ``FakeContext``   a ``drakit.DriverContext`` that records the driver's calls.
 
-Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
+No test framework is needed. ``Cluster`` needs the extra ``drakit[cluster]``.
 """
 
 from drakit.core.claim import AllocationResult, Claim, Listed, Outcome, PreparedDevice

@@ -1,4 +1,4 @@
-"""``python -m drakit.testing``: judge a driver from a shell or in CI. ``check`` judges one written with drakit, ``conformance`` any."""
+"""``python -m drakit.testing``: check a driver from a shell or in CI. ``check`` needs a driver written with drakit, ``conformance`` any."""
 
 import contextlib
 import importlib
@@ -22,11 +22,11 @@ FAILED, BAD_INPUT = 1, 2
 
 Format = Literal["table", "json"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
-Junit = Annotated[pathlib.Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML too.")]
+Junit = Annotated[pathlib.Path | None, typer.Option("--junit", metavar="FILE", help="Also write the report as JUnit XML.")]
 
 app = typer.Typer(
     name="python -m drakit.testing",
-    help="Judge a driver by what it owes drakit or the kubelet.",
+    help="Check a driver against drakit's contract or the kubelet's.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -37,10 +37,12 @@ app = typer.Typer(
 
 @app.command()
 def check(
-    target: Annotated[str, typer.Argument(metavar="MODULE:DRIVER", help="The driver's class, or a function that makes one.")],
+    target: Annotated[str, typer.Argument(metavar="MODULE:DRIVER", help="The driver's class, or a function that returns a driver.")],
     hardware: Annotated[
         str | None,
-        typer.Option("--hardware", metavar="MODULE:FUNCTION", help="Returns the state of the hardware, which every check must restore."),
+        typer.Option(
+            "--hardware", metavar="MODULE:FUNCTION", help="A function that returns the state of the hardware. Every check must restore it."
+        ),
     ] = None,
     devices: Annotated[list[str] | None, typer.Option("--device", metavar="NAME", help="A device to try. May be repeated.")] = None,
     parameters: Annotated[
@@ -53,14 +55,14 @@ def check(
         list[str] | None,
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
-    kill: Annotated[bool, typer.Option("--kill", help="Die by SIGKILL; for hardware that outlives the process.")] = False,
-    every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Die at every Nth line.")] = 1,
+    kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
+    every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
     junit: Junit = None,
 ) -> None:
     """Check a driver written with drakit: every obligation, and a crash at every line.
 
-    Exit status is 0 when no obligation is broken, 1 when one is, 2 for a target that cannot be used.
+    Exit status is 0 if no obligation is broken, 1 if one is, and 2 for an invalid target.
 
     [bold]Examples[/bold]
 
@@ -96,7 +98,7 @@ def conformance(
         pathlib.Path,
         typer.Option("--socket", metavar="PATH", help="The driver's registration socket, or the folder plugins_registry that has it."),
     ],
-    driver: Annotated[str, typer.Option("--driver", metavar="NAME", help="Which driver, where the folder has several.")] = "",
+    driver: Annotated[str, typer.Option("--driver", metavar="NAME", help="The driver, if the folder has several.")] = "",
     kubeconfig: Annotated[
         pathlib.Path | None, typer.Option("--kubeconfig", metavar="FILE", help="The cluster that has the claims and the driver's slices.")
     ] = None,
@@ -110,34 +112,36 @@ def conformance(
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="NAME", help="Make two claims of this DeviceClass, and delete them afterwards. May be repeated."),
+        typer.Option("--class", metavar="NAME", help="Create two claims of this DeviceClass, and delete them afterwards. May be repeated."),
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Where to make claims.")] = "default",
-    node: Annotated[str, typer.Option("--node", metavar="NAME", help="The socket's node, where the driver serves several.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="The namespace of the created claims.")] = "default",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="The socket's node, if the driver serves several.")] = "",
     cdi: Annotated[
-        pathlib.Path | None, typer.Option("--cdi-dir", metavar="DIR", help="Check the CDI files too, in this folder; often /var/run/cdi.")
+        pathlib.Path | None, typer.Option("--cdi-dir", metavar="DIR", help="Also check the CDI files in this folder, often /var/run/cdi.")
     ] = None,
     start: Annotated[
         str,
-        typer.Option("--start", metavar="COMMAND", help="Start the driver by this command, kill it to check restarts, stop it at the end."),
+        typer.Option(
+            "--start", metavar="COMMAND", help="Start the driver with this command, kill it to check restarts, and stop it at the end."
+        ),
     ] = "",
     restart: Annotated[
         str,
-        typer.Option("--restart", metavar="COMMAND", help="A command that kills the driver and starts it again, for the restart checks."),
+        typer.Option("--restart", metavar="COMMAND", help="A command that kills and restarts the driver, for the restart checks."),
     ] = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
     form: Output = "table",
     junit: Junit = None,
 ) -> None:
-    r"""Judge any DRA driver, in any language, by its sockets: as the kubelet, the container runtime and the scheduler see it.
+    r"""Check any DRA driver, in any language, over its sockets, as the kubelet, the container runtime and the scheduler see it.
 
-    It prepares and unprepares the claims that you name or let it make, several times, so run it on a test node, as a user who may open the sockets.
-    Without claims it checks registration and unknown claims only. It needs the extra drakit\[cluster].
+    It prepares and unprepares the given or created claims several times. Run it on a test node, as a user who may open the sockets. Without claims it
+    checks registration and unknown claims only. It needs the extra drakit\[cluster].
 
-    A FAIL breaks what the kubelet or a container relies on. A warn is accepted by the kubelet and costs pods a retry or a device.
-    n/a says what to give for a check that was left out.
+    FAIL: the kubelet or a container relies on this. warn: the kubelet accepts it, but pods lose a retry or a device. n/a: the check did not run; the
+    message says which option it needs.
 
-    Exit status is 0 when nothing fails, 1 when something does (or warns, with --strict), 2 when there is no driver or no claim to judge.
+    Exit status is 0 if nothing fails, 1 if a check fails (or warns, with --strict), and 2 without a driver or a claim to check.
 
     [bold]Examples[/bold]
 
@@ -154,7 +158,7 @@ def conformance(
             raise errors.ConfigError("--claim and --class need --kubeconfig, the cluster that has them")
     from drakit.testing.conformance import api_objects, restarts, sockets, suite
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # So that the driver is stopped and claims are deleted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Stop the driver and delete claims on SIGTERM too.
     with (
         _bad_input(api_objects.ClaimError, restarts.RestartError, sockets.UnreachableError),
         _objects(kubeconfig, node, claims or (), classes or (), namespace) as (given, published),
@@ -179,7 +183,7 @@ Published = Callable[[str], Sequence[Any] | None]
 def _objects(
     kubeconfig: pathlib.Path | None, node: str, named: Sequence[str], classes: Sequence[str], namespace: str
 ) -> Iterator[tuple[Given, Published]]:
-    """Yield where claims and slices come from; those that are made are deleted afterwards."""
+    """Yield the sources of claims and slices, and delete created objects afterwards."""
     if kubeconfig is None:
         yield lambda _: (), lambda _: None
         return
@@ -197,7 +201,7 @@ def _objects(
 
 @contextlib.contextmanager
 def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
-    """Print what a person can fix as one line, and exit with status 2."""
+    """Print a user's error as one line, and exit with status 2."""
     known: tuple[type[Exception], ...] = (errors.DrakitError, ValueError, *kinds)
     try:
         yield
@@ -207,7 +211,7 @@ def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def _named(target: str) -> Callable[[], Any]:
-    """Return the callable that ``MODULE:NAME`` names; modules of the present folder count."""
+    """Return the callable ``MODULE:NAME``. Modules of the present folder are found too."""
     module, colon, name = target.partition(":")
     if not colon:
         raise ValueError(f"{target}: give MODULE:NAME, for example my_driver:MyDriver")
@@ -240,7 +244,7 @@ def _progress(form: Format) -> Callable[[reports.Check], object]:
 
 
 def _finish(report: reports.Report, form: Format, *, strict: bool = False) -> None:
-    """Print the end of a report and end the process, whatever threads a driver left."""
+    """Print the end of a report, and end the process without waiting for threads of the driver."""
     if form == "json":
         print(json.dumps(report.document(), indent=2))
     else:

@@ -1,4 +1,4 @@
-"""What ``check_driver`` checks a driver with: how to make it, its hardware, and the claims to try."""
+"""The inputs of ``check_driver``: a factory of the driver, its hardware, and the claims to try."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from drakit.testing import node as nodes
 
 
 class _TidyNode(nodes.Node):
-    """Gives its devices back after a failed check, so that the next one does not find them."""
+    """A node that releases its devices after a failed check, so that the next check can use them."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         if kind is not None and issubclass(kind, Exception):
@@ -25,7 +25,7 @@ class _TidyNode(nodes.Node):
 
 @dataclasses.dataclass(kw_only=True)
 class Bench:
-    """What is checked, and with what. ``groups`` are the devices to try, each the devices of one claim."""
+    """The driver to check and the inputs of the checks. Each of ``groups`` is the devices of one claim."""
 
     make: nodes.DriverFactory
     hardware: Callable[[], object]
@@ -38,11 +38,11 @@ class Bench:
     crash_points: int = 0
 
     def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
-        """A node of its own."""
+        """Return a new node."""
         return _TidyNode(self.make, folder=folder)
 
     def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
-        """A claim for these devices."""
+        """Return a claim for these devices."""
         return node.claim(*names, parameters=parameters, consumed=self.consumed)
 
 
@@ -53,7 +53,7 @@ def require(condition: object, message: str) -> None:
 
 
 def require_as_it_was(bench: Bench, before: object, message: str) -> None:
-    """The hardware is as it was before; the error says what is not, because all of it may be kilobytes."""
+    """Raise AssertionError with the differences unless the hardware is as before."""
     after = bench.hardware()
     if after != before:
         raise AssertionError(f"{message}: {differences.describe(before, after)}")

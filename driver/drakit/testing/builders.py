@@ -1,4 +1,4 @@
-"""Objects for ``Cluster``, as users would write them in YAML; each is a plain JSON object to alter or to apply as it is."""
+"""Objects for ``Cluster`` as plain JSON objects, like those that users write in YAML."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ Object = dict[str, Any]
 
 
 def device_class(name: str, *, driver: str, expression: str = "") -> Object:
-    """A DeviceClass for the devices of one driver, and, with ``expression``, only those for which that CEL expression is true."""
+    """Return a DeviceClass for the devices of one driver for which the CEL expression is true, by default for all of them."""
     selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
     selectors += [{"cel": {"expression": expression}}] if expression else []
     return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
@@ -26,7 +26,7 @@ def claim(
     driver: str = "",
     namespace: str = "default",
 ) -> Object:
-    """A ResourceClaim with one request named ``device``; ``parameters`` is opaque configuration for ``driver``."""
+    """Return a ResourceClaim with one request named ``device``. ``parameters`` is opaque configuration for ``driver``."""
     exactly: Object = {"deviceClassName": device_class, "count": count}
     if capacity:
         exactly["capacity"] = {"requests": dict(capacity)}
@@ -44,7 +44,7 @@ def claim(
 
 
 def pod(name: str, *, claims: Sequence[str], namespace: str = "default", command: Sequence[str] = ()) -> Object:
-    """A Pod with one container named ``main`` that lists these ResourceClaims."""
+    """Return a Pod with one container named ``main`` that lists these ResourceClaims."""
     container: Object = {"name": "main", "image": "scratch", "resources": {"claims": [{"name": one} for one in claims]}}
     if command:
         container["command"] = list(command)

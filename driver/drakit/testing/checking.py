@@ -1,7 +1,6 @@
-"""``check_driver``: everything a driver owes drakit (``drakit.testing.obligations``), checked on yours.
+"""``check_driver``: check all obligations of a driver's author (``drakit.testing.obligations``).
 
-A check that does not apply to a driver says so in the report; it is not silently passed. The suite takes seconds, most of them for the crash at
-every line.
+The report names each check that does not apply to the driver. The suite takes seconds, most of them for the crash at every line.
 """
 
 import functools
@@ -21,7 +20,7 @@ MOST_PAIRED = 32
 
 
 class CheckError(AssertionError):
-    """A driver that breaks its contract; the text lists how, and ``report`` has it all."""
+    """A driver that breaks its contract. The text lists the checks, and ``report`` is the report."""
 
     def __init__(self, report: reports.Report) -> None:
         failed = report.count(reports.Verdict.FAIL)
@@ -43,13 +42,16 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     junit: pathlib.Path | None = None,
     progress: Callable[[reports.Check], object] = bool,
 ) -> reports.Report:
-    """Check the driver that ``make`` makes; every call of it must give a new object on the same hardware.
+    """Check the driver that ``make`` returns. Each call of ``make`` must return a new object on the same hardware. Raises CheckError.
 
-    ``hardware`` gives anything comparable that says how the hardware is: it must be as before once all claims are unprepared. ``device_names`` are
-    the devices to try, by default one of each kind, and two together for a ``ClaimDriver``; an entry with several names is one claim for all of
-    them. ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
-    ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``.
-    ``junit`` is a file for a report that CI systems read; ``progress`` is called with each ``Check`` as it ends. Raises CheckError.
+    - ``hardware``: returns a comparable value of the hardware's state, which must be as before after all claims are unprepared.
+    - ``device_names``: the devices to try. An entry with several names is one claim for all of them. By default one device of each kind, and two
+      together for a ``ClaimDriver``.
+    - ``parameters``, ``refused_parameters``: opaque configurations that the driver must accept, and must refuse.
+    - ``consumed``: the capacity that claims of shared devices take.
+    - ``death``, ``every``: as in ``crash_points``.
+    - ``junit``: a file for a JUnit report.
+    - ``progress``: called with each ``Check`` as it ends.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
     with nodes.Node(make) as node:
@@ -88,14 +90,14 @@ def _group(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _groups(node: nodes.Node) -> tuple[tuple[str, ...], ...]:
-    """The devices to try, each the devices of one claim."""
+    """Return the devices to try, as one group for each claim."""
     offered = tuple(node.all_devices.values())
     together = _apart(offered) if advanced.prepares_claims(node.driver) else ()
     return (*((name,) for name in _one_of_each(offered)), *((together,) if together else ()))
 
 
 def _apart(offered: Sequence[devices.Device]) -> tuple[str, ...]:
-    """Two devices that one claim can have because they share no hardware, of one kind where there are; none where there are no two."""
+    """Return two devices without common hardware, of one kind if possible; none if there are no two."""
     pairs = [
         (one, two) for one, two in itertools.combinations(offered[:MOST_PAIRED], 2) if not {*one.lock_names}.intersection(two.lock_names)
     ]
@@ -104,7 +106,7 @@ def _apart(offered: Sequence[devices.Device]) -> tuple[str, ...]:
 
 
 def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:
-    """A device of each kind: those that differ in their attributes' names, capacities, counters, sharing."""
+    """Return a device of each kind. Kinds differ in the names of attributes, capacities, counters, and in sharing."""
     kinds: dict[object, str] = {}
     for device in offered:
         shape = (

@@ -1,4 +1,4 @@
-"""The local cluster with the driver as its kubelet plugin: real gRPC on unix sockets, real HTTPS, the scheduler, and what a container sees.
+"""The local cluster with the driver as its kubelet plugin: real gRPC on unix sockets, real HTTPS, the scheduler, and the container's view.
 
     with testing.Cluster(MyDriver) as cluster:
         cluster.apply(testing.device_class("fpga", driver="fpga.example.com"))
@@ -6,7 +6,7 @@
         assert cluster.wait_running("p").env["FPGA"] == "0"
         cluster.delete_pod("p")
 
-Needs the extra ``drakit[cluster]``. Every call that waits has a time limit and says what did not come.
+It needs the extra ``drakit[cluster]``. Every call that waits has a time limit, and its error names what it waited for.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ Object = dict[str, Any]
 
 
 class Cluster:
-    """A cluster whose nodes all run the driver that ``make`` makes. Use it as a context manager; everything is gone afterwards."""
+    """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end."""
 
     def __init__(self, make: small.DriverFactory, *, node_names: Sequence[str] = ("node-1",), rescan_seconds: float = 1.0) -> None:
         self._make = make
@@ -66,13 +66,13 @@ class Cluster:
 
     @property
     def local(self) -> "clusters.LocalCluster":
-        """The cluster itself, for what has no call here."""
+        """The local cluster, for calls that this class does not have."""
         if self._cluster is None:
             raise RuntimeError("the cluster is not started; use it in a with statement")
         return self._cluster
 
     def apply(self, *objects: Object) -> None:
-        """Create objects as a user does. Raises ValueError for a kind or a version that the cluster does not have."""
+        """Create objects as a user. Raises ValueError for a kind or version that the cluster does not serve."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         served = {(kind.api_version, kind.kind): resources.stored(kind) for kind in resources.SERVED}
@@ -84,35 +84,35 @@ class Cluster:
             self.local.api.create(kind, {**item, "apiVersion": kind.api_version}, namespace=namespace)
 
     def apply_file(self, path: pathlib.Path) -> None:
-        """Create the objects of a YAML file, in their order. Raises ValueError for text that is not YAML."""
+        """Create the objects of a YAML file, in order. Raises ValueError if it is not YAML."""
         self.apply(*(item for item in documents.load_all(path.read_text("utf-8")) if item is not None))
 
     def pod(self, name: str, *, namespace: str = "default") -> Object:
-        """A pod as it is now."""
+        """Return the present state of a pod."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.POD, name, namespace=namespace))
 
     def claim(self, name: str, *, namespace: str = "default") -> Object:
-        """A claim as it is now."""
+        """Return the present state of a claim."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.CLAIM, name, namespace=namespace))
 
     def slices(self) -> list[Object]:
-        """The ResourceSlices that are published."""
+        """Return the published ResourceSlices."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return [dict(item) for item in self.local.api.list(resources.SLICE).items]
 
     def restart_driver(self, node: str = "") -> None:
-        """End the driver of a node, the first unless named, and start it anew: a new driver object, and recovery from what the journal says."""
+        """Restart the driver of a node, by default of the first: a new driver object recovers from the journal."""
         name = node or self._names[0]
         self._running[name].close()
         self._start_driver(name, self._running[name])
 
     def check_plugin(self, *device_classes: str, node: str = "", junit: pathlib.Path | None = None) -> reports.Report:
-        """Judge the driver of a node by its sockets, as ``python -m drakit.testing conformance`` does, with claims of these classes."""
+        """Run the conformance suite on the driver of a node, with claims of these classes, and return the report."""
         from drakit.testing.conformance import api_objects, restarts, suite  # noqa: PLC0415
 
         name = node or self._names[0]
@@ -130,7 +130,7 @@ class Cluster:
                 return suite.check_plugin(subject, junit=junit)
 
     def wait_allocated(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> list[str]:
-        """Wait until a claim is allocated, and say which devices it has."""
+        """Wait until a claim is allocated, and return its devices."""
 
         def allocated() -> list[str]:
             allocation = self.claim(name, namespace=namespace).get("status", {}).get("allocation") or {}
@@ -139,7 +139,7 @@ class Cluster:
         return self.local.wait_for(allocated, timeout=seconds, what=f"the allocation of claim {name}")
 
     def wait_published(self, devices: int, *, seconds: float = SECONDS) -> None:
-        """Wait until so many devices are published."""
+        """Wait until this number of devices is published."""
         self.local.wait_for(
             lambda: sum(len(item["spec"].get("devices", ())) for item in self.slices()) == devices,
             timeout=seconds,
@@ -159,7 +159,7 @@ class Cluster:
     def wait_running(
         self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS
     ) -> small.ContainerView:
-        """Wait until a pod's containers are started, and say what one of them sees."""
+        """Wait until a pod's containers are started, and return the view of one of them."""
         self.local.wait_for(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), timeout=seconds, what=f"pod {name} to run")
         node = self.local.node(self.pod(name, namespace=namespace)["spec"]["nodeName"])
         view = node.runtime.view(namespace, name, container)
@@ -170,7 +170,7 @@ class Cluster:
         )
 
     def wait_events(self, reason: str, *, containing: str = "", seconds: float = SECONDS) -> list[str]:
-        """Wait for events with this reason whose message contains a text; their messages."""
+        """Wait for events with this reason whose message contains a text, and return their messages."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         def found() -> list[str]:
@@ -181,14 +181,14 @@ class Cluster:
         return self.local.wait_for(found, timeout=seconds, what=f"an event {reason} {containing}")
 
     def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
-        """Delete a pod and wait until it is gone, its devices given back."""
+        """Delete a pod, and wait until it is gone and its devices are released."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         self.local.api.delete(resources.POD, name, namespace=namespace)
         self.wait_gone(name, namespace=namespace, seconds=seconds)
 
     def wait_gone(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
-        """Wait until a pod is gone, its devices given back; for pods that a taint evicts."""
+        """Wait until a pod that a taint evicts is gone and its devices are released."""
         from drakit_cluster.objects import errors  # noqa: PLC0415
 
         def gone() -> bool:
@@ -204,7 +204,7 @@ class Cluster:
         return str(self.pod(name, namespace=namespace).get("status", {}).get("phase", ""))
 
     def _publish_pools(self) -> None:
-        """Publish the driver's pools that belong to no node, as its program's ``publish`` does."""
+        """Publish the driver's cluster pools, as the command ``publish`` does."""
         made = self._make()
         pools = advanced.cluster_pools(made)
         if not pools:

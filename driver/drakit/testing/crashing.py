@@ -1,8 +1,8 @@
-"""Die at every line: the driver's own code and drakit's engine are run again and again, and each time the process ends one line later.
+"""Simulated crashes at every line of the driver and of drakit's engine: each run ends one line later.
 
-``Death.RAISE`` raises ``Crash`` at the line. It needs nothing of the driver, but ``finally`` blocks and context managers still run, which a dead
-process would not do. ``Death.KILL`` forks and kills the child with SIGKILL: nothing runs afterwards, so hardware that the driver keeps in its own
-memory dies with it; use it for drivers whose (mock) hardware is a file or another process.
+``Death.RAISE`` raises ``Crash`` at the line. It works with every driver, but ``finally`` blocks and context managers still run, unlike in a dead
+process. ``Death.KILL`` forks and kills the child with SIGKILL, so nothing runs afterwards. The child's memory is lost, so use it for drivers whose
+(mock) hardware is a file or another process.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ MOST_POINTS = 100_000
 
 
 class Death(enum.Enum):
-    """How the process ends at a crash point."""
+    """The way in which the process ends at a crash point."""
 
     RAISE = "raise"
     KILL = "kill"
 
 
 class Crash(BaseException):
-    """The process ended here."""
+    """The simulated end of the process."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrashPoint:
-    """Where the process ended: the how manieth line that ran, and, where it can be known, its file and number."""
+    """The place where the process ended: ``number`` counts the lines that ran; ``where`` is the file and line, if known."""
 
     number: int
     where: str = ""
@@ -48,10 +48,10 @@ class CrashPoint:
 def crash_points(
     driver: drivers.Driver[Any] | Callable[[], drivers.Driver[Any]], work: Callable[[], None], *, death: Death = Death.RAISE, every: int = 1
 ) -> Iterator[CrashPoint]:
-    """Run ``work`` once for each line it passes through, dying at that line; ends with the first run that reaches its end.
+    """Run ``work`` once for each line that it executes, and end the process at that line. Stop after the first run that completes.
 
-    The caller's loop body is what comes after the crash: restart, retry, look. ``work`` must start from the same world each time it is called, so
-    clean up in the loop body. ``every=N`` dies at every Nth line. ``driver`` says whose lines count: a driver, or anything callable that makes one.
+    The body of the caller's loop runs after each crash: restart, retry and check there. ``work`` must start from the same state each time, so clean
+    up in the loop body. ``every=N`` ends the process at every Nth line. The lines of ``driver`` (a driver, or a function that returns one) count.
     """
     folders = traced_folders(driver if isinstance(driver, drivers.Driver) else driver())
     for number in range(0, MOST_POINTS, every):
@@ -63,7 +63,7 @@ def crash_points(
 
 
 def traced_folders(driver: drivers.Driver[Any]) -> tuple[str, ...]:
-    """The files whose lines count: the driver's package or module, the engine and recovery."""
+    """Return the files whose lines count: the driver's package or module, the engine and recovery."""
     module = inspect.getmodule(type(driver))
     own = pathlib.Path(inspect.getfile(type(driver)))
     is_package = module is not None and "." in module.__name__ and (own.parent / "__init__.py").exists()
@@ -92,7 +92,7 @@ def _killed(work: Callable[[], None], folders: tuple[str, ...], number: int) -> 
 
 
 def _live_and_die(work: Callable[[], None], folders: tuple[str, ...], number: int) -> None:
-    """The child's whole life."""
+    """Run the child process."""
     status = 1
     try:
         with _Countdown(folders, number, _kill):
@@ -113,7 +113,7 @@ def _kill(_: str) -> None:
 
 
 class _Countdown:
-    """Counts lines of some files in this thread and ends the process at one of them."""
+    """A counter of executed lines in this thread, which ends the process at one of them."""
 
     def __init__(self, folders: tuple[str, ...], number: int, end: Callable[[str], None]) -> None:
         self._folders, self._left, self._end = folders, number, end

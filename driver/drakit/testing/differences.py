@@ -1,6 +1,6 @@
-"""What is different between two states of hardware, in a few words: all of a node's hardware may be kilobytes, and what was left of it one line.
+"""Short descriptions of the differences between two states of hardware, because a whole state may be kilobytes long.
 
-A state is anything comparable. Mappings, sets, lists and dataclasses are looked into; anything else is shown as it was and as it is.
+A state is any comparable value. Mappings, sets, lists and dataclasses are compared part by part; other values are shown before and after.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ _CONTEXT = 20
 
 
 def describe(before: object, after: object) -> str:
-    """What is there that was not, what is missing, and what is other than it was; at most ``SHOWN_MOST`` of them, each cut where it is long."""
-    # What looks alike in every part may be unequal all the same, by an ``__eq__`` of its own.
+    """Return what was added, what is missing and what changed: at most ``SHOWN_MOST`` differences, each cut to a short text."""
+    # Two values with equal parts may still be unequal, because of their own ``__eq__``.
     found = list(_differences(before, after, "")) or [_changed("", before, after)]
     more = [f"and {len(found) - SHOWN_MOST} more"] if len(found) > SHOWN_MOST else []
     return "; ".join([*found[:SHOWN_MOST], *more])
@@ -76,7 +76,7 @@ def _changed(path: str, before: object, after: object) -> str:
 
 
 def _from(text: str, start: int) -> str:
-    """The text where it becomes different, with a little before it."""
+    """Return the text from shortly before its first difference."""
     if len(text) <= _WIDTH:
         return text
     first = max(0, start - _CONTEXT)

@@ -1,7 +1,7 @@
 """A ``DriverContext`` in memory for tests of one driver class.
 
-It keeps the contract: state lives as long as its grant is prepared, a taint of the same key and effect is replaced, the last status of a device
-stands, equal events are recorded once, and ``hold`` excludes the holders of equal names. Taints and state live as long as the object: pass one to a
+It keeps the contract: state lasts while its grant is prepared, a taint replaces one of the same key and effect, a new status replaces the last one,
+equal events are recorded once, and ``hold`` excludes other holders of the same names. Taints and state last as long as the object. Pass it to a
 second driver object to simulate a restart, and call ``reboot`` to simulate a reboot.
 """
 
@@ -23,14 +23,15 @@ GrantKey = tuple[str, str, str, str, str]
 
 
 def key_of(grant: "drivers.Grant[object]") -> GrantKey:
-    """Identity of a grant: claim UID, request, pool, device, share id."""
+    """Return the identity of a grant: claim UID, request, pool, device, share id."""
     return (grant.claim.uid, grant.request, grant.pool, grant.device.name, grant.share_id or "")
 
 
 class FakeContext:
-    """``rediscoveries`` counts calls of ``rediscover``; ``reports``, ``statuses`` and ``events`` are the driver's calls, in order.
+    """A ``drakit.DriverContext`` that records the driver's calls, in order: ``reports``, ``statuses`` and ``events``.
 
-    ``monotonic`` is the clock by which a fault has lasted. Set ``stopping`` to end a ``watch`` that waits.
+    ``rediscoveries`` counts calls of ``rediscover``. ``monotonic`` is the clock for the argument ``after``. Set ``stopping`` to end a ``watch`` that
+    waits.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class FakeContext:
         self._locks: dict[str, threading.Lock] = {}
 
     def put(self, grant: Grant) -> Grant:
-        """Make the grant a prepared one."""
+        """Add a prepared grant."""
         with self.updated:
             self._grants[key_of(grant)] = grant
             self.updated.notify_all()

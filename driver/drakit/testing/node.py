@@ -1,7 +1,7 @@
-"""One driver on a node of its own: the real engine, journal, locks and CDI files, in a temporary folder.
+"""One driver on its own node: the real engine, journal, locks and CDI files, in a temporary folder.
 
-What is missing is the wire: claims are made here as the scheduler would have allocated them, and calls go straight to the engine. ``restart`` is a
-new process as far as the driver can tell: a new driver object, and recovery from what the journal says::
+There are no sockets and no API server: the test creates allocated claims and calls the engine directly. ``restart`` simulates a new process: a new
+driver object recovers from the journal::
 
     with testing.Node(MyDriver) as node:
         claim = node.claim("fpga-0")
@@ -35,12 +35,12 @@ POOL = "test-node"
 
 
 class RefusedError(AssertionError):
-    """The engine refused what a test asked for; the text is what the pod's owner would read."""
+    """A call that the engine refused. The text is the one of the pod's event."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContainerView:
-    """What a container that lists the claim gets, read back from the CDI files as a runtime reads them."""
+    """The view of a container that lists the claim, from the CDI files as a runtime reads them."""
 
     env: Mapping[str, str]
     device_nodes: tuple[str, ...]
@@ -51,7 +51,7 @@ class ContainerView:
 
 @dataclasses.dataclass(frozen=True)
 class DriverReports:
-    """What the driver reported through its context, in order: health, device statuses and events."""
+    """The driver's reports through its context, in order: health, device statuses and events."""
 
     health: list[contexts.HealthReport] = dataclasses.field(default_factory=list)
     statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = dataclasses.field(default_factory=list)
@@ -59,14 +59,14 @@ class DriverReports:
 
 
 class Waiting:
-    """A ``drakit.Caller`` that waits until ``waits`` is set to False; ``seconds`` is what it says that is left, None: no deadline."""
+    """A ``drakit.Caller`` that waits until ``waits`` is set to False. ``seconds_left`` returns ``seconds``; None means no deadline."""
 
     def __init__(self) -> None:
         self.waits = True
         self.seconds: float | None = None
 
     def is_waiting(self) -> bool:
-        """Whether it still waits."""
+        """Return ``waits``."""
         return self.waits
 
     def seconds_left(self) -> float | None:
@@ -75,28 +75,28 @@ class Waiting:
 
 
 class Claims:
-    """A ``ports.ClaimSource`` of claims that were put there."""
+    """A ``ports.ClaimSource`` in memory."""
 
     def __init__(self) -> None:
         self._known: dict[names.ClaimUid, claims.Claim] = {}
 
     def put(self, claim: claims.Claim) -> claims.ClaimRef:
-        """The API server has this claim now."""
+        """Add a claim, as if the API server had it."""
         self._known[claim.ref.uid] = claim
         return claim.ref
 
     def remove(self, ref: claims.ClaimRef) -> None:
-        """The claim was deleted."""
+        """Remove a claim, as if it was deleted."""
         self._known.pop(ref.uid, None)
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """The claim; raises ClaimError when it was never put or was removed."""
+        """Return the claim. Raises ClaimError if it was not added or was removed."""
         if ref.uid not in self._known:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
         return self._known[ref.uid]
 
     def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
-        """``ports.ClaimList``: the claims with a device of this driver that ``serves(pool, device)``."""
+        """Return the claims with a device of this driver for which ``serves(pool, device)`` is true (``ports.ClaimList``)."""
         known = self._known.values()
         return claims.Listed(
             claims=tuple(claim for claim in known if any(serves(one.pool, one.device) for one in claim.results_of(driver)))
@@ -104,9 +104,10 @@ class Claims:
 
 
 class Node:
-    """A node with one driver, made by ``make`` at every start; its ``start`` and ``stop`` are called. Use it as a context manager.
+    """A node with one driver. Use it as a context manager.
 
-    ``folder`` keeps the node's state (journal, CDI files) there instead of in a temporary folder, so that another ``Node`` can go on with it.
+    Each start calls ``make`` and the driver's ``start``; its ``stop`` is called at the end. ``folder`` keeps the node's state (journal, CDI files)
+    instead of a temporary folder, so that another ``Node`` can continue with it.
     """
 
     def __init__(self, make: DriverFactory, *, folder: pathlib.Path | None = None) -> None:
@@ -125,44 +126,44 @@ class Node:
 
     @property
     def driver(self) -> drivers.Driver[Any]:
-        """The author's driver of the present process."""
+        """The author's driver in the present process."""
         return self._station.author
 
     @property
     def offered(self) -> inventory.Inventory:
-        """What the driver offers now, flat, with the taints that it put."""
+        """The present inventory, flat, with the driver's taints."""
         self._station.offered.refresh()
         return inventory.with_taints(self._station.offered.flat, self.context.taints())
 
     @property
     def all_devices(self) -> Mapping[str, devices.Device]:
-        """Every device that a claim can get, by name: those offered, and those of the driver's pools that belong to no node."""
+        """Every device that a claim can get, by name: those of the node and of the driver's cluster pools."""
         shared = (device for pool in advanced.cluster_pools(self.driver) for device in pool.inventory.flat().devices)
         return {**{device.name: device for device in shared}, **self.offered.by_name()}
 
     @property
     def context(self) -> contexts.DriverContext:
-        """The context that the driver received in ``start``."""
+        """The context that ``start`` received."""
         return self._context
 
     @property
     def entries(self) -> Sequence[lifecycle.Entry]:
-        """What the journal knows."""
+        """The entries of the journal."""
         return self._station.journal.entries()
 
     @property
     def is_clean(self) -> bool:
-        """Whether no claim has left anything in the journal or the CDI directory."""
+        """Whether the journal and the CDI directory are empty."""
         return not self.entries and not self._station.cdi.claims()
 
     def restart(self, *, boot_id: str | None = None) -> None:
-        """End this process's view and start anew; with another ``boot_id`` the node was rebooted in between."""
+        """Simulate the end of the process and a new start, after a reboot if ``boot_id`` differs."""
         self.boot_id = boot_id or self.boot_id
         self._shut()
         self._station = self._open()
 
     def lose_journal(self) -> None:
-        """Make the journal unreadable: a new process restores its claims from ``claims``, CDI files and ``recall`` before it serves."""
+        """Make the journal unreadable and restart: the new process restores its claims from ``claims``, CDI files and ``recall``."""
         self._shut()
         (self.folder / "home" / inspection.DATABASE).write_bytes(b"not a journal any more")
         self._station = self._open()
@@ -177,11 +178,11 @@ class Node:
         consumed: Mapping[str, quantity.Amount] | None = None,
         admin_access: bool = False,
     ) -> claims.ClaimRef:
-        """A claim to which the scheduler gave these devices; a device that allows multiple allocations gets a share id of its own.
+        """Add a claim to which these devices are allocated, and return its reference. A device that allows multiple allocations gets a share id.
 
-        ``parameters`` is an opaque configuration, written in the claim or in its class (``source``); ``consumed`` the capacity taken, by name, of a
-        shared device what is taken without a request unless given. With ``admin_access`` the claim is beside those that have the devices. Raises
-        ValueError for a capacity that no device has.
+        ``parameters`` is an opaque configuration of the claim or its class (``source``). ``consumed`` is the capacity that the claim takes, by name;
+        by default a shared device is accounted as without a request. With ``admin_access`` other claims may have the devices too. Raises ValueError
+        for a capacity that no device has.
         """
         offered = self.all_devices
         _check_offered(consumed or {}, offered.values())
@@ -197,39 +198,39 @@ class Node:
         return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
 
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
-        """Prepare the claim and return the kubelet's answer, error or not. A driver with a lost journal restores it first, or answers why not."""
+        """Prepare the claim and return the kubelet's result or error. A driver with a lost journal restores it first, or returns the reason."""
         if self._station.is_lost and (failed := self._station.restore(self.claims)):
             return claims.Outcome(error=recovery.describe(failed, self._station.identity.program))
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
     def prepare(self, ref: claims.ClaimRef) -> ContainerView:
-        """Prepare the claim and say what its container gets; raises RefusedError."""
+        """Prepare the claim and return its container's view. Raises RefusedError."""
         answer = self.try_prepare(ref)
         if answer.error:
             raise RefusedError(answer.error)
         return self.container(tuple(item for prepared in answer.devices for item in prepared.cdi_ids))
 
     def bind(self, ref: claims.ClaimRef) -> None:
-        """Make the claim's devices ready, as before its pod is bound; raises what the driver's ``bind`` raises."""
+        """Call ``bind`` for the claim's devices, as before its pod is bound. Raises what the driver's ``bind`` raises."""
         self._station.engine.bind(ref, self.caller)
 
     def deallocate(self, ref: claims.ClaimRef) -> None:
-        """The scheduler took the devices back before the claim was prepared: what ``bind`` did is undone. Raises what ``unprepare`` raises."""
+        """Deallocate a claim that is not prepared, so that the engine undoes ``bind``. Raises what ``unprepare`` raises."""
         self.claims.remove(ref)
         self._station.engine.abandon(ref, None, self.caller)
 
     def unprepare(self, ref: claims.ClaimRef) -> None:
-        """Unprepare the claim, while the journal is lost as by hand; raises RefusedError."""
+        """Unprepare the claim, with a lost journal as the command ``unprepare`` does. Raises RefusedError."""
         error = self._station.unprepare([ref], self.caller)[ref.uid]
         if error:
             raise RefusedError(error)
 
     def signal_stop(self) -> None:
-        """Set ``context.stopping``, as the framework does before ``stop``: a ``watch`` that waits returns."""
+        """Set ``context.stopping``, as the framework does before ``stop``, so that a waiting ``watch`` returns."""
         self._station.context.stopping.set()
 
     def container(self, cdi_ids: Sequence[str]) -> ContainerView:
-        """What a container with these CDI devices gets."""
+        """Return the view of a container with these CDI devices."""
         edits = [found for file in sorted((self.folder / "cdi").glob("*.json")) for found in _edits(file, cdi_ids)]
         return ContainerView(
             env=dict(text.split("=", 1) for found in edits for text in found.get("env", ())),
@@ -240,7 +241,7 @@ class Node:
         )
 
     def close(self) -> None:
-        """End; a temporary folder is removed."""
+        """Stop the driver, and remove a temporary folder."""
         try:
             self._shut()
         finally:
@@ -257,7 +258,7 @@ class Node:
             self._station.close()
 
     def _die(self) -> None:
-        """End as a process that died: nothing of the driver may reach the journal any more."""
+        """End like a process that died: the driver can no longer change the journal."""
         self._process.close()
         try:
             self._process.end(functools.partial(_stop, self._station))
@@ -332,7 +333,7 @@ def _stop(opened: local_node.LocalNode) -> None:
 
 
 def _defaults(device: devices.Device | None) -> dict[str, quantity.Quantity]:
-    """What the scheduler accounts for a share that asks for nothing."""
+    """Return what the scheduler accounts for a share without a request."""
     capacity = device.capacity if device and device.allow_multiple_allocations else {}
     taken = {name: one.consumed_by(None) for name, one in capacity.items()}
     return {name: amount for name, amount in taken.items() if amount is not None}

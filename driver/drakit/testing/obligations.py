@@ -1,7 +1,7 @@
-"""What a driver owes drakit (``drakit.core.driver``), one function an obligation.
+"""Checks of the author's obligations (``drakit.core.driver``), one function for each.
 
-Each is a function of a ``bench.Bench``. It raises AssertionError saying what is broken, or
-reports.NotApplicableError where a driver has nothing of the kind (no shared device, no parameters given).
+A check receives a ``bench.Bench``. It raises AssertionError with the failure, or reports.NotApplicableError if it does not apply to the driver (no
+shared device, no parameters given).
 """
 
 import pathlib
@@ -91,7 +91,7 @@ def _unprepares_without_an_intent(bench: benches.Bench) -> None:
 
 
 def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
-    """Write CDI files as if the claim was prepared and they were edited by hand, so that nobody believes their content."""
+    """Write CDI files of a prepared claim as if somebody had edited them, so that their content is not trusted."""
     for result in node.claims.fetch(ref).results:
         name = edits.CdiName(driver=result.driver, claim_uid=ref.uid, device=result.device, share_id=result.share_id)
         file, content = spec.file(name, edits.Edits(env={"DRAKIT": "1"}))
@@ -119,7 +119,7 @@ def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
 
 
 def _remembers_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
-    """Claims in use are as they were: what was planned for each, its hardware, and what its containers get."""
+    """Check that restored claims keep their intents, hardware and container views."""
     first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
     node.lose_journal()
     recalled = _intents(node)
@@ -189,7 +189,7 @@ def _shares_meet_in_a_container(bench: benches.Bench) -> None:
 
 
 def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
-    """The devices of which two claims can have shares; raises reports.NotApplicableError where there is none."""
+    """Return the devices of which two claims can have shares. Raises reports.NotApplicableError if there is none."""
     offered = node.all_devices
     shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
     if not shared:
@@ -249,7 +249,7 @@ def _crash_with(bench: benches.Bench, group: Sequence[str]) -> None:
         before = bench.hardware()
         for point in crashing.crash_points(bench.make(), work, death=bench.death, every=bench.every):
             bench.crash_points += 1
-            # The kubelet tries again, or the pod was deleted meanwhile and it only unprepares: one after the other, since lines come in pairs.
+            # The kubelet retries, or it only unprepares because the pod was deleted: alternate between the two.
             _after_the_crash(bench, place, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
             benches.require_as_it_was(bench, before, f"{name}, {point}: the hardware is not as it was before")
 
@@ -285,7 +285,7 @@ def _survives_a_caller_that_leaves(bench: benches.Bench) -> None:
 
 
 class _Leaving(nodes.Waiting):
-    """A caller that stops waiting once it was asked so many times."""
+    """A caller that stops waiting after ``asked`` calls of ``is_waiting``."""
 
     def __init__(self, asked: int) -> None:
         super().__init__()
@@ -293,13 +293,13 @@ class _Leaving(nodes.Waiting):
         self.has_left = False
 
     def is_waiting(self) -> bool:
-        """Whether it still waits."""
+        """Count the call, and return whether the caller still waits."""
         self.has_left = self.has_left or self._left == 0
         self._left -= 1
         return not self.has_left
 
     def seconds_left(self) -> float | None:
-        """0 once it has left, and a second before."""
+        """Return 1 while the caller waits, then 0."""
         return float(self.is_waiting())
 
 
@@ -324,7 +324,7 @@ def _watch_returns(bench: benches.Bench) -> None:
 
         watching = threading.Thread(target=watch, name="watch", daemon=True)
         watching.start()
-        watching.join(WATCH_SECONDS)  # One that waits for events goes on until the driver stops.
+        watching.join(WATCH_SECONDS)  # A watch that waits for events returns when the driver stops.
         node.signal_stop()
         watching.join(WATCH_SECONDS)
         benches.require(not watching.is_alive(), f"watch() did not return within {WATCH_SECONDS:g} s after context.stopping was set")

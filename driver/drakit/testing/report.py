@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 
 class Verdict(enum.Enum):
-    """What became of one obligation. ``WARN`` breaks a recommendation, ``SKIPPED`` could not be judged; the message says why."""
+    """The result of one check. ``WARN``: the driver breaks a recommendation. ``SKIPPED``: the check does not apply. The message has the reason."""
 
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "FAIL"
@@ -19,16 +19,16 @@ class Verdict(enum.Enum):
 
 
 class NotApplicableError(Exception):
-    """A check that has nothing to look at; the text says why."""
+    """A check that does not apply. The text is the reason."""
 
 
 class AdviceError(Exception):
-    """A driver that the kubelet accepts and that could do better; the text says how."""
+    """A broken recommendation that the kubelet accepts. The text is the advice."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """The verdict on one obligation, and how long it took."""
+    """The verdict on one obligation, and its duration."""
 
     name: str
     verdict: Verdict
@@ -37,7 +37,7 @@ class Check:
 
     @property
     def passed(self) -> bool | None:
-        """None where the obligation does not apply."""
+        """Whether the check passed; None if it does not apply."""
         return None if self.verdict is Verdict.SKIPPED else self.verdict is not Verdict.FAIL
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """All checks of a driver, in order; ``crash_points`` is how many lines it died at."""
+    """All checks of a driver, in order. ``crash_points`` is the number of simulated crashes."""
 
     driver: str
     checks: tuple[Check, ...]
@@ -70,7 +70,7 @@ class Report:
         return {"driver": self.driver, "checks": checks, **died}
 
     def write_junit(self, file: pathlib.Path) -> None:
-        """Write the report as JUnit XML, one test case for each obligation; a warning is a passed case with output."""
+        """Write the report as JUnit XML, with one test case for each obligation. A warning is a passed case with output."""
         seconds = sum(check.seconds for check in self.checks)
         counts = {"tests": len(self.checks), "failures": self.count(Verdict.FAIL), "errors": 0, "skipped": self.count(Verdict.SKIPPED)}
         attributes = {"name": self.driver, "time": f"{seconds:.3f}"} | {name: str(count) for name, count in counts.items()}
@@ -90,7 +90,7 @@ class Report:
 
 
 def judged(name: str, check: Callable[[], None]) -> Check:
-    """Run one check. It raises AssertionError for a broken obligation, AdviceError or NotApplicableError; any other error breaks it too."""
+    """Run one check and return its result. AdviceError and NotApplicableError have their own verdicts; any other error is a failure."""
     began = time.monotonic()
 
     def verdict(of: Verdict, error: Exception | Literal[""] = "") -> Check:

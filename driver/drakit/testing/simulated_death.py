@@ -1,8 +1,7 @@
-"""The end of a simulated process: what a driver started ends with it, as when a real process dies.
+"""The end of a simulated process: it ends the driver's threads, as the end of a real process does.
 
-A death that a test raises leaves the driver's threads alive, and they would go on in the next simulated process. So each call that they make on
-the context ends their thread, ``stop`` is called once more, and a thread that lives on is interrupted. One that survives even that is an error
-that names it.
+A death that a test raises leaves the driver's threads alive, and they would continue in the next simulated process. So each call that they make on
+the context ends their thread, ``stop`` is called once more, and a remaining thread is interrupted. A thread that survives all of that is an error.
 """
 
 import contextlib
@@ -23,15 +22,15 @@ JOIN_SECONDS = 2.0
 
 
 class ProcessEndedError(BaseException):
-    """The simulated process of this thread has ended. It is no Exception, so that no driver takes it for an error of the node."""
+    """The end of this thread's simulated process. It is no Exception, so that no driver handles it as an error of the node."""
 
 
 class SurvivorError(AssertionError):
-    """Threads of a driver did not end with its simulated process; the text names them."""
+    """Threads of a driver that did not end with its simulated process. The text names them."""
 
 
 class Process:
-    """One simulated process of a driver; made before the driver is, so that every later thread belongs to it."""
+    """One simulated process of a driver. It is created before the driver, so that every later thread belongs to it."""
 
     _alive: ClassVar[set["Process"]] = set()
 
@@ -41,18 +40,18 @@ class Process:
         self._die: Callable[[], None] = self.close
 
     def lives(self, die: Callable[[], None]) -> None:
-        """Let ``at_death`` end this process by ``die``, until it is closed."""
+        """Make ``at_death`` end this process with ``die``, until it is closed."""
         self._die = die
         self._alive.add(self)
 
     def close(self) -> None:
-        """Forget the process: it has ended by itself."""
+        """Remove the process, because it has ended by itself."""
         self._alive.discard(self)
 
     @classmethod
     @contextlib.contextmanager
     def at_death(cls, death: type[BaseException]) -> Iterator[None]:
-        """End what the block began when it dies: an exception can come between the body of a ``with`` statement and its ``__exit__``."""
+        """End the processes of the block when it dies, because an exception can come between the body of a ``with`` and its ``__exit__``."""
         before = set(cls._alive)
         try:
             yield
@@ -62,7 +61,7 @@ class Process:
             raise
 
     def context(self, context: contexts.DriverContext) -> contexts.DriverContext:
-        """Return the context for the driver: calls end their thread once the process has ended."""
+        """Return the driver's context, whose calls end their thread after the process has ended."""
         return cast("contexts.DriverContext", _Context(context, self._ended))
 
     def survivors(self, seconds: float = JOIN_SECONDS) -> Sequence[threading.Thread]:
@@ -73,7 +72,7 @@ class Process:
         return self._threads()
 
     def end(self, stop: Callable[[], object]) -> None:
-        """End every thread of the process; raises SurvivorError. ``stop`` is the driver's, and may fail: nothing is whole after a death."""
+        """End every thread of the process. Raises SurvivorError. Errors of the driver's ``stop`` are ignored, because its state may be partial."""
         self._ended.set()
         _hide_ends()
         _bounded(stop)
@@ -90,7 +89,7 @@ class Process:
 
 
 def describe(threads: Sequence[threading.Thread]) -> str:
-    """Return the names of threads and where each is."""
+    """Return the names and positions of threads."""
     # A garbage collection within the call can deadlock the interpreter (CPython gh-106883).
     is_collecting = gc.isenabled()
     gc.disable()
@@ -115,7 +114,7 @@ def _place(frame: types.FrameType | None) -> str:
 
 
 class _Context:
-    """Passes calls on until the process has ended."""
+    """A context that passes calls on until the process has ended."""
 
     def __init__(self, context: contexts.DriverContext, ended: threading.Event) -> None:
         self._context, self._ended = context, ended
@@ -139,7 +138,7 @@ class _Context:
 
 
 class _Stopping(threading.Thread):
-    """Calls ``stop`` of a driver that may be half started, and may wait for what was never started."""
+    """A call of ``stop`` on a driver that may be partly started, which may wait for a thread that never started."""
 
 
 def _bounded(stop: Callable[[], object]) -> None:
@@ -158,7 +157,7 @@ def _interrupt(thread: threading.Thread) -> None:
 
 
 def _hide_ends() -> None:
-    """Do not report threads that end by ProcessEndedError, now or when they wake up: that is their end and no error."""
+    """Do not report threads that end by ProcessEndedError, because that is no error."""
     before = threading.excepthook
     if getattr(before, "hides_ends", False):
         return

@@ -1,7 +1,7 @@
-"""From which nodes a device, or all devices of a pool, can be used (resource.k8s.io/v1 nodeName, nodeSelector, allNodes, perDeviceNodeSelection).
+"""The nodes that can use a device or the devices of a pool (resource.k8s.io/v1 nodeName, nodeSelector, allNodes, perDeviceNodeSelection).
 
-A pool of one node needs none of this: its slices carry the node's name. A pool of the cluster says where its devices are, once for all of them or
-for each device. Selectors here have exactly one term, because the allocator of Kubernetes 1.36 takes no other. Values are checked on construction;
+A pool of one node needs no selection, because its slices have the node's name. A pool of the cluster states the nodes once for all devices or for
+each device. Selectors have exactly one term, because the allocator of Kubernetes 1.36 accepts no other. Values are checked on construction;
 InventoryError names the field.
 """
 
@@ -17,7 +17,7 @@ _FIELD_KEY = "metadata.name"
 
 
 class Operator(enum.Enum):
-    """How a requirement compares (v1 NodeSelectorOperator)."""
+    """The operator of a requirement (v1 NodeSelectorOperator)."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -33,7 +33,7 @@ _PRESENCE = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """One condition on a node: on a label in ``NodeSelector.expressions``, on ``metadata.name`` in ``NodeSelector.fields``."""
+    """A requirement on a node: on a label in ``NodeSelector.expressions``, on ``metadata.name`` in ``NodeSelector.fields``."""
 
     key: str
     operator: Operator
@@ -54,7 +54,7 @@ class Requirement:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeSelector:
-    """The nodes for which every requirement holds; at least one requirement, because a term without any selects no node."""
+    """The nodes that meet every requirement. At least one is needed, because an empty term selects no node."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -68,13 +68,13 @@ class NodeSelector:
 
     @classmethod
     def by_label(cls, key: str, values: Iterable[str]) -> Self:
-        """The nodes whose label is one of these; ``HOSTNAME`` is the label that every node has."""
+        """Return a selector of nodes whose label has one of these values. Every node has the label ``HOSTNAME``."""
         return cls(expressions=(Requirement(key=key, operator=Operator.IN, values=tuple(values)),))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneNode:
-    """The node of this name."""
+    """The node with this name."""
 
     name: str
 
@@ -90,7 +90,7 @@ class AllNodes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerDevice:
-    """Each device of the pool says for itself (gate DRAPartitionableDevices)."""
+    """Each device of the pool states its nodes (gate DRAPartitionableDevices)."""
 
 
 DeviceNodes = OneNode | NodeSelector | AllNodes
@@ -98,7 +98,7 @@ PoolNodes = NodeSelector | AllNodes | PerDevice
 
 
 def to_record(reach: "DeviceNodes | PoolNodes | None") -> dict[str, records.Json]:
-    """The API's fields for a reach; none for None, which means that somebody else says it."""
+    """Return the API's fields for a node selection; none for None."""
     match reach:
         case OneNode(name=name):
             return {"nodeName": name}
@@ -119,14 +119,14 @@ def _requirement(one: Requirement) -> records.Json:
 
 
 def of_device(found: Mapping[str, object]) -> DeviceNodes | None:
-    """The reach that an object's fields tell: a device's; None where they tell none. Raises InventoryError for what is not understood."""
+    """Return the node selection in a device's fields; None if there is none. Raises InventoryError for an unknown form."""
     if name := found.get("nodeName"):
         return OneNode(name=str(name))
     return _shared(found)
 
 
 def of_pool(found: Mapping[str, object]) -> PoolNodes | None:
-    """The reach that the spec of a slice tells; None for a slice of one node. Raises InventoryError for what is not understood."""
+    """Return the node selection in the spec of a slice; None for a slice of one node. Raises InventoryError for an unknown form."""
     return PerDevice() if found.get("perDeviceNodeSelection") is True else _shared(found)
 
 
