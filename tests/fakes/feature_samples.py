@@ -90,7 +90,7 @@ KEP_5075 = (
         name="kep-5075-slice-with-capacity",
         fills=(_headed("ResourceSlice", "eth1-slice"), ("spec:\n", f"spec:\n{_POOL}")),
         field="spec.devices[0].basic",
-        fix="move what it holds into the device itself",
+        fix="move its fields to the device",
     ),
     Sample(name="kep-5075-claim-with-capacity", fills=(_headed("ResourceClaim", "nic-5gi"),)),
     Sample(
@@ -124,7 +124,7 @@ CONCEPTS = (
     Sample(name="concepts-pod-with-cats", fills=(("  ...\n", "  containers:\n  - name: main\n    image: registry.example.com/cats\n"),)),
     Sample(name="concepts-admin-access", field="spec.devices.requests[0].adminAccess", fix="label the Namespace"),
     Sample(name="concepts-extended-resource-class"),
-    Sample(name="concepts-partitionable-slice", field="spec", fix="put sharedCounters into a slice of its own"),
+    Sample(name="concepts-partitionable-slice", field="spec", fix="move sharedCounters to a separate slice"),
     Sample(name="concepts-consumable-slice"),
     Sample(name="concepts-bandwidth-template", field="spec.spec.devices.requests[0].exactly", fix="write one object"),
     Sample(

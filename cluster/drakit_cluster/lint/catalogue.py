@@ -1,4 +1,4 @@
-"""The pools and devices that the slices of some files describe, flattened, each with where it is written."""
+"""The pools and devices in the slices of some files, flattened, each with its place in the files."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ class PublishedDevice:
     pool: PoolId
     spec: Object
     node: str
-    """The node it is on; "" where it is for several."""
+    """The device's node; "" for several nodes."""
     taints: tuple[Object, ...] = ()
-    """Those of its driver, and those that rules put on it."""
+    """The taints of its driver and of rules."""
 
     @property
     def name(self) -> str:
@@ -66,12 +66,12 @@ class PublishedPool:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the number of slices differs from that which one of them states."""
+        """Whether the number of slices differs from a slice's resourceSliceCount."""
         return any(json_types.number(one.object, "spec", "pool", "resourceSliceCount") != len(self.slices) for one in self.slices)
 
 
 class Catalogue:
-    """The pools of the accepted slices, with the taints that ``rules`` put on devices."""
+    """All pools of the accepted slices, with the taints that ``rules`` put on devices."""
 
     def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document], rules: Sequence[Object] = ()) -> None:
         by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
@@ -84,7 +84,7 @@ class Catalogue:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every pool is complete, so that a missing device does not exist."""
+        """Whether every pool is complete, so that no other device exists."""
         return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
 
     @cached_property

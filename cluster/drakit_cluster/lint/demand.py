@@ -19,7 +19,7 @@ _NAMED = 3
 """Devices that a finding names."""
 _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
-    'ask only for what is there: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
+    'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
 )
 
 
@@ -33,7 +33,7 @@ class _Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Judges demands by what is offered. Without any slice or class, what depends on them is not judged."""
+    """Checks of classes and claims against the published devices. Checks that need slices or classes are skipped if there are none."""
 
     offered: Catalogue
     classes: Mapping[str, Accepted]
@@ -47,14 +47,14 @@ class Demand:
             yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
 
     def of_classes(self) -> Iterator[Finding]:
-        """Yield classes that stand for one extended resource."""
+        """Yield classes with the same extended resource."""
         first: dict[str, Accepted] = {}
         for one in self.classes.values():
             name = json_types.text(one.object, "spec", "extendedResourceName")
             before = first.setdefault(name, one) if name else one
             if before is not one:
-                text = f"{name} is that of {before.document.label} too: which of them a pod gets is not for you to say"
-                yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a name of its own")
+                text = f"{name} is also the name in {before.document.label}: a pod cannot choose between the two classes"
+                yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a different name")
 
     def of_claim(self, one: Accepted) -> Iterator[Finding]:
         path = "spec.spec.devices" if one.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
@@ -75,10 +75,10 @@ class Demand:
                 yield from self._driver(one.document, config, f"{path}.config[{place}]", concerned or self.offered.devices)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
-        """Return the devices that a request selects, None where that is not known, and what is wrong with it."""
+        """Return the devices that a request selects (None if unknown), and its mistakes."""
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
-            text = f"there is no DeviceClass {name} in these files"
+            text = f"DeviceClass {name} is not in these files"
             missing = findings.warning(document, f"{path}.deviceClassName", text, findings.suggestion(name, self.classes))
             return None, [missing] if self.classes else []
         if not self.offered.devices:
@@ -95,19 +95,19 @@ class Demand:
     def _select(
         self, document: Document, holder: Object, path: str, devices: Sequence[PublishedDevice]
     ) -> tuple[list[PublishedDevice], list[Finding]]:
-        """Return the devices that all selectors of ``holder`` select, and what is wrong with the selectors."""
+        """Return the devices that all selectors of ``holder`` select, and the mistakes in the selectors."""
         found: list[Finding] = []
         remaining = list(devices)
-        checked = ["device.driver"] if document.resource is not resources.CLASS else []  # Of a request, the class has seen to that.
+        checked = ["device.driver"] if document.resource is not resources.CLASS else []  # The class of a request checks the driver.
         for place, selector in enumerate(json_types.objects(holder, "selectors")):
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
             selected, failed = self._matching(expression, remaining)
             if failed:
                 text = f"fails on {_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
-                found.append(findings.error(document, field, f"{text}; where it is looked at, nothing is allocated", fix))
+                found.append(findings.error(document, field, f"{text}; the scheduler allocates nothing after such an error", fix))
             elif remaining and not selected:
-                text = f"selects none of {_devices(len(remaining))}{' that are left by what comes before it' if place else ''}"
+                text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
                 found.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
             checked.append(expression)
             remaining = selected
@@ -126,20 +126,18 @@ class Demand:
         return selected, failed
 
     def _taints(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
-        """Return a warning where every device has a taint that the request does not tolerate."""
+        """Return a warning if every device has a taint that the request does not tolerate."""
         tolerations = json_types.objects(option, "tolerations")
         if not self.tainting or not all(taints.prevents(device.taints, tolerations) for device in selected):
             return []
         taint = next(one for one in selected[0].taints if taints.prevents([one], tolerations))
         key, value, effect = (json_types.text(taint, name) for name in ("key", "value", "effect"))
-        text = (
-            f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has a taint like it"
-        )
+        text = f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has such a taint"
         return [findings.warning(document, f"{path}.tolerations", text, f"add {{key: {key}, operator: Exists, effect: {effect}}}")]
 
     def _constraint(self, document: Document, constraint: Object, path: str, wanted: Sequence[_Wanted]) -> Iterator[Finding]:
         if constraint.get("matchAttribute") is not None and constraint.get("distinctAttribute") is not None:
-            text = "stands beside matchAttribute: the server takes both, and only matchAttribute holds"
+            text = "is ignored beside matchAttribute, although the server accepts both"
             yield findings.warning(document, f"{path}.distinctAttribute", text, "write two constraints")
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
@@ -160,16 +158,16 @@ class Demand:
         return name if "/" in name else f"{device.pool.driver}/{name}"
 
     def _driver(self, document: Document, config: Object, path: str, devices: Sequence[PublishedDevice]) -> Iterator[Finding]:
-        """Yield a warning for parameters that no driver of the devices reads."""
+        """Yield a warning for parameters whose driver has no selected device."""
         driver = json_types.text(config, "opaque", "driver")
         known = {device.pool.driver for device in devices}
         if driver and known and driver not in known:
-            text = f"no device that it could be for is of driver {driver}: nobody reads the parameters"
+            text = f"no selected device belongs to driver {driver}: no driver reads the parameters"
             yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, known))
 
 
 def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:
-    """Yield path, name and body of a request's exact form or alternatives."""
+    """Yield path, name and body of a request's exact form or of its alternatives."""
     name = json_types.text(request, "name")
     exactly = request.get("exactly")
     if isinstance(exactly, dict):
@@ -187,27 +185,23 @@ def _concerned(holder: Object, wanted: Sequence[_Wanted]) -> list[_Wanted]:
 def _count(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
     """Return a warning for more devices than one node has, or than a claim may have."""
     count, most, node = json_types.number(option, "count"), *_most(selected)
-    where = (
-        f"node {node}, which has the most, has {_devices(most)} of them"
-        if node
-        else f"{_devices(most)} {'is' if most == 1 else 'are'} selected"
-    )
+    where = f"node {node} has the most with {_devices(most)}" if node else f"{_devices(most)} {'is' if most == 1 else 'are'} selected"
     if json_types.text(option, "allocationMode") == "All" and most > MAX_RESULTS:
-        text = f"asks for all, and {where}: a claim gets at most {MAX_RESULTS}"
+        text = f"requests all, but {where}, and a claim gets at most {MAX_RESULTS}"
         return [findings.warning(document, f"{path}.allocationMode", text, "select fewer, or write ExactCount and a count")]
     if count > MAX_RESULTS:
         return [
             findings.warning(
-                document, f"{path}.count", f"asks for {count}: a claim gets at most {MAX_RESULTS}", f"write at most {MAX_RESULTS}"
+                document, f"{path}.count", f"requests {count}, but a claim gets at most {MAX_RESULTS}", f"write at most {MAX_RESULTS}"
             )
         ]
     if count <= most or any(device.shared for device in selected):
         return []
-    return [findings.warning(document, f"{path}.count", f"asks for {count}, and {where}", f"write at most {most}, or select more")]
+    return [findings.warning(document, f"{path}.count", f"requests {count}, but {where}", f"write at most {most}, or select more")]
 
 
 def _most(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
-    """Return how many of the devices one node can use at most, and its name where several nodes have some."""
+    """Return the largest number of these devices that one node can use, and its name if several nodes have some."""
     by_node = Counter(device.node for device in devices)
     everywhere = by_node.pop("", 0)
     node, most = max(by_node.items(), key=lambda item: item[1], default=("", 0))
@@ -219,7 +213,7 @@ def _devices(number: int) -> str:
 
 
 def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:
-    """Return what ``expressions`` of a class or request should check before the part that fails on some of ``devices``."""
+    """Return the check that ``expressions`` of a class or request need before the part that fails on some of ``devices``."""
     fixes = [] if any("device.driver" in expression for expression in expressions) else [_CHECK_DRIVER]
     drivers = {device.pool.driver for device in failed}
     foreign = drivers < {device.pool.driver for device in devices} and len(failed) == sum(
@@ -240,7 +234,7 @@ def _first(failed: Sequence[tuple[PublishedDevice, str]]) -> str:
 
 
 def _impossible(document: Document, option: Object, path: str) -> Iterator[Finding]:
-    """Yield names of capacities that the API server takes in a request and refuses in a slice."""
+    """Yield names of capacities that the API server accepts in a request and refuses in a slice."""
     for name in json_types.mapping(option, "capacity", "requests"):
         for wrong in names.qualified(name, f"{path}.capacity.requests[{name}]"):
             text = f"{wrong.message}; no device can have a capacity of this name"
@@ -261,6 +255,6 @@ def _capacity(document: Document, option: Object, path: str, selected: Sequence[
             text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
             found.append(findings.warning(document, field, text, findings.suggestion(name, known)))
         elif quantity.parse(asked) > max(values):
-            text = f"asks for {asked}, and no selected device has more than {max(values)}"
+            text = f"requests {asked}, but no selected device has more than {max(values)}"
             found.append(findings.warning(document, field, text, f"write at most {max(values)}"))
     return found

@@ -1,4 +1,4 @@
-"""Findings: where a mistake is, what is wrong, and how to fix it."""
+"""Findings: the place of a mistake, the mistake, and its fix."""
 
 import difflib
 import enum
@@ -9,7 +9,7 @@ from drakit_cluster.manifests import Document
 
 
 class Severity(enum.StrEnum):
-    """The severity of a finding."""
+    """The certainty of a mistake."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One mistake. ``field`` is a path in ``document``, empty where the whole is meant."""
+    """One mistake. ``field`` is a path in ``document``, empty for the whole document."""
 
     severity: Severity
     document: Document
@@ -27,17 +27,17 @@ class Finding:
 
 
 def error(document: Document, field: str, text: str, fix: str) -> Finding:
-    """Return a mistake with which it cannot work."""
+    """Return a mistake that makes the object unusable."""
     return Finding(severity=Severity.ERROR, document=document, field=field, text=text, fix=fix)
 
 
 def warning(document: Document, field: str, text: str, fix: str) -> Finding:
-    """Return what is likely a mistake."""
+    """Return a likely mistake."""
     return Finding(severity=Severity.WARNING, document=document, field=field, text=text, fix=fix)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "write NAME" for the known name that looks most like it, else all known names."""
+    """Return "write NAME" for the most similar known name, or else all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"write {close[0]}" if close else f"known are {', '.join(names) or 'none'}"

@@ -1,7 +1,6 @@
-"""Claims and pods in which nothing is wrong by itself, and which fit on no node even when nothing is allocated: the allocator itself decides.
+"""Claims and pods without other mistakes that fit on no node even if nothing is allocated. The allocator itself decides.
 
-What is found here is left over when every other rule is silent: constraints that no set of devices satisfies, requests that exclude each
-other by counters, more shares than there is capacity.
+Such mistakes are constraints that no set of devices satisfies, requests that exclude each other by counters, and more shares than capacity.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +15,13 @@ from drakit_cluster.scheduling import extended
 from drakit_cluster.scheduling.explain import whatif
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
 
-_FIX = "see which devices are in the way: drakit allocate --why, with the same files"
+_FIX = "run drakit allocate --why with the same files, which shows the reason for each device"
 
 
 def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
     """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node.
 
-    The rules of classes that are missing are not known, so what names one is left out.
+    Requests of missing classes are skipped, because their selectors are unknown.
     """
     classes = {json_types.text(one, "metadata", "name") for one in intake.objects(resources.CLASS)}
     world = whatif.World.of(lambda kind: intake.objects(kind) if kind is not resources.CLAIM else _free(intake.objects(kind)))
@@ -48,7 +47,7 @@ def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], g
 
 
 def _free(claims: Sequence[json_types.Object]) -> list[json_types.Object]:
-    """Return the claims as they are before they are allocated."""
+    """Return the claims without their allocation."""
     return [{name: value for name, value in claim.items() if name != "status"} for claim in claims]
 
 
@@ -61,12 +60,12 @@ def _classes(devices: json_types.Object) -> set[str]:
 
 
 def _finding(one: Accepted, path: str, decision: whatif.Decision) -> Finding:
-    """Say what is in the way on the node that comes closest: the one with the fewest obstacles."""
+    """Return a finding with the obstacles of the node that has the fewest."""
     by_node = sorted(decision.why.items(), key=lambda item: len(item[1]))
     if not by_node:
         return findings.warning(one.document, path, f"fits on no node: {decision.message}", _FIX)
     node, obstacles = by_node[0]
-    text = f"fits on no node, even where nothing is allocated; on {node}: {'; '.join(map(_told, obstacles))}"
+    text = f"fits on no node, even if nothing is allocated; on {node}: {'; '.join(map(_told, obstacles))}"
     return findings.warning(one.document, path, text, _FIX)
 
 

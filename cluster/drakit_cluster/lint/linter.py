@@ -1,4 +1,4 @@
-"""The linter: all rules over the documents of some files."""
+"""All rules over the documents of some files."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,9 +14,9 @@ from drakit_cluster.objects.resources import Resource
 
 
 def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Finding] = ()) -> list[Finding]:
-    """Return what is wrong, in the order of the documents, errors of each first.
+    """Return all findings in the order of the documents, with the errors of each first.
 
-    ``others`` are findings of the caller; one is left out where a rule here finds a mistake in the same field.
+    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
@@ -33,7 +33,7 @@ def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Fi
 
 
 def skipped(documents: Sequence[Document]) -> list[Document]:
-    """Return the documents of which nothing is looked at: their kinds have nothing to do with devices."""
+    """Return the documents that are not checked, because their kinds do not concern devices."""
     kinds = _kinds()
     return [
         one
@@ -43,13 +43,13 @@ def skipped(documents: Sequence[Document]) -> list[Document]:
 
 
 def _left_out(documents: Sequence[Document]) -> Iterator[Finding]:
-    """Return the problems of samples that no server accepts as they are."""
+    """Yield what a sample lacks before a server could check it."""
     for document in documents:
         yield from (findings.error(document, one.field, one.text, one.fix) for one in document.missing)
 
 
 def _misspelt(documents: Sequence[Document]) -> Iterator[Finding]:
-    """Objects of the API group whose kind does not exist in it; kinds of other groups are none of our business."""
+    """Yield objects of the API group with an unknown kind. Kinds of other groups are ignored."""
     kinds = _kinds()
     for document in documents:
         kind = _kind(document)
@@ -70,7 +70,7 @@ def _group(document: Document) -> str:
 
 
 def _between(documents: Sequence[Document], intake: Intake, gates: FeatureGates) -> Iterator[Finding]:
-    """Yield what objects say of each other."""
+    """Yield mistakes between objects."""
     slices, rules = _of(intake, resources.SLICE), _of(intake, resources.TAINT_RULE)
     kept = {id(one.document) for one in slices}
     refused = [one.document for one in intake.problems if one.document.resource is resources.SLICE and id(one.document) not in kept]

@@ -1,6 +1,6 @@
-"""Errors and dropped fields of a server, each with its fix: what to write instead, with names and values.
+"""Findings for what the API server refuses or drops, each with a fix that uses the names and values of the object.
 
-A fix reads the field, the message and the object itself. Where no special one knows better, the message's own words are turned into one.
+A fix depends on the field, the message and the object. Without a special fix, the message itself becomes the fix.
 """
 
 import json
@@ -27,16 +27,16 @@ def check(problems: Iterable[Problem]) -> Iterator[Finding]:
 
 
 def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
-    """Yield a warning for what the server drops because a gate is off."""
+    """Yield a warning for each field that the server drops because a gate is off."""
     for one in fields:
-        more = f" and {one.count - 1} more of its kind are" if one.count > 1 else " is"
-        text = f"this field{more} dropped by the API server: feature gate {one.gate} is off"
+        more = f" and {one.count - 1} more of its kind" if one.count > 1 else ""
+        text = f"the API server drops this field{more}, because feature gate {one.gate} is off"
         fix = f"enable the gate in the cluster and lint with --gate {one.gate}=true, or remove the field"
         yield findings.warning(one.document, one.field, text, fix)
 
 
 def _known(problem: Problem) -> Iterable[str]:
-    """Return the names that the object which has the unknown field may have."""
+    """Return the known fields of the object that has the unknown field."""
     found: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
     for name, _ in _STEP.findall(problem.field.rpartition(".")[0]):
         match found:
@@ -59,7 +59,7 @@ _MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A problem, and its parts that fixes read."""
+    """A problem, with the parts that fixes use."""
 
     problem: Problem
 
@@ -82,7 +82,7 @@ class Mistake:
 
     @cached_property
     def value(self) -> str:
-        """The value that the message shows, as text."""
+        """The value in the message, as text."""
         found = _VALUE.match(self.problem.text)
         try:
             return str(json.loads(found[1])) if found else ""
@@ -90,7 +90,7 @@ class Mistake:
             return found[1] if found else ""
 
     def holder(self, levels: int = 1) -> Json:
-        """Return what is written ``levels`` above the field."""
+        """Return the object or list ``levels`` above the field."""
         path: list[str | int] = [int(index) if index.isdecimal() else index or name for name, index in _STEP.findall(self.field)]
         return json_types.at(self.body, *path[: len(path) - levels])
 
@@ -100,7 +100,7 @@ class Mistake:
 
 
 def _attribute(mistake: Mistake) -> str:
-    return f"write DOMAIN/{mistake.value}, where DOMAIN is that of the driver, or the one with which the attribute is published"
+    return f"write DOMAIN/{mistake.value}; DOMAIN is the driver's name, unless the attribute is published with another domain"
 
 
 def _label(mistake: Mistake) -> str:
@@ -132,7 +132,7 @@ def _one_kind(mistake: Mistake) -> str:
     if "remove one" in mistake.detail:
         return "keep exactly or firstAvailable, and remove the other"
     if "deviceClassName" in json_types.mapping(mistake.written):
-        return "put deviceClassName, and what stands beside it, into exactly"
+        return "move deviceClassName and the fields beside it to exactly"
     return "write exactly: {deviceClassName: NAME}, or a list of alternatives in firstAvailable"
 
 
@@ -146,7 +146,7 @@ def _supported(mistake: Mistake) -> str:
 
 
 def one_of(value: str, allowed: Sequence[str]) -> str:
-    """Return which of a few words to write: the one that is meant where that can be seen."""
+    """Return the word to write: the one that differs only in case, a similar one, or all allowed words."""
     same = [word for word in allowed if word.lower() == value.lower()]
     return f"write {same[0]}" if same else findings.suggestion(value, allowed).replace("known are", "write one of")
 
@@ -175,7 +175,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*\.adminAccess", r"", "label the Namespace resource.kubernetes.io/admin-access=true, or remove it"),
     (r".*\.cel\.expression", r"may cost", "use fewer or smaller loops"),
     (r".*\.cel\.expression", r"", "fix the expression; device has driver, attributes, capacity and allowMultipleAllocations"),
-    (r"spec", r"sharedCounters", "put sharedCounters into a slice of its own, of the same pool, and count both in resourceSliceCount"),
+    (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),
     (r".*", r"must be a C identifier", _identifier),
@@ -188,8 +188,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*", r"must not exceed the capacity's value", _limit),
     (r".*", r"(supported values|use one of)", _supported),
     (r".*", r"and at most \S+, the capacity's value$", lambda mistake: f"write at most {mistake.detail.split()[-4].rstrip(',')}"),
-    (r".*", r"already exists", "give each a name of its own, or remove one"),
-    (r".*\.name", r"Duplicate", "give each a name of its own"),
+    (r".*", r"already exists", "give each a different name, or remove one"),
+    (r".*\.name", r"Duplicate", "give each a different name"),
     (r".*", r"^(Forbidden|Duplicate)", "remove it"),
     (r".*", r"^Too many", lambda mistake: f"keep at most {re.findall(r'[0-9]+', mistake.problem.text)[-1]}"),
     (r".*", r"^Too long", "shorten it"),
@@ -200,7 +200,7 @@ _COMPILED = [(re.compile(field), re.compile(text), fix) for field, text, fix in 
 
 
 def of_refusal(problem: Problem) -> str:
-    """Return how to fix what a rule of the server refuses."""
+    """Return the fix for a refusal of the server."""
     mistake = Mistake(problem=problem)
     for field, text, fix in _COMPILED:
         if field.fullmatch(problem.field) and text.search(problem.text):
@@ -209,16 +209,16 @@ def of_refusal(problem: Problem) -> str:
     return f"change it: it {detail}" if detail.startswith(("must", "may")) else f"change it: {detail}"
 
 
-_IN_EXACTLY = "resource.k8s.io/v1 has it in exactly: write requests[].exactly.{name}"
+_IN_EXACTLY = "write requests[].exactly.{name}, as resource.k8s.io/v1 requires"
 _RENAMED = {
-    "basic": "resource.k8s.io/v1 has no basic: move what it holds into the device itself",
-    "composite": "resource.k8s.io/v1 has no composite: move what it holds into the device itself, and what it draws into consumesCounters",
+    "basic": "resource.k8s.io/v1 has no basic: move its fields to the device",
+    "composite": "resource.k8s.io/v1 has no composite: move its fields to the device, and its counters to consumesCounters",
     "boolean": "write bool",
     "integer": "write int",
     "quantity": "write value",
-    "deviceMixins": "write mixins.device: mixins of all kinds are below spec.mixins",
-    "counterSetMixins": "write mixins.counterSet: mixins of all kinds are below spec.mixins",
-    "deviceCounterConsumptionMixins": "write mixins.deviceCounterConsumption: mixins of all kinds are below spec.mixins",
+    "deviceMixins": "write spec.mixins.device",
+    "counterSetMixins": "write spec.mixins.counterSet",
+    "deviceCounterConsumptionMixins": "write spec.mixins.deviceCounterConsumption",
 }
 _OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
 _REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
@@ -227,7 +227,7 @@ _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "
 
 
 def of_unknown(problem: Problem, known: Iterable[str]) -> str:
-    """Return what to write instead of a field that there is not; ``known`` are those there are."""
+    """Return the fix for an unknown field, given the ``known`` ones."""
     parent, _, name = problem.field.rpartition(".")
     names = sorted(known)
     if fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
@@ -238,18 +238,18 @@ def of_unknown(problem: Problem, known: Iterable[str]) -> str:
 
 
 def _misplaced(problem: Problem, parent: str, name: str) -> str:
-    """Return the fix for a field that is right elsewhere."""
+    """Return the fix for a field that belongs elsewhere."""
     kind = problem.document.resource
     if _OF_REQUEST.fullmatch(parent) and name in _MOVED:
         return _IN_EXACTLY.format(name=name)
     if kind is resources.CLAIM and problem.field == "spec.spec":
-        return "move what it holds up into spec (only a ResourceClaimTemplate has spec.spec)"
+        return "move its fields up to spec (only a ResourceClaimTemplate has spec.spec)"
     if kind is resources.CLAIM_TEMPLATE and problem.field == "spec.devices":
-        return "put it into spec.spec: a template's spec holds the spec of a claim"
+        return "move it to spec.spec: a template's spec contains the spec of a claim"
     if _REQUIRED_TERM.fullmatch(parent) and name in _WEIGHTED:
-        return "a required term has no weight: move what podAffinityTerm holds into the term itself, or write preferredDuringScheduling..."
+        return "a required term has no weight: move the fields of podAffinityTerm to the term, or write preferredDuringScheduling..."
     if parent.endswith("nodeSelector"):
         value = json_types.text(Mistake(problem=problem).holder(), name) or "VALUE"
         expression = f"{{key: {name}, operator: In, values: [{value}]}}"
-        return f"a node selector is no map of labels: write nodeSelectorTerms: [{{matchExpressions: [{expression}]}}]"
+        return f"a node selector is not a map of labels: write nodeSelectorTerms: [{{matchExpressions: [{expression}]}}]"
     return ""

@@ -1,5 +1,5 @@
-"""Mistakes in what drivers and admins publish: pools that are not whole, counters that do not add up, policies that no one can meet,
-nodes that are not there, negative amounts, and DeviceTaintRules that taint no device or too many.
+"""Mistakes in what drivers and admins publish: incomplete pools, wrong counters, policies that no request can meet, missing nodes, negative
+amounts, and DeviceTaintRules that taint no device or too many.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _PARENT_IDS = frozenset({"parentuuid"})
 
 
 def check_pools(offered: Catalogue) -> Iterator[Finding]:
-    """Yield what is wrong with the pools."""
+    """Yield mistakes in the pools."""
     for stock in offered.pools.values():
         yield from _replaced(stock)
         yield from _names(stock)
@@ -38,7 +38,7 @@ def check_pools(offered: Catalogue) -> Iterator[Finding]:
 def _replaced(stock: PublishedPool) -> Iterator[Finding]:
     for one in stock.older:
         newest = catalogue.generation(stock.slices[0])
-        text = f"generation {catalogue.generation(one)} of pool {stock.id} is replaced by generation {newest}: its devices do not count"
+        text = f"generation {catalogue.generation(one)} of pool {stock.id} is older than generation {newest}: its devices are ignored"
         yield findings.warning(one.document, "spec.pool.generation", text, f"delete the slice, or publish it as generation {newest}")
 
 
@@ -49,9 +49,9 @@ def _whole(stock: PublishedPool) -> Iterator[Finding]:
     found = len(stock.slices)
     wrong.pop(found, None)
     for count, document in wrong.items():
-        here = f"there {'is' if found == 1 else 'are'} {found} of pool {stock.id} in these files"
-        text = f"says {count}, and {here}: no device of an incomplete pool is allocated"
-        yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {found}, or add the slices that are missing")
+        here = f"these files have {found} slice{'' if found == 1 else 's'} of pool {stock.id}"
+        text = f"is {count}, but {here}: no device of an incomplete pool is allocated"
+        yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {found}, or add the missing slices")
 
 
 def _names(stock: PublishedPool) -> Iterator[Finding]:
@@ -61,15 +61,15 @@ def _names(stock: PublishedPool) -> Iterator[Finding]:
             before = first.setdefault(one.name, one)
             if before is not one:
                 where = f"{before.document.place(before.path)}, {before.document.label}"
-                text = f"{kind} {one.name} is in pool {stock.id} twice, first in {where}: nothing of the pool is allocated"
-                yield findings.error(one.document, f"{one.path}.name", text, "give each its own name")
+                text = f"{kind} {one.name} is in pool {stock.id} twice, first in {where}: no device of the pool is allocated"
+                yield findings.error(one.document, f"{one.path}.name", text, "give each a different name")
 
 
 def _draws(device: PublishedDevice, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
     for place, one in enumerate(json_types.objects(device.spec, "consumesCounters")):
         name, path = json_types.text(one, "counterSet"), f"{device.path}.consumesCounters[{place}]"
         if name not in sets:
-            text = f"pool {device.pool} has no counter set {name}: nothing of the pool is allocated"
+            text = f"pool {device.pool} has no counter set {name}: no device of the pool is allocated"
             yield findings.error(device.document, f"{path}.counterSet", text, findings.suggestion(name, sets))
             continue
         for counter, drawn in json_types.mapping(one, "counters").items():
@@ -78,12 +78,12 @@ def _draws(device: PublishedDevice, sets: Mapping[str, CounterSet]) -> Iterator[
 
 def _draw(device: PublishedDevice, path: str, counter_set: CounterSet, counter: str, drawn: Json) -> Iterator[Finding]:
     if counter not in counter_set.counters:
-        text = f"counter set {counter_set.name} has no counter {counter}: nothing of pool {device.pool} is allocated"
+        text = f"counter set {counter_set.name} has no counter {counter}: no device of pool {device.pool} is allocated"
         yield findings.error(device.document, path, text, findings.suggestion(counter, counter_set.counters))
         return
     needed, total = _value(drawn), _value(counter_set.counters[counter])
     if needed > total:
-        text = f"draws {needed} of a counter of {total}: the device can never be allocated"
+        text = f"consumes {needed} of a counter of {total}: the device can never be allocated"
         yield findings.error(
             device.document, f"{path}.value", text, f"write at most {total}, or raise {counter_set.path}.counters[{counter}]"
         )
@@ -92,18 +92,18 @@ def _draw(device: PublishedDevice, path: str, counter_set: CounterSet, counter: 
 def _defaults(device: PublishedDevice) -> Iterator[Finding]:
     for name, capacity in json_types.mapping(device.spec, "capacity").items():
         if json_types.at(capacity, "requestPolicy") == {}:
-            text = f"says nothing: a request that names no {name} takes all of it, as without a policy"
-            fix = "write default: AMOUNT, with validRange or validValues where there are bounds, or remove it"
+            text = f"is empty: a request without {name} takes all of it, as without a policy"
+            fix = "write default: AMOUNT, with validRange or validValues for limits, or remove it"
             yield findings.error(device.document, f"{device.path}.capacity[{name}].requestPolicy", text, fix)
         default = json_types.at(capacity, "requestPolicy", "default")
         if default is not None and quantity.parse(default) > _value(capacity):
-            text = f"the default {default} is above the value {_value(capacity)}: a request that names no {name} never fits"
+            text = f"the default {default} is above the value {_value(capacity)}: a request without {name} never fits"
             field = f"{device.path}.capacity[{name}].requestPolicy.default"
             yield findings.error(device.document, field, text, f"write at most {_value(capacity)}")
 
 
 def _idle(stock: PublishedPool) -> Iterator[Finding]:
-    """Counters that nothing draws; of an incomplete pool, the devices may be elsewhere."""
+    """Yield counters that no device consumes. An incomplete pool is skipped, because its devices may be elsewhere."""
     if len(stock.slices) != json_types.number(stock.slices[0].object, "spec", "pool", "resourceSliceCount"):
         return
     drawn = {
@@ -115,19 +115,19 @@ def _idle(stock: PublishedPool) -> Iterator[Finding]:
     for counter_set in stock.counter_sets:
         idle = [counter for counter in counter_set.counters if (counter_set.name, counter) not in drawn]
         if idle:
-            text = f"no device of pool {stock.id} draws {', '.join(idle)}: it limits nothing"
-            fix = "let the devices that use it draw it in consumesCounters, or remove it"
+            text = f"no device of pool {stock.id} consumes {', '.join(idle)}: it limits nothing"
+            fix = "add it to consumesCounters of the devices that use it, or remove it"
             yield findings.warning(counter_set.document, f"{counter_set.path}.counters", text, fix)
 
 
 def _overlaps(stock: PublishedPool) -> Iterator[Finding]:
-    """A device and its parts, known by their UUIDs, that no counter connects."""
+    """Yield parts of a device, by their UUIDs, that have no counter in common with it."""
     whole = {uuid: device for device in stock.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
     for device in stock.devices:
         parent = whole.get(_text(device, _PARENT_IDS))
         if parent is not None and parent is not device and not _counters(parent) & _counters(device):
-            text = f"is a part of {parent.name} by its attributes, and no counter is drawn by both: they can be allocated at the same time"
-            fix = f"let {parent.name} and its parts draw from one counter set in consumesCounters"
+            text = f"is a part of {parent.name} by its attributes, but consumes no counter of it: both can be allocated at the same time"
+            fix = f"let {parent.name} and its parts consume from one counter set in consumesCounters"
             yield findings.warning(device.document, device.path, text, fix)
 
 
@@ -151,7 +151,7 @@ def _value(entry: Json | Object) -> quantity.Quantity:
 
 
 def check_nodes(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator[Finding]:
-    """Yield slices and devices that are for no node of ``known``; without nodes, none."""
+    """Yield slices and devices that select no node of ``known``; none without nodes."""
     if not known:
         return
     for one in slices:
@@ -164,7 +164,7 @@ def check_nodes(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator
 def _place(one: Accepted, place: Object, path: str, known: Sequence[Object]) -> Iterator[Finding]:
     name, names = json_types.text(place, "nodeName"), [json_types.text(node, "metadata", "name") for node in known]
     if name and name not in names:
-        text = f"there is no Node {name} in these files: its devices are allocated to nobody"
+        text = f"Node {name} is not in these files: its devices are never allocated"
         yield findings.warning(one.document, f"{path}.nodeName", text, findings.suggestion(name, names))
     selector = place.get("nodeSelector")
     if selector is not None and not any(_selects(selector, node) for node in known):
@@ -186,7 +186,7 @@ def check_amounts(objects: Iterable[Accepted]) -> Iterator[Finding]:
             continue
         for field, value in _quantities(table.shape_of(one.document.resource), one.object, ""):
             if quantity.parse(value).nanos < 0:
-                text = f"{value} is negative: the API server stores it, and the scheduler then gives out more than there is"
+                text = f"{value} is negative: the API server stores it, and the scheduler then allocates more than exists"
                 yield findings.error(one.document, field, text, "write an amount of zero or more")
 
 
@@ -214,11 +214,11 @@ _FIELDS = ("driver", "pool", "device")
 
 
 def check_rules(rules: Iterable[Accepted], offered: Catalogue) -> Iterator[Finding]:
-    """Yield what is wrong with the rules, by the devices that there are."""
+    """Yield mistakes in the rules, given the published devices."""
     for rule in rules:
         selector = json_types.at(rule.object, "spec", "deviceSelector")
         if not isinstance(selector, dict):
-            text = "is not there, and then the rule selects no device"
+            text = "is missing: the rule selects no device"
             yield findings.warning(rule.document, _SELECTOR, text, "write driver, pool and device, or {} for every device")
         elif not any(json_types.text(selector, name) for name in _FIELDS):
             yield _everything(rule)
@@ -233,16 +233,16 @@ def _everything(rule: Accepted) -> Finding:
         "NoExecute": "every pod that uses a device and does not tolerate it is evicted",
         "NoSchedule": "no device is allocated without a toleration",
     }
-    text = f"selects every device of the cluster: {what.get(effect, 'nothing happens with this effect')}"
-    return findings.warning(rule.document, _SELECTOR, text, "name the driver, the pool or the device that is meant")
+    text = f"selects every device of the cluster: {what.get(effect, 'this effect does nothing')}"
+    return findings.warning(rule.document, _SELECTOR, text, "add driver, pool or device to the selector")
 
 
 def _ambiguous(rule: Accepted, selector: Object) -> Iterator[Finding]:
-    """Names of pools are unique for a driver only, those of devices for a pool only."""
+    """Yield ambiguous names: a pool is unique only in its driver, a device only in its pool."""
     for name, holder in (("pool", "driver"), ("device", "pool")):
         value = json_types.text(selector, name)
         if value and not json_types.text(selector, holder):
-            text = f"{value} is selected in every {holder}: the name of a {name} is unique in its {holder} only"
+            text = f"{value} is selected in every {holder}: the name of a {name} is unique only in its {holder}"
             yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, f"add {holder}: NAME")
 
 
@@ -254,7 +254,8 @@ def _nothing(rule: Accepted, selector: Object, devices: list[PublishedDevice]) -
         wanted = json_types.text(selector, name)
         known = {getattr(device.id, name) for device in left}
         if wanted and wanted not in known:
-            text = f"none of the {len(left)} devices{' that are left' if len(left) < len(devices) else ''} has {name} {wanted}: nothing is tainted"
+            matching = " that match the other fields" if len(left) < len(devices) else ""
+            text = f"none of the {len(left)} devices{matching} has {name} {wanted}: the rule taints nothing"
             yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, findings.suggestion(wanted, known))
             return
         left = [device for device in left if wanted in ("", getattr(device.id, name))]

@@ -1,6 +1,6 @@
-"""Mistakes in pods, and in the pods of workloads: claims and templates that are not there, and containers that name them wrongly.
+"""Mistakes in pods and in the pods of workloads: missing claims and templates, and wrong references in containers.
 
-Of workloads, the pods are judged by what the server knows of a pod's fields; of pods, the server itself reports that.
+The pod template of a workload is checked against the fields of a pod. The server itself checks the fields of pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName"
 
 
 def is_user(document: Document) -> bool:
-    """Return whether the document has a pod spec that this module reads."""
+    """Return whether the document has a pod spec that this module checks."""
     return json_types.text(document.body, "kind") in _POD_SPECS
 
 
@@ -59,7 +59,7 @@ def _shelved(one: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
 
 
 def check(documents: Sequence[Document], shelf: KnownClaims) -> Iterator[Finding]:
-    """Yield what is wrong with the references of all pods. Without any claim or template in the files, their names are not judged."""
+    """Yield mistakes in the references of all pods. Names are checked only if the files contain claims or templates."""
     for document in documents:
         if is_user(document):
             yield from _Pod(document, shelf).check()
@@ -89,11 +89,11 @@ class _Pod:
         for resource in sorted(extended.wanted({"spec": self._spec})):
             name = resource.removeprefix(extended.CLASS_PREFIX)
             if name != resource and self._shelf.classes and name not in self._shelf.classes:
-                text = f"asks for {resource}, and there is no DeviceClass {name} in these files"
+                text = f"requests {resource}, but DeviceClass {name} is not in these files"
                 yield findings.warning(self._document, f"{self._path}.containers", text, findings.suggestion(name, self._shelf.classes))
 
     def _problems(self) -> Iterator[Problem]:
-        """Yield what the server refuses in the fields of the pods that it would be asked to make."""
+        """Yield what the server refuses in the fields of the workload's pods."""
         known, decoder = workloads.POD.fields["spec"], shape.Decoder()
         try:
             found = decoder.decode(known, self._spec, self._path)
@@ -110,20 +110,20 @@ class _Pod:
         for field_name, kind in _SOURCES:
             name = json_types.text(entry, field_name)
             if name and self._shelf.requests and name not in self._shelf.names(kind, self._namespace):
-                text = f"there is no {kind} {self._namespace}/{name} in these files"
+                text = f"{kind} {self._namespace}/{name} is not in these files"
                 yield findings.warning(self._document, f"{path}.{field_name}", text, self._elsewhere(kind, name))
         name = json_types.text(entry, "name")
         if name and name not in self._used:
-            text = f"no container uses {name}: its devices are allocated, and nobody gets them"
+            text = f"no container uses {name}: its devices are allocated, but no container gets them"
             yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
 
     def _elsewhere(self, kind: str, name: str) -> str:
-        """Return where the name exists: as the other kind, or in another namespace."""
+        """Return the fix for a name that belongs to the other kind or to another namespace."""
         for field_name, other in _SOURCES:
             if other != kind and name in self._shelf.names(other, self._namespace):
                 return f"it is a {other}: write {field_name}"
         if found := self._shelf.namespaces(kind, name):
-            return f"there is one in namespace {found[0]}: put both into one namespace"
+            return f"it is in namespace {found[0]}: move both to one namespace"
         return findings.suggestion(name, self._shelf.names(kind, self._namespace))
 
     def _use(self, use: Object, path: str) -> Iterator[Finding]:

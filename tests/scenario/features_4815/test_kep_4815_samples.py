@@ -16,8 +16,8 @@ from fakes import kep_4815_samples
 from fakes.single_threaded_cluster import MIXINS, SingleThreadedCluster
 
 SERVED = ("apiVersion", "is not served", "write resource.k8s.io/v1")
-APART = ("spec", "only one of devices and sharedCounters", "put sharedCounters into a slice of its own")
-BASIC = ("spec.devices[0].basic", "unknown field", "move what it holds into the device itself")
+APART = ("spec", "only one of devices and sharedCounters", "move sharedCounters to a separate slice")
+BASIC = ("spec.devices[0].basic", "unknown field", "move its fields to the device")
 REQUIRED = "spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
 LABEL = "must be lower-case letters, digits and '-'"
 
@@ -26,13 +26,13 @@ Expected = tuple[str, str, str]
 
 AS_PRINTED: dict[str, tuple[Expected, ...]] = {
     "a100-counters": tuple(("spec.sharedCounters[0].counters", f'"memorySlice{n}": {LABEL}', f"write memory-slice-{n}") for n in range(8)),
-    "mig-claim": (SERVED, ("spec.spec", "unknown field", "move what it holds up into spec")),
-    "mixins-of-four-gpus": (BASIC, APART, ("spec.mixins.device[0].basic", "unknown field", "move what it holds")),
+    "mig-claim": (SERVED, ("spec.spec", "unknown field", "move its fields up to spec")),
+    "mixins-of-four-gpus": (BASIC, APART, ("spec.mixins.device[0].basic", "unknown field", "move its fields")),
     "partitions-of-one-gpu": (BASIC, APART),
     "three-mig-devices": (
         BASIC,
         APART,
-        ("spec.deviceMixins", "unknown field", "write mixins.device"),
+        ("spec.deviceMixins", "unknown field", "write spec.mixins.device"),
         ("spec.devices[0].name", f'"gpu-0-mig-1g.5gb-0": {LABEL}', "write gpu-0-mig-1g-5gb-0"),
     ),
     "tpu-consumer-claim": (
@@ -42,14 +42,14 @@ AS_PRINTED: dict[str, tuple[Expected, ...]] = {
     ),
     "tpu-consumer-deployment": (
         (f"{REQUIRED}.weight", "unknown field", "a required term has no weight"),
-        (f"{REQUIRED}.podAffinityTerm", "unknown field", "move what podAffinityTerm holds into the term itself"),
+        (f"{REQUIRED}.podAffinityTerm", "unknown field", "move the fields of podAffinityTerm to the term"),
         (f"{REQUIRED}.topologyKey", "Required value", "add topologyKey"),
     ),
     "tpu-slice": (SERVED, BASIC, APART),
     "two-gpus": (
         BASIC,
         APART,
-        ("spec.devices[32].composite", "unknown field", "move what it holds into the device itself"),
+        ("spec.devices[32].composite", "unknown field", "move its fields to the device"),
         ("spec.devices[1].name", LABEL, "write gpu-0-mig-1g-10gb-0-1"),
         ("spec.mixins.counterSet[0].counters[copy-engines].quantity", "unknown field", "write value"),
         ("spec.mixins.counterSet[0].counters", f'"memorySlice0": {LABEL}', "write memory-slice-0"),
@@ -140,7 +140,7 @@ def test_a_selector_for_a_domain_that_no_driver_has_is_found_beside_the_slices()
     }
     found = linting.lint(_documents([*kep_4815_samples.mended("tpu-slice"), kind, claim]), MIXINS)
     field = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
-    check(found, ((field, "fails on 7 of 7 devices", "ask only for what is there"),))
+    check(found, ((field, "fails on 7 of 7 devices", "check that the attribute exists"),))
 
 
 def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -> None:
@@ -148,7 +148,7 @@ def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -
     [whole] = json_types.objects(counters, "spec", "mixins", "counterSet")
     json_types.mapping(whole, "counters")["memory"] = {"value": "40192Mi"}
     field = "spec.devices[0].consumesCounters[0].counters[memory].value"
-    check(linting.lint(_documents([counters, devices]), MIXINS), ((field, "draws 40Gi", "write at most 40192Mi"),))
+    check(linting.lint(_documents([counters, devices]), MIXINS), ((field, "consumes 40Gi", "write at most 40192Mi"),))
 
 
 def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() -> None:

@@ -131,10 +131,10 @@ def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(shell: comm
     result = shell.run("lint", slices, write(shell, pod("fits", claim=True, limits={BY_CLASS: 1}), pod("big", limits={BY_NAME: 3})))
     assert result.out.count("warning: ") == 1
     assert "Pod default/big" in result.out
-    assert "spec.containers: fits on no node, even where nothing is allocated" in result.out
+    assert "spec.containers: fits on no node, even if nothing is allocated" in result.out
     assert "needs 3 devices, 2 available" in result.out
 
 
 def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(shell: command_line.CommandLine, slices: str) -> None:
     result = shell.run("lint", slices, write(shell, pod("p", limits={BY_CLASS + "s": 1})))
-    assert f"asks for {BY_CLASS}s, and there is no DeviceClass gpus in these files\n  fix: write gpu\n" in result.out
+    assert f"requests {BY_CLASS}s, but DeviceClass gpus is not in these files\n  fix: write gpu\n" in result.out

@@ -87,7 +87,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "more than there is": (
         (counters(memory="40Gi"), devices(drawing(value="80Gi"))),
         "spec.devices[0].consumesCounters[0].counters[memory].value",
-        "draws 80Gi of a counter of 40Gi",
+        "consumes 80Gi of a counter of 40Gi",
         "write at most 40Gi",
     ),
     "default above the value": (
@@ -108,7 +108,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "a negative capacity request": (
         (*WORLD, claim(exactly={"capacity": {"requests": {"memory": "-5Gi"}}})),
         "spec.devices.requests[0].exactly.capacity.requests[memory]",
-        "-5Gi is negative: the API server stores it, and the scheduler then gives out more than there is",
+        "-5Gi is negative: the API server stores it, and the scheduler then allocates more than exists",
         "write an amount of zero or more",
     ),
     "a negative bound of a policy": (
@@ -123,17 +123,17 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         "-1Gi is negative",
         "write an amount of zero or more",
     ),
-    "a policy that says nothing": (
+    "an empty policy": (
         (sharing({}),),
         "spec.devices[0].capacity[bandwidth].requestPolicy",
-        "a request that names no bandwidth takes all of it",
+        "a request without bandwidth takes all of it",
         "write default: AMOUNT",
     ),
     "a name in two slices": (
         (devices(PLAIN), typed("ResourceSlice", "s2", {**pool(), "devices": [PLAIN]})),
         "spec.devices[0].name",
         "is in pool gpu.example.com/n twice",
-        "its own name",
+        "a different name",
     ),
     "selector that fails": (
         (device_class('device.attributes["gpu.example.com"].model == "a"'), devices(PLAIN, count=1)),
@@ -145,7 +145,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         (*WORLD, selecting('device.attributes["gpu.example.com"].model == "a"')),
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
         "no such key: model",
-        "ask only for what is there",
+        "check that the attribute exists",
     ),
     "selector that does not compile": (
         (selecting("device.foo("),),
@@ -163,13 +163,13 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         ),
         "spec",
         "only one of",
-        "a slice of its own",
+        "a separate slice",
     ),
     "basic": (
         (devices({"name": "d0", "basic": {"attributes": {"type": GPU}}}, count=1),),
         "spec.devices[0].basic",
         "unknown field",
-        "move what it holds into the device",
+        "move its fields to the device",
     ),
     "boolean": (
         (devices({"name": "d0", "attributes": {"x": {"boolean": True}}}, count=1),),
@@ -213,20 +213,20 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "fields of a gate that is off": (
         (typed("ResourceSlice", "s", {**pool(count=1), "devices": [{"name": name, "includes": []} for name in ("d0", "d1", "d2")]}),),
         "spec.devices[0].includes",
-        "this field and 2 more of its kind are dropped by the API server: feature gate DRAMixins is off",
+        "the API server drops this field and 2 more of its kind, because feature gate DRAMixins is off",
         "lint with --gate DRAMixins=true, or remove the field",
     ),
-    "incomplete pool": ((devices(PLAIN, count=3),), "spec.pool.resourceSliceCount", "says 3, and there is 1", "write 1"),
+    "incomplete pool": ((devices(PLAIN, count=3),), "spec.pool.resourceSliceCount", "is 3, but these files have 1 slice", "write 1"),
     "replaced slice": (
         (devices(PLAIN, count=1), typed("ResourceSlice", "s2", {**pool(count=1, generation=2), "devices": [PLAIN]})),
         "spec.pool.generation",
-        "generation 1 of pool gpu.example.com/n is replaced by generation 2",
+        "generation 1 of pool gpu.example.com/n is older than generation 2",
         "delete the slice",
     ),
     "counter that nobody draws": (
         (counters(memory="40Gi", idle="1"), devices(drawing())),
         "spec.sharedCounters[0].counters",
-        "no device of pool gpu.example.com/n draws idle",
+        "no device of pool gpu.example.com/n consumes idle",
         "consumesCounters",
     ),
     "selector that selects nothing": (
@@ -244,13 +244,13 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "unknown class": (
         (*WORLD, claim(exactly={"deviceClassName": "gpus"})),
         "spec.devices.requests[0].exactly.deviceClassName",
-        "there is no DeviceClass gpus",
+        "DeviceClass gpus is not in these files",
         "write gpu",
     ),
     "too many": (
         (*WORLD, claim(exactly={"count": 2})),
         "spec.devices.requests[0].exactly.count",
-        "asks for 2, and 1 device is selected",
+        "requests 2, but 1 device is selected",
         "write at most 1",
     ),
     "attribute nobody has": (
@@ -262,7 +262,7 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "driver nobody has": (
         (*WORLD, claim(config=[{"opaque": {"driver": "gpx.example.com", "parameters": {}}}])),
         "spec.devices.config[0].opaque.driver",
-        "nobody reads the parameters",
+        "no driver reads the parameters",
         "write gpu.example.com",
     ),
     "capacity nobody has": (
@@ -371,7 +371,7 @@ def test_with_a_gate_off_new_expressions_and_fields_are_refused_and_stored_ones_
 
 OTHER = typed("ResourceSlice", "o1", {**pool(count=1), "driver": "nic.example.com", "devices": [{"name": "eth0"}]})
 FAILING = 'device.attributes["gpu.example.com"].type == "gpu"'
-DRIVER, ATTRIBUTE = "check the driver first", "ask only for what is there"
+DRIVER, ATTRIBUTE = "check the driver first", "check that the attribute exists"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ RULES: dict[str, Case] = {
         "warning",
         "spec.deviceSelector",
         "selects every device of the cluster: every pod that uses a device",
-        "name the driver",
+        "add driver, pool or device",
     ),
     "a pool without its driver": ((ONE, rule({"pool": "n"})), "warning", "spec.deviceSelector.pool", "in every driver", "add driver: NAME"),
     "a device without its pool": (
@@ -103,7 +103,7 @@ RULES: dict[str, Case] = {
         (published(device("d0"), device("d1")), rule({"driver": DRIVER, "pool": "n", "device": "d7"})),
         "warning",
         "spec.deviceSelector.device",
-        "has device d7: nothing is tainted",
+        "has device d7: the rule taints nothing",
         "known are d0, d1",
     ),
     "an effect in small letters": (
@@ -157,22 +157,22 @@ USERS: dict[str, Case] = {
         (TEMPLATE, pod({"resourceClaimTemplateName": "u"}, USE)),
         "warning",
         "spec.resourceClaims[0].resourceClaimTemplateName",
-        "there is no ResourceClaimTemplate default/u",
+        "ResourceClaimTemplate default/u is not in these files",
         "known are t",
     ),
     "a template where a claim is meant": (
         (TEMPLATE, pod({"resourceClaimName": "t"}, USE)),
         "warning",
         "spec.resourceClaims[0].resourceClaimName",
-        "there is no ResourceClaim default/t",
+        "ResourceClaim default/t is not in these files",
         "it is a ResourceClaimTemplate: write resourceClaimTemplateName",
     ),
     "a template of another namespace": (
         ({**TEMPLATE, "metadata": {"name": "t", "namespace": "lab"}}, pod({"resourceClaimTemplateName": "t"}, USE)),
         "warning",
         "spec.resourceClaims[0].resourceClaimTemplateName",
-        "there is no ResourceClaimTemplate default/t",
-        "there is one in namespace lab",
+        "ResourceClaimTemplate default/t is not in these files",
+        "it is in namespace lab",
     ),
     "a claim that no container uses": (
         (TEMPLATE, pod({"resourceClaimTemplateName": "t"})),
@@ -201,7 +201,7 @@ DEMAND: dict[str, Case] = {
         (claim({}, {}, constraints=[{"matchAttribute": f"{DRIVER}/type", "distinctAttribute": f"{DRIVER}/type"}]),),
         "warning",
         "spec.devices.constraints[0].distinctAttribute",
-        "only matchAttribute holds",
+        "is ignored beside matchAttribute",
         "write two constraints",
     ),
     "a match that nothing satisfies": (
@@ -219,21 +219,21 @@ DEMAND: dict[str, Case] = {
         (published(device("d0"), device("d1")), CLASS, claim({"count": 2}, constraints=[{"distinctAttribute": f"{DRIVER}/type"}])),
         "warning",
         "spec.devices",
-        "fits on no node, even where nothing is allocated; on n: request r0 needs 2 devices, 1 available",
+        "fits on no node, even if nothing is allocated; on n: request r0 needs 2 devices, 1 available",
         "drakit allocate --why",
     ),
     "all of too many": (
         (published(*(device(f"d{number}") for number in range(33))), CLASS, claim({"allocationMode": "All"})),
         "warning",
         "spec.devices.requests[0].exactly.allocationMode",
-        "asks for all, and 33 devices are selected: a claim gets at most 32",
+        "requests all, but 33 devices are selected, and a claim gets at most 32",
         "select fewer",
     ),
     "more than any node has": (
         (published(device("d0")), published(device("d0"), device("d1"), node="m", pool="m"), CLASS, claim({"count": 3})),
         "warning",
         "spec.devices.requests[0].exactly.count",
-        "asks for 3, and node m, which has the most, has 2 devices of them",
+        "requests 3, but node m has the most with 2 devices",
         "write at most 2",
     ),
     "a count beside all": (
@@ -252,7 +252,7 @@ DEMAND: dict[str, Case] = {
         "error",
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
         f"fails on 5 of 6 devices, first {DRIVER}/n/d1, {DRIVER}/n/d2, {DRIVER}/n/d3 and 2 more: no such key: type",
-        "ask only for what is there",
+        "check that the attribute exists",
     ),
     "two classes for one extended resource": (
         (
@@ -261,18 +261,18 @@ DEMAND: dict[str, Case] = {
         ),
         "warning",
         "spec.extendedResourceName",
-        "example.com/gpu is that of DeviceClass gpu too",
-        "a name of its own",
+        "example.com/gpu is also the name in DeviceClass gpu",
+        "a different name",
     ),
 }
 SUPPLY: dict[str, Case] = {
-    "a node that is not there": ((ONE, node("m")), "warning", "spec.nodeName", "there is no Node n", "known are m"),
+    "a node that is not there": ((ONE, node("m")), "warning", "spec.nodeName", "Node n is not in these files", "known are m"),
     "partitions that no counter connects": (
         (published(device("gpu", attributes=attributes(uuid="U")), device("part", attributes=attributes(uuid="P", parentUUID="U"))),),
         "warning",
         "spec.devices[1]",
-        "is a part of gpu by its attributes, and no counter is drawn by both",
-        "draw from one counter set",
+        "is a part of gpu by its attributes, but consumes no counter of it",
+        "consume from one counter set",
     ),
     "a maximum above the value": (
         (
@@ -289,7 +289,7 @@ SUPPLY: dict[str, Case] = {
         "at most 10G, the capacity's value",
         "write at most 10G",
     ),
-    "one object twice": ((CLASS, CLASS), "error", "", "already exists", "give each a name of its own"),
+    "one object twice": ((CLASS, CLASS), "error", "", "already exists", "give each a different name"),
 }
 ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
 
@@ -365,6 +365,6 @@ def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.Comma
     assert outcome[1:] == [
         "  spec.devices[0].basic: unknown field",
         "  and 3 more times, last at spec.devices[3].basic",
-        "  fix: resource.k8s.io/v1 has no basic: move what it holds into the device itself",
+        "  fix: resource.k8s.io/v1 has no basic: move its fields to the device",
         "1 object: 4 errors, 0 warnings",
     ]

@@ -218,7 +218,7 @@ class Scheduler:
         if wrong is None:
             return f"Kubernetes 1.36 leaves it Pending: {why}"
         if right is None:
-            return f"Kubernetes 1.36 allocates it all the same: {why}"
+            return f"Kubernetes 1.36 allocates it anyway: {why}"
         node, devices = _outcome(wrong)
         return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
 

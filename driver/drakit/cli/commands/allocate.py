@@ -1,4 +1,4 @@
-"""``drakit allocate``: shows whether claims fit, on which devices, and if they do not fit, why."""
+"""``drakit allocate``: the devices that claims would get, and why a claim does not fit."""
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,33 +23,33 @@ _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
 _INDENT = 2
 _Indented = tuple[int, str]
-"""A line with its indentation."""
+"""The indent of a line, and the line."""
 
 
 @options.quietly
 def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
-    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Only this node; all known nodes if not given.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Take slices, classes, nodes and allocated claims from a cluster.")] = False,
+    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Use only this node. Default: all known nodes.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Read slices, classes, nodes and allocated claims from a cluster.")] = False,
     kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster of --live, which it implies; KUBECONFIG if not given.")
+        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
     ] = None,
     gates: sources.Gates = None,
     as_kubernetes: sources.AsKubernetes = None,
-    why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device, equal reasons together.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why: a line for each device.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why, print a line for each device.")] = False,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show where claims would be allocated, decided as Kubernetes' scheduler should decide, without a cluster.
+    """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
 
-    Files may hold ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They are checked and
-    completed as an API server does. Pods come first, then claims and templates that no pod uses, one after the other: what one gets is gone for
-    the next.
+    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They get the checks and
+    defaults of an API server. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices for the next
+    one.
 
-    The scheduler of Kubernetes 1.36 is known to decide some claims wrongly. --why says where it does; --as-kubernetes 1.36 repeats it.
+    The scheduler of Kubernetes 1.36 has known errors. --why shows where its decision differs; --as-kubernetes 1.36 repeats the errors.
 
-    Exit status is 0 when all fit, 1 when one does not, 2 for bad input.
+    Exit status is 0 if everything fits, 1 if something does not, and 2 for invalid input.
 
     [bold]Examples[/bold]
 
@@ -141,7 +141,7 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
 
 
 def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Indented]":
-    """Yield the lines of the obstacles, once for nodes with the same obstacles."""
+    """Yield the obstacles by node. Nodes with the same obstacles are listed together."""
     alike: dict[tuple[_Indented, ...], list[str]] = {}
     for node, obstacles_of_node in decision.why.items():
         alike.setdefault(

@@ -1,4 +1,4 @@
-"""``drakit lint``: finds mistakes in slices, classes, claims and templates in files."""
+"""``drakit lint``: find mistakes in slices, classes, claims and templates before they reach a cluster."""
 
 import dataclasses
 import re
@@ -37,18 +37,18 @@ class _Checked:
 def lint(
     given: sources.Given = None,
     files: sources.Files = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
     gates: sources.Gates = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Check slices, classes, claims, templates, taint rules and pods with the rules of the API server of Kubernetes 1.36, and against each other.
+    """Find mistakes in slices, classes, claims, templates, taint rules and pods.
 
-    The checks between objects find: missing counters of a pool, a default above the value, incomplete pools, selectors that match no device or fail
-    on some devices, unknown attributes and drivers, claims that fit on no node, impossible allocations, taint rules that match no device, and pods
-    whose claims are missing. Opaque parameters for drakit's drivers are checked as drakit webhook and the drivers check them. Objects of other kinds
-    are skipped and named.
+    The command applies the rules of Kubernetes 1.36's API server, and compares the objects with each other. It finds missing counters, a default
+    above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
+    node, taint rules that select nothing, and pods whose claims are missing. It checks opaque parameters of drakit's own drivers as prepare and
+    drakit webhook do. Kinds that do not concern devices are skipped and listed.
 
-    The exit status is 0 without errors, 1 with an error (or, with --strict, a warning), and 2 if a file cannot be read.
+    Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files that cannot be read.
 
     [bold]Examples[/bold]
 
