@@ -38,7 +38,7 @@ def terminal(rows: Iterable[Row]) -> Iterable[str]:
 def markdown(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
     """Return the table as Markdown, below what was tested."""
     lines = [f"| {name} | {value} |" for name, value in facts.items()]
-    head = ["| What | Version |", "| --- | --- |", *lines, "", f"{counted(rows)}.", "", "| Theme | Shown | Result | Seconds, or why not |"]
+    head = ["| What | Version |", "| --- | --- |", *lines, "", f"{counted(rows)}.", "", "| Theme | Check | Result | Seconds, or why not |"]
     body = [
         f"| {row.theme} | {row.shown} | {row.result} | {_cell(row.note) if row.result == 'skipped' else format(row.seconds, '.1f')} |"
         for row in rows
