@@ -108,7 +108,7 @@ def test_the_life_cycle_shown_is_the_one_in_the_code() -> None:
 def test_the_mock_machines_and_models_listed_are_those_that_ship() -> None:
     howto = markdown.ROOT / "docs" / "howto"
     assert markdown.table_names((howto / "run-without-kubernetes.md").read_text("utf-8")) == set(machines.names())
-    result = (howto / "add-a-machine.md").read_text("utf-8").rsplit("The models there are:", 1)[1]
+    result = (howto / "add-a-machine.md").read_text("utf-8").rsplit("The models are:", 1)[1]
     assert set(re.findall(r"`([\w-]+)`", result)) == set(machine.model_names())
 
 
