@@ -102,7 +102,7 @@ def test_every_shipped_pool_is_taken_by_the_server_and_comes_back_whole(tmp_path
 def test_a_server_with_the_gate_off_is_distinguished_and_nothing_is_left(tmp_path: pathlib.Path) -> None:
     gates = features.FeatureGates.of({"DRAPartitionableDevices": False})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
-        with pytest.raises(errors.ApiError, match="switch on its feature gate DRAPartitionableDevices"):
+        with pytest.raises(errors.ApiError, match="enable its feature gate DRAPartitionableDevices"):
             publish(server, tmp_path, offer.of(machine.load("tpu-v5e-8x8")))
         assert server.registry.list(resources.SLICE).items == []
 

@@ -1,5 +1,5 @@
-"""One driver on one node: what the kubelet asks is carried out, what the hardware offers is published.
+"""One driver on one node: it answers the kubelet's calls and publishes the devices of the node.
 
-What belongs here: the engine, the publisher, recovery, and their assembly (``node.node``, the only module here that knows adapters).
-What does not: hardware (``devices``), wire formats (``kubelet``, ``kube``, ``cdi``), files (``journal``).
+This package has the engine, the publisher, recovery, and their assembly (``node.node``, the only module here that knows adapters).
+Hardware is in ``devices``, wire formats are in ``kubelet``, ``kube`` and ``cdi``, and files in ``journal``.
 """

@@ -1,17 +1,17 @@
-"""What runs on a serving node beside the kubelet's calls: the author's ``start`` and ``watch``, reports to users, binding, orphaned claims.
+"""Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, and orphan collection.
 
-Started after recovery and before the kubelet can call, stopped once the last verb has returned: first the loops that call verbs, then the author,
-and the reports last, so that what the author says in ``stop`` is still told.
+They start after recovery and before the kubelet can call. They stop after the last verb has returned, in this order: the loops that call verbs, the
+author, the reporters. The reporters stop last, so that they still send what the author reports in ``stop``.
 """
 
 import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import advanced, backoff, claim_status, errors, inventory, names, ports
+from drakit.core import advanced, backoff, claim_status, errors, inventory, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
@@ -30,7 +30,7 @@ WriteStatus = Callable[[claims.ClaimRef, claim_status.DeviceStatus], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApiPorts:
-    """The API server's ports for what is told to users, for what is asked after memory was lost, and for claims that wait to be bound."""
+    """The API server's ports: reports to users, the list of claims that restores a lost journal, and claims that wait to be bound."""
 
     statuses: ports.ClaimStatuses
     events: ports.Events
@@ -41,7 +41,7 @@ class ApiPorts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KubeletPorts:
-    """What the kubelet's side knows: whether it can call now, its own books, and who takes the health of a device to it."""
+    """The kubelet's side: whether it knows the driver, its checkpoint file, and the receiver of health reports."""
 
     is_registered: Callable[[], bool]
     checkpoint: pathlib.Path
@@ -49,7 +49,7 @@ class KubeletPorts:
 
 
 class BackgroundServices:
-    """One node's; ``failed`` is called when a loop dies of a bug. ``telling`` is None where there is no API server to tell anything to."""
+    """The background services of one node. ``failed`` is called when a loop dies of a bug; ``api`` is None where there is no API server."""
 
     def __init__(
         self,
@@ -67,59 +67,58 @@ class BackgroundServices:
         self._kubelet = kubelet
         self._api = api
         self._failed = failed
-        self._news = threading.Event()
-        self._stop, self._stop_telling = threading.Event(), threading.Event()
-        self._working: list[threading.Thread] = []
-        self._tellers: list[threading.Thread] = []
-        self._reports: device_status.StatusReporter | None = None
+        self._discovery_due = threading.Event()
+        self._stop, self._stop_reporting = threading.Event(), threading.Event()
+        self._worker_threads: list[threading.Thread] = []
+        self._reporter_threads: list[threading.Thread] = []
+        self._reporter: device_status.StatusReporter | None = None
         self._binding: binding.Binding | None = None
         self._started = False
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
 
     def start(self) -> None:
-        """Begin; raises what the author's ``start`` raises where that is a DrakitError, else HardwareError naming it."""
+        """Start the services. Raise the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
         sinks = driver_context.ReportSinks(rediscover=self.wake, health=self._kubelet.health)
         if self._api is not None:
-            told = device_status.StatusReporter(
+            reporter = device_status.StatusReporter(
                 self._api.statuses,
                 self._api.events,
                 self._clock,
                 pool=self._local.identity.pool,
                 conditions=self._api.conditions,
             )
-            sinks = dataclasses.replace(sinks, status=told.status, event=told.notice)
-            self._local.engine.reporter = self._reports = told
-            self._tellers = [self._spawn(name, loop, self._stop_telling) for name, loop in told.loops()]
+            sinks = dataclasses.replace(sinks, status=reporter.status, event=reporter.event)
+            self._local.engine.reporter = self._reporter = reporter
+            self._reporter_threads = [self._spawn(name, loop, self._stop_reporting) for name, loop in reporter.loops()]
         if self._local.metadata is not None:
-            told_too = updating_metadata(self._local.metadata, sinks.status)
-            sinks = dataclasses.replace(sinks, status=told_too)
+            sinks = dataclasses.replace(sinks, status=updating_metadata(self._local.metadata, sinks.status))
         self._local.context.sinks = sinks
         self._start_author()
-        self._working = [self._spawn("vanished-claims", self._vanished().run, self._stop)]
+        self._worker_threads = [self._spawn("orphaned-claims", self._orphan_collector().run, self._stop)]
         if drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
-            self._working.append(self._spawn("watch", loop.run, self._stop))
+            self._worker_threads.append(self._spawn("watch", loop.run, self._stop))
 
     def stop(self, *, idle: bool = True) -> None:
-        """End all of it. Without ``idle`` a verb is still running and the author, who may not be stopped then, is left to the end of the process.
+        """Stop the services. Without ``idle`` a verb is still running, so the author is not stopped.
 
         Safe to call twice and after a failed start.
         """
         self._stop.set()
         self._local.context.stopping.set()
         self.wake()
-        _join(self._working)
+        _join(self._worker_threads)
         if idle and (self._binding is None or self._binding.is_idle):
             self._stop_author()
-        self._stop_telling.set()
-        if self._reports is not None:
-            self._reports.wake()
-        _join(self._tellers)
+        self._stop_reporting.set()
+        if self._reporter is not None:
+            self._reporter.wake()
+        _join(self._reporter_threads)
 
     def discovered(self) -> None:
-        """The hardware was looked at: begin to bind claims when there is a device with binding conditions, or something begun before."""
-        local, api, told = self._local, self._api, self._reports
-        if self._binding is not None or api is None or api.bindings is None or told is None or not advanced.binds(local.author):
+        """Start to bind claims after a discovery, if a device has binding conditions or the journal has an unfinished claim."""
+        local, api, reporter = self._local, self._api, self._reporter
+        if self._binding is not None or api is None or api.bindings is None or reporter is None or not advanced.binds(local.author):
             return
         conditional = any(device.binding_conditions for device in local.offered.flat.devices)
         if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
@@ -129,24 +128,24 @@ class BackgroundServices:
             local.journal,
             self._claims,
             api.bindings,
-            told.bound,
+            reporter.bound,
             self._clock,
             ours=binding.OwnDevices(driver=local.author.name, pool=local.identity.pool),
         )
-        self._working.append(self._spawn("binding", self._binding.run, self._stop))
+        self._worker_threads.append(self._spawn("binding", self._binding.run, self._stop))
 
     def wake(self) -> None:
-        """Discovery is due."""
-        self._news.set()
+        """Request a discovery now."""
+        self._discovery_due.set()
 
-    def wait_for_news(self, stop: threading.Event, seconds: float) -> None:
-        """Wait until discovery is due, ``seconds`` at most; news that come in a burst are one."""
-        if self._clock.wait(self._news, seconds):
+    def wait_until_due(self, stop: threading.Event, seconds: float) -> None:
+        """Wait until a discovery is requested, ``seconds`` at most; a burst of requests leads to one discovery."""
+        if self._clock.wait(self._discovery_due, seconds):
             self._clock.wait(stop, SETTLE_SECONDS)
-            self._news.clear()
+            self._discovery_due.clear()
 
     def tainted(self, offered: inventory.Inventory) -> inventory.Inventory:
-        """The inventory with the taints that the author put."""
+        """Return the inventory with the taints that the author set; the last known ones where the journal cannot be read."""
         try:
             self._taints = self._local.context.taints()
         except errors.JournalError as error:
@@ -171,21 +170,18 @@ class BackgroundServices:
         self._started = False
         try:
             self._local.author.stop()
-        except Exception:  # noqa: BLE001 - the process ends whatever the author says
+        except Exception:  # noqa: BLE001 - the process ends in any case
             _log.exception("driver stop failed", driver=self._local.author.name)
 
-    def _vanished(self) -> orphans.OrphanCollector:
+    def _orphan_collector(self) -> orphans.OrphanCollector:
         return orphans.OrphanCollector(
             self._local.engine,
             self._local.journal,
             self._claims,
-            tracked=self._tracked,
+            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
             is_registered=self._kubelet.is_registered,
             clock=self._clock,
         )
-
-    def _tracked(self) -> Collection[names.ClaimUid] | None:
-        return checkpoint.tracked(self._kubelet.checkpoint)
 
     def _spawn(self, name: str, loop: Callable[[threading.Event], None], stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._guarded, args=(name, loop, stop), name=name, daemon=True)
@@ -195,13 +191,13 @@ class BackgroundServices:
     def _guarded(self, name: str, loop: Callable[[threading.Event], None], stop: threading.Event) -> None:
         try:
             loop(stop)
-        except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
-            _log.exception("a part of the driver died", part=name)
+        except Exception:  # noqa: BLE001 - after any bug the process must end and restart
+            _log.exception("background thread died", part=name)
             self._failed()
 
 
 class WatchLoop:
-    """Calls ``author.watch`` at the driver's interval, later after errors; an error of the author's never ends it."""
+    """A loop that calls ``author.watch`` at the driver's interval, with growing pauses after errors. No error of the author ends it."""
 
     def __init__(self, author: inventory_cache.Author, context: contexts.DriverContext, clock: ports.Clock) -> None:
         self._author = author
@@ -224,7 +220,7 @@ class WatchLoop:
         except errors.DrakitError as error:
             _log.warning("watch failed", driver=self._author.name, error=str(error), retry_in_s=retry_in_s)
             return False
-        except Exception:  # noqa: BLE001 - an error of the author's must not end the watch
+        except Exception:  # noqa: BLE001 - no error of the author may end the watch
             _log.exception("watch raised an unexpected error", driver=self._author.name, retry_in_s=retry_in_s)
             return False
         return True
@@ -235,14 +231,14 @@ class StoppableContext(contexts.DriverContext, Protocol):
 
     @property
     def stopping(self) -> threading.Event:
-        """The event that ends a watch."""
+        """Return the event that ends a watch."""
 
 
 @contextlib.contextmanager
 def watching(
     author: inventory_cache.Author, context: StoppableContext, clock: ports.Clock, *, seconds: float = JOIN_SECONDS
 ) -> Iterator[threading.Thread]:
-    """Start a driver and call its watch in the thread yielded, as a node does; stop both at the end, and wait ``seconds`` at most for the watch."""
+    """Start a driver and run its watch in the yielded thread, as a node does. At exit stop both, and wait at most ``seconds`` for the watch."""
     thread = threading.Thread(target=WatchLoop(author, context, clock).run, args=(context.stopping,), name="watch", daemon=True)
     try:
         author.start(context)
@@ -256,15 +252,15 @@ def watching(
 
 
 def updating_metadata(files: metadata.MetadataFiles, status: WriteStatus) -> WriteStatus:
-    """Return a sink of device status that also writes the network facts in it for running containers."""
+    """Return a sink for device status that also writes its network data into the device metadata files of running containers."""
 
-    def write(claim: claims.ClaimRef, told: claim_status.DeviceStatus) -> None:
-        status(claim, told)
-        if told.network is not None:
+    def write(claim: claims.ClaimRef, reported: claim_status.DeviceStatus) -> None:
+        status(claim, reported)
+        if reported.network is not None:
             try:
-                files.update(claim.uid, told.device, told.network)
+                files.update(claim.uid, reported.device, reported.network)
             except errors.DrakitError as error:
-                _log.warning("containers are not told of their network", claim=str(claim), claim_uid=claim.uid, error=str(error))
+                _log.warning("network metadata update failed", claim=str(claim), claim_uid=claim.uid, error=str(error))
 
     return write
 

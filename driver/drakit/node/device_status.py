@@ -1,12 +1,11 @@
-"""Device statuses and Events for the users of claims, sent to the API server by two threads in the background.
+"""Report device statuses and Events to the users of claims, by two background threads that write to the API server.
 
-The framework itself sets one condition, ``Ready``. By default it is False, with reason and message, where a claim could not be prepared,
-and True once that claim was prepared after all. ``always`` sets it on every claim, ``never`` on none. It is removed when the claim is
-unprepared. A claim that has no status of this driver costs nothing: no request and no place in the queue.
+The framework itself sets one condition, ``Ready``. By default it is False, with reason and message, on a claim that failed to prepare, and True once
+that claim is prepared. ``always`` sets it on every claim, ``never`` on none. It is removed when the claim is unprepared. A claim without a status of
+this driver costs no request and no entry in the queue.
 
-A queue merges changes of one claim and retries failures, each claim with its own back-off. A change that the server rejects (422 and the
-like) is retried a few times, because a webhook or a server during an upgrade also rejects. A full queue drops its oldest entry with a
-warning.
+A queue merges changes of one claim and retries failures, each claim with its own back-off. A change that the server rejects (422 and the like) is
+retried a few times, because a webhook or a server during an upgrade may also reject it. A full queue drops its oldest entry with a warning.
 """
 
 import collections
@@ -22,27 +21,27 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-TOLD_ONCE_SECONDS = 600.0
+EVENT_INTERVAL_SECONDS = 600.0
 NOT_WRITTEN = "DeviceStatusNotWritten"
-"""The reason of the Event for a claim whose status the API server never takes."""
-_TOLD_MAX = 1024
+"""The reason of the Event for a claim whose status the API server always rejects."""
+_EVENTS_MAX = 1024
 _MESSAGE_MAX = 1024
 _PREPARED = claim_status.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
 
 
 class Conditions(enum.Enum):
-    """Of which claims the framework itself says whether they are ready."""
+    """The claims on which the framework sets the ``Ready`` condition."""
 
     FAILURES = "failures"
     ALWAYS = "always"
     NEVER = "never"
 
 
-NoticeKey = tuple[claims.ClaimRef, context.Event]
+EventKey = tuple[claims.ClaimRef, context.Event]
 
 
 class StatusReporter:
-    """``core.ports.ClaimReporter``, and the author's ``status`` and ``notice``. Every call returns at once."""
+    """The ``core.ports.ClaimReporter`` of a node, and the sink of the author's statuses and Events. Every call returns at once."""
 
     def __init__(
         self,
@@ -59,41 +58,41 @@ class StatusReporter:
         self._pool = pool
         self._conditions = conditions
         self._lock = threading.Lock()
-        self._told: collections.OrderedDict[NoticeKey, tuple[float, int]] = collections.OrderedDict()
+        self._sent_events: collections.OrderedDict[EventKey, tuple[float, int]] = collections.OrderedDict()
         self._written: set[names.ClaimUid] = set()
-        self._status_box: RetryQueue[claims.ClaimRef, claim_status.StatusChange] = RetryQueue(
+        self._status_queue: RetryQueue[claims.ClaimRef, claim_status.StatusChange] = RetryQueue(
             "status", self._write_status, claim_status.StatusChange.then, clock
         )
-        self._event_box: RetryQueue[NoticeKey, int] = RetryQueue("event", self._send_event, int.__add__, clock)
+        self._event_queue: RetryQueue[EventKey, int] = RetryQueue("event", self._send_event, int.__add__, clock)
 
     def loops(self) -> tuple[tuple[str, Callable[[threading.Event], None]], ...]:
-        """The loops to run, by name; each ends when its event is set and ``wake`` called."""
-        return ("statuses", self._status_box.run), ("events", self._event_box.run)
+        """Return the loops to run, by name; each ends when its stop event is set and ``wake`` is called."""
+        return ("statuses", self._status_queue.run), ("events", self._event_queue.run)
 
     def wake(self) -> None:
-        """Look whether to stop."""
-        self._status_box.wake()
-        self._event_box.wake()
+        """Make both loops check their stop events now."""
+        self._status_queue.wake()
+        self._event_queue.wake()
 
     def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim."""
         self._put(claim, claim_status.of_device(status, self._pool))
 
     def bound(self, claim: claims.ClaimRef, conditions: Mapping[claim_status.DeviceKey, claim_status.Condition]) -> None:
-        """State a binding condition, or one of failure, of each of these devices, beside what is said of them already."""
+        """Set a binding condition, or a binding failure condition, of each of these devices, beside its other conditions."""
         self._put(claim, claim_status.StatusChange(bound=conditions))
 
-    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
-        """Tell the users of a claim; an equal one within ten minutes is only counted, and its count told with the next after that."""
-        self._notice(claim, notice)
+    def event(self, claim: claims.ClaimRef, event: context.Event) -> None:
+        """Record an Event of a claim. Within ten minutes equal Events are only counted, and the next one carries the count."""
+        self._event(claim, event)
 
     def prepared(self, ref: claims.ClaimRef) -> None:
-        """All devices of the claim are prepared."""
+        """Report that all devices of the claim are prepared."""
         if self._conditions is Conditions.ALWAYS or (self._conditions is Conditions.FAILURES and not self._is_blank(ref)):
             self._put(ref, claim_status.StatusChange(ready=_PREPARED))
 
     def failed(self, ref: claims.ClaimRef, error: Exception) -> None:
-        """The claim could not be prepared. What is no fact about the claim (nobody waits any more, the API server is away) is not told."""
+        """Report that preparing the claim failed. Errors that are not about the claim (the caller has gone, an API error) are not reported."""
         if self._conditions is Conditions.NEVER or isinstance(error, errors.CallerGoneError | errors.ApiError):
             return
         message = (str(error) or type(error).__name__)[:_MESSAGE_MAX]
@@ -101,52 +100,52 @@ class StatusReporter:
         self._put(ref, claim_status.StatusChange(ready=condition))
 
     def unprepared(self, ref: claims.ClaimRef) -> None:
-        """Nothing of the claim is left, so nothing is to be said of it any more."""
+        """Remove the claim's status, because the claim is unprepared."""
         if not self._is_blank(ref):
             self._put(ref, claim_status.StatusChange(cleared=True))
         with self._lock:
             self._written.discard(ref.uid)
 
     def _write_status(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Write, and tell the claim's users where only they can act; to try again would change nothing."""
+        """Write a status. Where the server rejects it for good, record an Event, because only the claim's users can act."""
         try:
             self._statuses.write(ref, change)
         except errors.ConfigError as error:
-            if self._notice(ref, context.Event(reason=NOT_WRITTEN, message=str(error), type=context.EventType.WARNING)):
+            if self._event(ref, context.Event(reason=NOT_WRITTEN, message=str(error), type=context.EventType.WARNING)):
                 _log.warning("device status cannot be written", claim=str(ref), error=str(error))
 
-    def _notice(self, claim: claims.ClaimRef, notice: context.Event) -> bool:
-        """Tell, unless an equal one was told in the last ten minutes; return whether it was told."""
-        now, key = self._clock.monotonic(), (claim, notice)
+    def _event(self, claim: claims.ClaimRef, event: context.Event) -> bool:
+        """Queue an Event unless an equal one was queued in the last ten minutes; return whether it was queued."""
+        now, key = self._clock.monotonic(), (claim, event)
         with self._lock:
-            last, held_back = self._told.get(key, (now - TOLD_ONCE_SECONDS, 0))
-            fresh = now - last >= TOLD_ONCE_SECONDS
-            self._told[key] = (now, 0) if fresh else (last, held_back + 1)
-            self._told.move_to_end(key)
-            while len(self._told) > _TOLD_MAX:
-                self._told.popitem(last=False)
-        if fresh:
-            self._event_box.put(key, held_back + 1)
-        return fresh
+            last, suppressed = self._sent_events.get(key, (now - EVENT_INTERVAL_SECONDS, 0))
+            is_due = now - last >= EVENT_INTERVAL_SECONDS
+            self._sent_events[key] = (now, 0) if is_due else (last, suppressed + 1)
+            self._sent_events.move_to_end(key)
+            while len(self._sent_events) > _EVENTS_MAX:
+                self._sent_events.popitem(last=False)
+        if is_due:
+            self._event_queue.put(key, suppressed + 1)
+        return is_due
 
     def _put(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         with self._lock:
             self._written.add(ref.uid)
-        self._status_box.put(ref, change)
+        self._status_queue.put(ref, change)
 
     def _is_blank(self, ref: claims.ClaimRef) -> bool:
-        """Whether nothing of ours stands in the claim, nor waits to be written."""
+        """Return whether the claim has no status of this driver, neither written nor queued."""
         with self._lock:
-            spoken = ref.uid in self._written
-        return not spoken and self._statuses.is_blank(ref.uid)
+            is_queued = ref.uid in self._written
+        return not is_queued and self._statuses.is_blank(ref.uid)
 
-    def _send_event(self, key: NoticeKey, times: int) -> None:
-        claim, notice = key
-        self._events.tell(claim, notice, times, self._clock.now())
+    def _send_event(self, key: EventKey, times: int) -> None:
+        claim, event = key
+        self._events.tell(claim, event, times, self._clock.now())
 
 
 def reason_of(error: Exception) -> str:
-    """A CamelCase reason: the kind of error without the word Error; a bug is InternalError."""
+    """Return a CamelCase reason: the error's class without the suffix Error, and InternalError for a bug."""
     if isinstance(error, errors.ClaimError):
         return "Claim" + "".join(part.capitalize() for part in error.fault.value.split("-"))
     if isinstance(error, errors.DrakitError):
@@ -158,44 +157,48 @@ KEYS_MAX = 1024
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 120.0
 REFUSED_PAUSE = 600.0
-LAST_WORDS_SECONDS = 3.0
-TRIES_MAX = 8
-"""How often something is sent that the server calls wrong: over two minutes."""
+FLUSH_SECONDS = 3.0
+ATTEMPTS_MAX = 8
+"""The number of attempts for a value that the server rejects; they take over two minutes."""
 _IDLE_SECONDS = 3600.0
 _REFUSED = 403
 _TRANSIENT = frozenset({0, 401, 408, 409, 425, 429})
 _SERVER_ERROR = 500
 
 Key = TypeVar("Key", bound=Hashable)
-Load = TypeVar("Load")
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Parcel(Generic[Load]):
-    """``due`` is a moment of the monotonic clock, ``pause`` the next back-off, ``wrong`` how often the server called the load wrong."""
+class _Pending(Generic[Value]):
+    """A value that waits to be sent. ``due`` is monotonic seconds, ``pause`` the next back-off, ``rejections`` counts the server's rejections."""
 
-    load: Load
+    value: Value
     due: float
     pause: float = FIRST_PAUSE
-    wrong: int = 0
+    rejections: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Failed:
-    """What was not told and is tried again after a ``pause`` in seconds; whether the server called it wrong."""
+class _Retry:
+    """A failed attempt that is retried after ``pause`` seconds; ``is_rejected`` is true where the server rejected the value."""
 
     pause: float
-    is_wrong: bool = False
+    is_rejected: bool = False
 
 
-class RetryQueue(Generic[Key, Load]):
-    """``send`` raises ClaimError when nobody can be told any more, ApiError when refused or not answered; ``merge`` joins old and new."""
+class RetryQueue(Generic[Key, Value]):
+    """A queue with one pending value for each key, retries and back-off.
+
+    ``send`` raises ClaimError when the claim is gone, and ApiError when the server rejects the value or does not answer. ``merge`` joins an old and a
+    new value.
+    """
 
     def __init__(
         self,
         name: str,
-        send: Callable[[Key, Load], None],
-        merge: Callable[[Load, Load], Load],
+        send: Callable[[Key, Value], None],
+        merge: Callable[[Value, Value], Value],
         clock: ports.Clock,
         *,
         limit: int = KEYS_MAX,
@@ -207,96 +210,99 @@ class RetryQueue(Generic[Key, Load]):
         self._limit = limit
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._waiting: collections.OrderedDict[Key, _Parcel[Load]] = collections.OrderedDict()
+        self._waiting: collections.OrderedDict[Key, _Pending[Value]] = collections.OrderedDict()
         self._warned: set[str] = set()
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._waiting)
 
-    def put(self, key: Key, load: Load) -> None:
-        """Send this soon; joins what waits for the key already."""
+    def put(self, key: Key, value: Value) -> None:
+        """Queue a value, merged with the key's pending value."""
         with self._lock:
             before = self._waiting.get(key)
-            joined = load if before is None else self._merge(before.load, load)
-            # What waits out a refusal goes on waiting: news does not change whether it is allowed.
-            self._waiting[key] = _Parcel(joined, before.due if before else self._clock.monotonic(), before.pause if before else FIRST_PAUSE)
+            merged = value if before is None else self._merge(before.value, value)
+            # A key in back-off stays in it: a new value does not change a refusal.
+            self._waiting[key] = _Pending(
+                merged, before.due if before else self._clock.monotonic(), before.pause if before else FIRST_PAUSE
+            )
             dropped = self._waiting.popitem(last=False)[0] if len(self._waiting) > self._limit else None
         if dropped is not None:
             _log.warning("status queue full: oldest entry dropped", what=self._name, key=str(dropped))
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Send what is due until ``stop`` is set and ``wake`` called; then what waits once more, for some seconds at most."""
+        """Send due values until ``stop`` is set and ``wake`` is called, then flush the queue for at most ``FLUSH_SECONDS``."""
         while not stop.is_set():
             self._wake.clear()
-            wait = self._round()
+            wait = self._send_next()
             if wait > 0 and not stop.is_set():
                 self._clock.wait(self._wake, wait)
-        self._last_words()
+        self._flush()
 
     def wake(self) -> None:
-        """Look whether to stop."""
+        """Make the loop check its stop event now."""
         self._wake.set()
 
-    def _round(self) -> float:
-        """Send the first that is due; seconds until there is more to do, 0 for now."""
+    def _send_next(self) -> float:
+        """Send the first due value, and return the seconds until the next one is due, 0 to continue at once."""
         now = self._clock.monotonic()
         with self._lock:
-            key = next((key for key, parcel in self._waiting.items() if parcel.due <= now), None)
+            key = next((key for key, pending in self._waiting.items() if pending.due <= now), None)
             if key is None:
-                return min((parcel.due for parcel in self._waiting.values()), default=now + _IDLE_SECONDS) - now
-            parcel = self._waiting.pop(key)
-        failed = self._attempt(key, parcel)
-        if failed is not None:
-            self._again(key, parcel, failed)
+                return min((pending.due for pending in self._waiting.values()), default=now + _IDLE_SECONDS) - now
+            pending = self._waiting.pop(key)
+        retry = self._attempt(key, pending)
+        if retry is not None:
+            self._requeue(key, pending, retry)
         return 0
 
-    def _attempt(self, key: Key, parcel: _Parcel[Load]) -> _Failed | None:
-        """Send; None when that is done with."""
+    def _attempt(self, key: Key, pending: _Pending[Value]) -> _Retry | None:
+        """Send a value; return None when it is done, sent or dropped."""
         try:
-            self._send(key, parcel.load)
+            self._send(key, pending.value)
         except errors.ClaimError as error:
-            _log.debug("nobody is left to be told", what=self._name, key=str(key), error=str(error))
+            _log.debug("status update dropped: claim gone", what=self._name, key=str(key), error=str(error))
         except errors.ApiError as error:
-            return self._failed(key, parcel, error)
-        except Exception:  # noqa: BLE001 - one message that cannot be sent must not silence the others
+            return self._retry_for(key, pending, error)
+        except Exception:  # noqa: BLE001 - one entry that cannot be sent must not block the others
             _log.exception("status update raised an unexpected error: entry dropped", what=self._name, key=str(key))
         return None
 
-    def _failed(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> _Failed | None:
+    def _retry_for(self, key: Key, pending: _Pending[Value], error: errors.ApiError) -> _Retry | None:
         if error.status == _REFUSED:
             self._warn_once(str(error))
-            return _Failed(pause=REFUSED_PAUSE)
-        is_wrong = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
-        if is_wrong and parcel.wrong + 1 >= TRIES_MAX:
+            return _Retry(pause=REFUSED_PAUSE)
+        is_rejected = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
+        if is_rejected and pending.rejections + 1 >= ATTEMPTS_MAX:
             _log.error("status update rejected: entry dropped", what=self._name, key=str(key), error=str(error))
             return None
-        write = _log.warning if is_wrong else _log.info
-        write("status update failed", what=self._name, key=str(key), error=str(error), retry_in_s=parcel.pause)
-        return _Failed(pause=parcel.pause, is_wrong=is_wrong)
+        log = _log.warning if is_rejected else _log.info
+        log("status update failed", what=self._name, key=str(key), error=str(error), retry_in_s=pending.pause)
+        return _Retry(pause=pending.pause, is_rejected=is_rejected)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < KEYS_MAX:
             self._warned.add(message)
             _log.error("API server forbids the update (403)", what=self._name, error=message)
 
-    def _again(self, key: Key, parcel: _Parcel[Load], failed: _Failed) -> None:
+    def _requeue(self, key: Key, pending: _Pending[Value], retry: _Retry) -> None:
         with self._lock:
             newer = self._waiting.pop(key, None)
-            load = parcel.load if newer is None else self._merge(parcel.load, newer.load)
-            # News may say it rightly, so what is joined has all its tries before it.
-            wrong = parcel.wrong + failed.is_wrong if newer is None else 0
-            self._waiting[key] = _Parcel(load, self._clock.monotonic() + failed.pause, backoff.longer(parcel.pause, LONGEST_PAUSE), wrong)
+            value = pending.value if newer is None else self._merge(pending.value, newer.value)
+            # A merged value may be valid, so it gets all attempts again.
+            rejections = pending.rejections + retry.is_rejected if newer is None else 0
+            due = self._clock.monotonic() + retry.pause
+            self._waiting[key] = _Pending(value, due, backoff.longer(pending.pause, LONGEST_PAUSE), rejections)
 
-    def _last_words(self) -> None:
-        """One attempt for each, until the first that fails or the time is over."""
-        end = self._clock.monotonic() + LAST_WORDS_SECONDS
-        while self._clock.monotonic() < end:
+    def _flush(self) -> None:
+        """Send each pending value once, until a transient failure or ``FLUSH_SECONDS`` are over."""
+        deadline = self._clock.monotonic() + FLUSH_SECONDS
+        while self._clock.monotonic() < deadline:
             with self._lock:
                 if not self._waiting:
                     return
-                key, parcel = self._waiting.popitem(last=False)
-            failed = self._attempt(key, parcel)
-            if failed is not None and not failed.is_wrong:
+                key, pending = self._waiting.popitem(last=False)
+            retry = self._attempt(key, pending)
+            if retry is not None and not retry.is_rejected:
                 return

@@ -1,20 +1,20 @@
 """Prepare and unprepare claims so that no crash, retry or race leaves anything behind.
 
 Invariants:
-1. Hardware is touched only between ``journal.begin`` and ``journal.finish_unprepare``: the journal knows of whatever exists.
-2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before
-   anything else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired in place, or the
-   call fails and the claim stays prepared (``device_preparer``).
-3. Calls for one claim never overlap, nor do calls for one physical device, also not between processes. The order is always claim lock, then
-   device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
-   until the lock is released. No lock is held while the API server is asked.
-4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller still waits. What
-   was begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose
-   driver raises RetryError; the journal holds what the finished devices returned for the next call. Any other error undoes the claim.
-5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
+1. The engine touches hardware only between ``journal.begin`` and ``journal.finish_unprepare``, so the journal has every claim that holds hardware.
+2. A claim is answered as prepared only if its hardware, its CDI files and its journal entry agree. A prepare first undoes a half state that a crash
+   left. It never undoes a claim that is prepared in this boot with the same allocation: it repairs the claim in place, or it fails and the claim
+   stays prepared (``device_preparer``).
+3. Calls for one claim never overlap, nor do calls for one physical device, not even between processes. Every call takes the claim lock first and
+   device locks second, so there is no deadlock, and it stops waiting for a lock once its caller has gone. An entry is read under its claim's lock,
+   so it stays valid until the lock is released. No call holds a lock while it reads from the API server.
+4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and a call that gets the lock first checks that its caller still
+   waits. A device that was begun before the caller left is finished and committed. Between two devices a call ends if its caller has gone, and also
+   if the driver raises RetryError; the journal then keeps the results of the finished devices for the next call. Any other error undoes the claim.
+5. Every requested claim gets exactly one outcome, and the failure of one claim does not affect another.
 6. The journal is complete: a lost one is restored before the driver serves (``recovery``).
-7. A claim with binding conditions is begun when it is bound, and continued when it is prepared: its half state is undone only once the claim is
-   not allocated as it was (``abandon``). Every prepare binds again what ``bind`` made ready, and a RetryError of one leaves the claim begun.
+7. A claim with binding conditions is begun by ``bind`` and continued by ``prepare``. Its half state is undone only when its allocation has changed
+   (``abandon``). Every prepare calls ``bind`` again for devices that were bound, and a RetryError from it leaves the claim begun.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ Grant = drivers.Grant[object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeIdentity:
-    """Where the engine works: one boot of one node, whose own pool is ``pool``. ``program`` is the driver's command, for messages."""
+    """One boot of one node, whose own pool is ``pool``. ``program`` is the driver's command, for messages."""
 
     pool: str
     boot_id: str
@@ -43,7 +43,7 @@ class NodeIdentity:
 
 
 class Recovered(enum.Enum):
-    """What recovery found of a claim."""
+    """The state in which recovery found a claim."""
 
     WHOLE = "whole"
     EARLIER_BOOT = "earlier boot"
@@ -78,7 +78,6 @@ class Engine:
     ) -> None:
         self._author = author
         self._identity = identity
-
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
@@ -92,9 +91,9 @@ class Engine:
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims one after the other and return an outcome for each. ``around`` calls the work of each claim.
+        """Prepare claims one after the other and return an outcome for each. ``around`` wraps the work of each claim.
 
-        The answers are kept in memory until a call returns before its deadline, because the kubelet takes either all answers of a call or none.
+        The results stay in memory until a call returns before its deadline, because the kubelet takes all answers of a call or none.
         """
         answers = {ref.uid: around(functools.partial(self._outcome_of, ref, caller)) for ref in refs}
         if caller.is_waiting():
@@ -102,7 +101,7 @@ class Engine:
         return answers
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims; needs neither the API server nor the process that prepared, and accepts claims it never saw."""
+        """Unprepare claims, and return an error text for each, empty on success. Needs no API server, and accepts unknown claims."""
         answers = {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
         for ref in refs:
             if self.reporter is not None and not answers[ref.uid]:
@@ -110,7 +109,7 @@ class Engine:
         return answers
 
     def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Recovered:
-        """Finish what an earlier process left of a claim: undo a half state, rewrite lost CDI files, remove those of a claim nobody knows."""
+        """Recover one claim after a restart: undo a half state, rewrite lost CDI files, or remove the CDI files of an unknown claim."""
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None:
@@ -145,8 +144,8 @@ class Engine:
             # The server logs the refusal with its answer.
             on_failure(ref, error)
             return str(error) or type(error).__name__
-        except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
-            _log.exception("bug in driver", claim=str(ref), claim_uid=ref.uid)
+        except Exception as error:  # noqa: BLE001 - a bug of the author fails that claim, not the node
+            _log.exception("driver raised an unexpected error", claim=str(ref), claim_uid=ref.uid)
             on_failure(ref, error)
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
         return ""
@@ -165,16 +164,16 @@ class Engine:
                 return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
-        """Return the answer for a claim that is prepared or is continued; otherwise undo what there is and return None."""
+        """Return the outcome of a claim that is prepared or can continue; otherwise undo its earlier state and return None."""
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
-                    kept = self._preparer.verify(entry, caller, claim.pod_claim_name)
-                    return device_preparer.outcome_of(self._author.name, entry.claim, kept)
+                    verified = self._preparer.verify(entry, caller, claim.pod_claim_name)
+                    return device_preparer.outcome_of(self._author.name, entry.claim, verified)
                 if self._can_continue(entry):
                     return self._complete_or_undo(entry, self._grants_of(entry, claim), caller, claim.pod_claim_name)
-            _log.info("undoing an earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
+            _log.info("undoing earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
 
@@ -183,7 +182,7 @@ class Engine:
         self.resolver.check_free(grants)
         planned = self.resolver.plan(grants)
         entry = resolution.begun(ref, planned, self._identity.boot_id)
-        # Cached results belong to an earlier entry of this claim, which another process has undone.
+        # Cached results belong to an earlier entry of this claim, which another process undid.
         self._preparer.drop(ref.uid)
         self._journal.begin(entry)
         return entry, planned
@@ -192,12 +191,12 @@ class Engine:
         self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str
     ) -> claims.Outcome:
         try:
-            kept = self._preparer.complete(entry, grants, caller, pod_claim_name)
-            return device_preparer.outcome_of(self._author.name, entry.claim, kept)
+            completed = self._preparer.complete(entry, grants, caller, pod_claim_name)
+            return device_preparer.outcome_of(self._author.name, entry.claim, completed)
         except Exception as error:
             # A device that needs several calls, for example because it is bound after a reboot, would never be ready if each call started over.
-            left = self._journal.entry(entry.claim.uid) if isinstance(error, errors.CallerGoneError | errors.RetryError) else None
-            if left is None or not self._can_continue(left):
+            latest = self._journal.entry(entry.claim.uid) if isinstance(error, errors.CallerGoneError | errors.RetryError) else None
+            if latest is None or not self._can_continue(latest):
                 self._undo_after_failure(entry)
             raise
 
@@ -215,8 +214,8 @@ class Engine:
     def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
         """Make the claim's devices with binding conditions ready before its pod is bound, and return their grants.
 
-        Raises what ``prepare`` may. ConfigError and DeviceGoneError leave nothing behind; after any other error the claim stays begun, and the next
-        call continues it or ``abandon`` undoes it.
+        Raise the errors that ``prepare`` reports. ConfigError and DeviceGoneError undo the claim. After any other error the claim stays begun: the
+        next call continues it, or ``abandon`` undoes it.
         """
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
@@ -231,19 +230,19 @@ class Engine:
             with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
                 if entry is None:
                     entry, grants = self._begin(ref, grants, caller)
-                waiting = [dataclasses.replace(grant, caller=caller) for grant in grants if grant.device.binding_conditions]
+                to_bind = [dataclasses.replace(grant, caller=caller) for grant in grants if grant.device.binding_conditions]
                 try:
                     if entry.state is lifecycle.State.PREPARING:
-                        advanced.bind(self._author, waiting)
+                        advanced.bind(self._author, to_bind)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)
                     raise
-                return waiting
+                return to_bind
 
     def abandon(self, ref: claims.ClaimRef, claim: claims.Claim | None, caller: ports.Caller) -> bool:
-        """Undo what was begun for a claim whose allocation changed (``claim`` None: it has none), and return whether there was anything.
+        """Undo a begun claim whose allocation changed (``claim`` is None where it has none), and return whether anything was undone.
 
-        A prepared claim is left alone.
+        A prepared claim stays as it is.
         """
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
@@ -258,18 +257,18 @@ class Engine:
         return True
 
     def is_unfinished(self, entry: lifecycle.Entry) -> bool:
-        """Whether a claim with binding conditions was begun and is not prepared, so that it must be continued or abandoned."""
+        """Return whether a claim with binding conditions was begun and is not prepared, so that it must be continued or abandoned."""
         return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
 
     def _binds(self, entry: lifecycle.Entry) -> bool:
-        return advanced.binds(self._author) and any(kept.device.binding_conditions for kept in entry.grants)
+        return advanced.binds(self._author) and any(grant.device.binding_conditions for grant in entry.grants)
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
-        """Whether a claim with binding conditions was begun in this boot and is to be continued."""
+        """Return whether a claim with binding conditions was begun in this boot and can continue."""
         return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._identity.boot_id and self._binds(entry)
 
     def _can_continue(self, entry: lifecycle.Entry) -> bool:
-        """Whether a claim was begun, in this boot, and a call left the rest of it to the next one."""
+        """Return whether a claim was begun in this boot and an earlier call left the rest of it to the next one."""
         is_begun = entry.state is lifecycle.State.PREPARING and entry.boot_id == self._identity.boot_id
         return is_begun and (self._binds(entry) or device_preparer.has_finished(entry))
 
@@ -277,28 +276,28 @@ class Engine:
         return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._identity.boot_id
 
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
-        """The claim's grants as it is now, with the intents that were chosen when it was begun."""
+        """Return the grants of the claim's present allocation, with the intents that were planned when it was begun."""
         grants = self.resolver.resolve(claim, begun=entry is not None)
         return grants if entry is None else resolution.with_begun_intents(grants, entry)
 
     def _undo(self, entry: lifecycle.Entry) -> None:
-        """From any state to absent; the caller holds the locks. Every step may be repeated after a crash."""
+        """Bring a claim from any state to absent. The caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
         self._preparer.drop(uid)
         self._journal.begin_unprepare(uid)
         self._cdi.remove(uid)
         if self._metadata is not None:
             self._metadata.remove(uid)
-        for kept in reversed(entry.grants):
-            self._author.unprepare(resolution.from_entry(entry.claim, kept, self._author))
+        for grant in reversed(entry.grants):
+            self._author.unprepare(resolution.from_entry(entry.claim, grant, self._author))
         self._journal.finish_unprepare(uid)
 
     def _undo_after_failure(self, entry: lifecycle.Entry) -> None:
-        """Undo at once; what cannot be undone now stays in the journal as unpreparing and is undone by the next call or start."""
+        """Undo a claim now. Where that fails, the claim stays in the journal as unpreparing, and the next call or start undoes it."""
         try:
             self._undo(entry)
-        except Exception:  # noqa: BLE001 - the first error is the one to report; this one is kept in the journal's state
-            _log.exception("could not undo", claim=str(entry.claim), claim_uid=entry.claim.uid)
+        except Exception:  # noqa: BLE001 - the call reports its first error; the journal keeps this one as a state
+            _log.exception("undoing claim failed", claim=str(entry.claim), claim_uid=entry.claim.uid)
 
 
 def _check_waiting(caller: ports.Caller) -> None:

@@ -1,6 +1,6 @@
-"""The local half of a node: a driver with its engine, journal, locks and CDI directory, and nothing of Kubernetes.
+"""The local part of a node: a driver with its engine, journal, locks and CDI directory, without Kubernetes.
 
-``drakit prepare`` needs no more than this; ``node.node`` adds the kubelet and the API server.
+``drakit prepare`` needs only this; ``node.node`` adds the kubelet and the API server.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ Intents = ports.Intents
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folders:
-    """Where a driver keeps things: its own ``home`` folder (journal, locks, service socket), and the CDI directory."""
+    """The folders of a driver: its own ``home`` (journal, locks, service socket) and the CDI directory."""
 
     home: pathlib.Path
     cdi: pathlib.Path
@@ -36,7 +36,7 @@ class Folders:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DriverSpec:
-    """Which driver works where: ``build`` makes it, given a way to read the intents of all claims the journal knows."""
+    """A driver and its node. ``build`` makes the author's driver from a function that reads the intents of all journaled claims."""
 
     driver_name: str
     build: Callable[[Intents], inventory_cache.Author]
@@ -44,7 +44,7 @@ class DriverSpec:
 
 
 class LocalNode:
-    """An open local node; made by ``open``, closed by ``close`` or by leaving a ``with`` block."""
+    """An open local node; ``open`` makes it, ``close`` or the end of a ``with`` block closes it."""
 
     def __init__(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> None:
         names.check_driver(spec.driver_name)
@@ -57,13 +57,13 @@ class LocalNode:
         self.identity = spec.identity
         self.report = recovery.Report()
         try:
-            self._equip(spec, folders, claim_source, meter)
+            self._build(spec, folders, claim_source, meter)
         except BaseException:
             self.close()
             raise
 
-    def _equip(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
-        """Make the author's driver, and what serves it, around the open journal."""
+    def _build(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
+        """Make the author's driver, its engine, restorer and context, around the open journal."""
         self.author = author = spec.build(self.journal.intents)
         author.node_name = spec.identity.pool
         if author.volatile:
@@ -112,9 +112,9 @@ class LocalNode:
 
     @classmethod
     def open(cls, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:
-        """Open the journal and the CDI directory and, unless the journal is lost, recover. Raises JournalError, CdiError, SettingsError.
+        """Open the journal and the CDI directory and, unless the journal is lost, recover. Raise JournalError, CdiError, SettingsError.
 
-        While ``is_lost``, the engine must not be called: ``restorer`` restores the claims, and ``recover`` comes after it.
+        While ``is_lost``, do not call the engine: first ``restorer`` restores the claims, then ``recover`` runs.
         """
         local = cls(spec, folders, claim_source, meter)
         try:
@@ -129,7 +129,7 @@ class LocalNode:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the journal is lost and its claims are not restored yet."""
+        """Return whether the journal is lost and its claims are not restored yet."""
         return self.journal.quarantine is not None
 
     def recover(self) -> None:
@@ -137,9 +137,9 @@ class LocalNode:
         self.report = recovery.recover(self.engine, self.journal, self.cdi)
 
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
-        """Restore the claims of a lost journal now, without devices that are gone, and recover; return those that failed, with the reason.
+        """Restore the claims of a lost journal now, without devices that are gone, and recover. Return those that failed, with the reason.
 
-        Raises ApiError when the list fails, JournalError.
+        Raise ApiError when the list fails, JournalError.
         """
         with self.restorer.alone():
             failed = self.restorer.restore(listing, without_devices=True)
@@ -148,7 +148,7 @@ class LocalNode:
         return failed
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims by hand, as the engine does, also while the journal is lost; an error text for each, empty for success.
+        """Unprepare claims by hand, also while the journal is lost. Return an error text for each, empty on success.
 
         When no claim is missing afterwards, the journal is no longer lost.
         """
@@ -171,7 +171,7 @@ class LocalNode:
         return self.engine.unprepare([ref], caller)[ref.uid]
 
     def close(self) -> None:
-        """Close the journal; twice is fine."""
+        """Close the journal. Safe to call twice."""
         self._closing.close()
 
     def __enter__(self) -> Self:

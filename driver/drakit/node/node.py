@@ -1,15 +1,15 @@
-"""One driver on one node, whole: the station, the kubelet's sockets and the publisher, started and stopped in the right order.
+"""A serving node: the local node, the kubelet's sockets and the publisher of one driver, started and stopped in the right order.
 
-Started: journal and recovery, what the author runs beside the verbs, the service socket, the registration socket, a first look at the hardware, the
-publisher. The service listens before the kubelet hears of it. Stopped the other way round, the author once the last verb has returned; slices stay
-published, so that a quick restart costs nobody a device.
+The start order is: journal and recovery, background services, service socket, registration socket, first discovery, publisher. The service listens
+before the driver registers with the kubelet. The stop order is the reverse, and the author stops after the last verb has returned. Slices stay
+published, so a quick restart withdraws no device.
 
-In a rolling update two instances serve. The younger one looks at the hardware before the kubelet hears of it, and ends where it cannot: the kubelet
-prefers the younger, so one that could prepare nothing must not be known to it. The elder one finishes the calls that it has before the kubelet
-closes their connection.
+In a rolling update two instances serve. The kubelet prefers the younger one, so that one discovers the hardware before it registers, and exits if
+the discovery fails. The older one finishes its calls in flight before the kubelet closes their connection.
 
-While the kubelet has not known the driver for a while (it refused it, or somebody deletes the registration socket again and again), no devices are
-offered, because pods that got them could not start. At the start they are offered at once: the kubelet will know the driver within seconds.
+If the driver has not been registered for ``registration_grace`` seconds (the kubelet refused it, or a program keeps deleting the registration
+socket), the publisher offers no devices, because pods that got them could not start. At the start devices are offered at once, because the kubelet
+registers the driver within seconds.
 """
 
 import dataclasses
@@ -37,16 +37,12 @@ JOIN_SECONDS = 5.0
 RESTORE = "restore"
 
 
-def _tell_nobody() -> None:
-    """Whoever runs the node looks at ``Node.failed``."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeDependencies:
-    """The rest of the world: the API server's two ports, the kubelet's registration folder, time, and how often hardware is looked at.
+    """The dependencies of a node: the API server's ports, the kubelet's registration folder, a clock and the discovery interval.
 
-    ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the kubelet has
-    not known the driver for ``registration_grace`` seconds. ``failed`` is called when a part of the driver has died of a bug.
+    ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the driver has
+    not been registered for ``registration_grace`` seconds. ``failed`` is called when a background thread dies of a bug, beside ``Node.failed``.
     """
 
     claim_source: ports.ClaimSource
@@ -59,11 +55,11 @@ class NodeDependencies:
     registration_grace: float = REGISTRATION_GRACE
     api: background.ApiPorts | None = None
     meter: metrics.DriverMetrics | None = None
-    failed: Callable[[], None] = _tell_nobody
+    failed: Callable[[], None] = lambda: None
 
 
 class Node:
-    """A serving driver. ``failed`` is set when a part of it died of a bug; the process should end then and be started anew."""
+    """A serving driver. ``failed`` is set when one of its threads dies of a bug; the process should then exit and restart."""
 
     def __init__(self, spec: local_node.DriverSpec, folders: local_node.Folders, dependencies: NodeDependencies, *, node_name: str) -> None:
         self._dependencies = dependencies
@@ -94,24 +90,24 @@ class Node:
         self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
-        known = background.KubeletPorts(
+        kubelet = background.KubeletPorts(
             is_registered=lambda: self.registrar.status.state is registration.State.REGISTERED,
             checkpoint=dependencies.registry.parent / checkpoint.FILE,
             health=self._report_health,
         )
         self.background = background.BackgroundServices(
-            self.local, dependencies.claim_source, dependencies.clock, kubelet=known, api=dependencies.api, failed=self._fail
+            self.local, dependencies.claim_source, dependencies.clock, kubelet=kubelet, api=dependencies.api, failed=self._fail
         )
 
     def start(self) -> None:
-        """Serve and publish; returns once the sockets listen, and at once where a lost journal is to be restored before.
+        """Serve and publish. Return once the sockets listen, or at once where a lost journal must be restored first.
 
-        Raises SettingsError when a socket cannot be made, and what the author's start raises.
+        Raise SettingsError when a socket cannot be created, and the errors of the author's start.
         """
         try:
             self.background.start()
             if self.registrar.has_another():
-                self._look_first()
+                self._first_discovery()
             if not self.local.is_lost:
                 self._serve()
         except BaseException:
@@ -142,33 +138,33 @@ class Node:
         self.local.close()
 
     def registration(self) -> str:
-        """Empty when the kubelet knows the driver, else why it does not."""
+        """Return an empty string when the driver is registered with the kubelet, else the reason why not."""
         if not self._is_serving:
             return self._restoring.status
-        told = self.registrar.status
-        if told.state is registration.State.REGISTERED:
+        status = self.registrar.status
+        if status.state is registration.State.REGISTERED:
             return ""
-        return f"the kubelet refused the driver: {told.error}" if told.error else "the kubelet has not registered the driver"
+        return f"the kubelet refused the driver: {status.error}" if status.error else "the kubelet has not registered the driver"
 
     def is_published(self) -> bool:
-        """Whether devices were published since the start."""
+        """Return whether devices were published since the start."""
         return self.publisher.published.is_set()
 
     def devices(self) -> inventory.Inventory:
-        """What is offered now, flat, with all taints."""
+        """Return the offered inventory, flat, with all taints."""
         return self.background.tainted(self.local.offered.flat)
 
     def claims(self) -> dict[lifecycle.State, int]:
-        """How many claims are in each state; raises JournalError."""
+        """Return the number of claims in each state. Raise JournalError."""
         return self.local.journal.counts()
 
     def device_health(self) -> dict[contexts.Health, int]:
-        """How many devices are in each state of health, as the kubelet is told."""
+        """Return the number of devices in each state of health, as reported to the kubelet."""
         return dict(self.health.counts())
 
     @property
     def metrics_prefix(self) -> str:
-        """What the names of the driver's own metrics begin with."""
+        """Return the prefix of the names of the driver's own metrics."""
         return self.local.author.metrics_prefix
 
     def driver_metrics(self) -> Sequence[advanced.Metric]:
@@ -176,7 +172,7 @@ class Node:
         return advanced.metrics_of(self.local.author)
 
     def _serve(self) -> None:
-        """Listen for the kubelet, and let it see the driver; nothing after ``stop``."""
+        """Open the service socket and register with the kubelet, unless ``stop`` was called."""
         with self._starting:
             if self._stop.is_set():
                 return
@@ -187,18 +183,17 @@ class Node:
         self._spawn("guard", self._guard)
 
     def _restore(self) -> None:
-        """Restore the claims of a lost journal, then serve."""
         if self._restoring.run(self._stop):
             self.local.recover()
             self._serve()
             self.background.wake()
 
     def _discover(self) -> None:
-        """Look at the hardware now and at intervals; offer what changed, whoever found out."""
+        """Discover now and then at intervals, and publish changes of inventory, taints and registration."""
         while not self._stop.is_set():
-            self._look()
+            self._refresh()
             self._offer()
-            self.background.wait_for_news(self._stop, self._dependencies.rescan_seconds)
+            self.background.wait_until_due(self._stop, self._dependencies.rescan_seconds)
 
     def _report_health(self, report: contexts.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
@@ -206,8 +201,8 @@ class Node:
     def _is_succeeded(self) -> bool:
         return self.registrar.is_succeeded()
 
-    def _look_first(self) -> None:
-        """Look at the hardware; raises DrakitError where it cannot be offered."""
+    def _first_discovery(self) -> None:
+        """Discover once. Raise DrakitError if that fails."""
         try:
             self.local.offered.refresh()
         except errors.DrakitError:
@@ -215,7 +210,7 @@ class Node:
         except Exception as error:
             raise errors.HardwareError("discover()", f"{type(error).__name__}: {error}") from error
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         try:
             self.local.offered.refresh()
             pool = self.local.identity.pool
@@ -226,23 +221,23 @@ class Node:
             _log.error("inventory rejected: previous inventory kept", error=str(error))
         except errors.DrakitError as error:
             _log.error("discovery failed: previous inventory kept", error=str(error))
-        except Exception:  # noqa: BLE001 - claims can still be unprepared while discover() has a bug
+        except Exception:  # noqa: BLE001 - the driver must still unprepare claims while discover() has a bug
             _log.exception("discovery raised an unexpected error: previous inventory kept")
 
     def _offer(self) -> None:
-        """Publish what changed: the inventory, or no devices at all while the kubelet does not know the driver."""
+        """Publish a changed inventory, or no devices at all while the driver is not registered."""
         with self._offering:
-            known = self.registrar.unregistered_for() <= self._dependencies.registration_grace
-            now = (self.local.offered.changes, known, self.local.context.revision)
-            if not now[0] or now == self._published:
+            is_registered = self.registrar.unregistered_for() <= self._dependencies.registration_grace
+            state = (self.local.offered.changes, is_registered, self.local.context.revision)
+            if not state[0] or state == self._published:
                 return
-            if known is not self._published[1]:
-                _log.warning("driver registered again" if known else "driver not registered: no devices offered")
-            self._published = now
-            self.publisher.offer(self.background.tainted(self.local.offered.inventory) if known else inventory.Inventory())
+            if is_registered is not self._published[1]:
+                _log.warning("driver registered again" if is_registered else "driver not registered: no devices offered")
+            self._published = state
+            self.publisher.offer(self.background.tainted(self.local.offered.inventory) if is_registered else inventory.Inventory())
 
     def _guard(self) -> None:
-        """Notice that the kubelet forgot the driver, and that somebody deleted a socket, which is then made again."""
+        """Detect a lost registration and a deleted socket at intervals, and create the socket again."""
         while not self._dependencies.clock.wait(self._stop, GUARD_SECONDS):
             self.registrar.look()
             self._offer()
@@ -263,8 +258,8 @@ class Node:
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
-            _log.exception("a part of the driver died", part=name)
+        except Exception:  # noqa: BLE001 - after any bug the process must end and restart
+            _log.exception("background thread died", part=name)
             self._fail()
 
     def _fail(self) -> None:
@@ -273,16 +268,16 @@ class Node:
 
 
 class NoApiServer:
-    """A ``ports.ClaimList`` of a node that has no API server to ask."""
+    """The ``ports.ClaimList`` of a node without an API server."""
 
     def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
         """Raise ApiError."""
         del driver, serves
-        raise errors.ApiError("there is no API server to ask", status=503)
+        raise errors.ApiError("no API server is configured", status=503)
 
 
 class InFlightCalls:
-    """``ports.ClaimEngine`` before another one, counting."""
+    """A ``ports.ClaimEngine`` that forwards calls to another one and counts the calls in flight."""
 
     def __init__(self, engine: ports.ClaimEngine) -> None:
         self._engine = engine
@@ -292,7 +287,7 @@ class InFlightCalls:
         self._is_awaited = False
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """As the engine."""
+        """Prepare claims with the wrapped engine."""
         self._started()
         try:
             return self._engine.prepare(refs, caller)
@@ -300,7 +295,7 @@ class InFlightCalls:
             self._ended()
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """As the engine."""
+        """Unprepare claims with the wrapped engine."""
         self._started()
         try:
             return self._engine.unprepare(refs, caller)
@@ -308,7 +303,7 @@ class InFlightCalls:
             self._ended()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until none is running; whether that is so."""
+        """Wait until no call runs, at most ``seconds``; return whether none runs."""
         with self._changed:
             self._is_awaited = True
             return self._changed.wait_for(lambda: not self._running, seconds)

@@ -1,14 +1,13 @@
-"""From an allocated claim to the grants of one driver on one node: are they valid, are they free, and what the author's ``plan`` chooses for them.
+"""Resolve an allocated claim to grants of one driver on one node, check that their devices are free, and plan their intents.
 
-Resolving checks that a claim means what it says: others write claims, so every name is looked up and none is trusted.
+Resolving validates the claim. Others write claims, so it looks up every name and trusts none.
 
-Whether the devices are free is the last check before hardware is touched. The scheduler has decided already, but it may race, a force-deleted pod may
-not be unprepared yet, and a claim may lie. Checked are double use of a device or a share, and the counters of a set that overlapping devices draw
-from. The sum of what shares take is the scheduler's to count: adding it up here would make every prepare cost as much as there are shares. Admin
+The last check before hardware is touched is whether the devices are free. The scheduler has allocated them, but it may race, a force-deleted pod may
+not be unprepared yet, and a claim may be forged. The check covers double use of a device or a share, and the counters of a set that overlapping
+devices consume. The scheduler counts the capacity that shares consume: a sum here would make every prepare cost as much as there are shares. Admin
 access neither blocks nor is blocked.
 
-Planning runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan know all that is promised of a
-device.
+Planning runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan have every intent of a device.
 """
 
 import dataclasses
@@ -23,27 +22,27 @@ from drakit.core import driver as drivers
 from drakit.node import inventory_cache
 
 UNKNOWN = "unknown"
-"""The namespace, name and request of what is known by the names of CDI files alone."""
-
+"""The namespace, name and request of a claim that is known only by the names of its CDI files."""
 
 Grant = drivers.Grant[object]
 
 
 def unknown_ref(uid: names.ClaimUid) -> claims.ClaimRef:
-    """Return the reference of a claim of which only the UID is known."""
+    """Return the reference of a claim with a known UID but an unknown namespace and name."""
     return claims.ClaimRef(uid=uid, namespace=UNKNOWN, name=UNKNOWN)
 
 
-class _Local(threading.local):
-    """What this thread has planned of the claim at hand; None where it plans none."""
+class _ThreadLocal(threading.local):
+    """The grants of the current claim that this thread has planned so far; None where it plans no claim."""
 
     planned: list[Grant] | None = None
 
 
 class Resolver:
-    """Resolves, checks and plans for one author; ``pool`` is the node's own, ``program`` the driver's command. Safe between threads.
+    """The resolver, checker and planner of one author's claims; thread-safe.
 
-    Device names are unique across the pools of a node, so what a device is looked up by is its name; its pool is only compared.
+    ``pool`` is the node's own, ``program`` the driver's command. Device names are unique across the pools of a node, so a device is looked up by name
+    and its pool is only compared.
     """
 
     def __init__(
@@ -54,14 +53,14 @@ class Resolver:
         self._journal = journal
         self._offered = offered
         self._pool = pool
-        self._local = _Local()
+        self._local = _ThreadLocal()
 
     def resolve(self, claim: claims.Claim, *, begun: bool = False) -> tuple[Grant, ...]:
-        """Return the grants of a claim in the order of its results. A device of no pool of the node is looked up by the driver (``cluster_device``).
+        """Return the grants of a claim in the order of its results. The driver looks up devices of cluster pools (``cluster_device``).
 
-        A claim that was ``begun`` with this allocation keeps a device that is in another pool of the node since.
-        Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
-        share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
+        A claim that was ``begun`` with this allocation keeps a device that has moved to another pool of the node since.
+        Raise ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
+        share, more of a capacity than the device has, or a duplicate grant; ConfigError for parameters that do not decode.
         """
         results = claim.results_of(self._author.name)
         if not results:
@@ -76,25 +75,25 @@ class Resolver:
         return grants
 
     def check_free(self, grants: Sequence[Grant]) -> None:
-        """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold by the journal.
+        """Raise DeviceBusyError, naming the holder, unless all grants fit beside the devices that other claims hold by the journal.
 
         Counters are checked in the node's own pools only.
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.device.node_pool(grant.pool) for grant in grants}):
             is_own = pool == self._pool
-            offered, drawn = (self._offered.flat, self._offered.drawing) if is_own else (inventory.Inventory(), {})
+            offered, consumers = (self._offered.flat, self._offered.consumers) if is_own else (inventory.Inventory(), {})
             wanted = [grant for grant in grants if grant.device.node_pool(grant.pool) == pool]
-            holdings = self._journal.holdings(pool, neighbours(wanted, drawn), shares)
+            holdings = self._journal.holdings(pool, conflicting(wanted, consumers), shares)
             own = [grant for grant in wanted if not grant.admin_access]
-            others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in wanted)]
+            others = [held for held in holdings if not held.admin_access and all(held.claim.uid != grant.claim.uid for grant in wanted)]
             for grant in own:
-                for item in others:
-                    _check_device(grant, item, self.program)
+                for held in others:
+                    _check_device(grant, held, self.program)
             _check_counters(own, others, offered, self.program)
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
-        """Return the grants with their intents; raises what the author raises."""
+        """Return the grants with their intents. Raise the errors of the author's ``plan``."""
         self._local.planned = planned = []
         try:
             for grant in grants:
@@ -107,7 +106,7 @@ class Resolver:
         return tuple(planned)
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for the claim at hand."""
+        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for its current claim."""
         planned = self._local.planned or ()
         begun = self._journal.intents_of(self._pool, device.name)
         return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
@@ -137,7 +136,7 @@ class Resolver:
         )
 
     def _own_device(self, result: claims.AllocationResult, field: str, *, begun: bool) -> devices.Device:
-        """Return the device of a result of one of the node's own pools; raises ClaimError where it is gone, or in another of them."""
+        """Return the device of a result of one of the node's own pools. Raise ClaimError if it is gone or in another pool."""
         device = self._offered.granted(result)
         if device is not None and device.pool_on(self._pool) != result.pool and not begun:
             self._offered.refresh()
@@ -149,12 +148,12 @@ class Resolver:
         suffix = names.suffix_of(result.pool, self._pool)
         if begun and (suffix is None or names.is_label(suffix)):
             return dataclasses.replace(device, pool=suffix)
-        reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim anew"
+        reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim again"
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
 
 
 def _check_share(result: claims.AllocationResult, device: devices.Device, field: str) -> None:
-    """Check that a share has an id, no other device has one, and nothing takes more than the device has; raises ClaimError."""
+    """Raise ClaimError for a share without an id, an id without a share, or more consumed capacity than the device has."""
     if not result.admin_access:
         if device.allow_multiple_allocations and result.share_id is None:
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a share of a shared device needs an id", field=f"{field}.shareID")
@@ -168,7 +167,7 @@ def _check_share(result: claims.AllocationResult, device: devices.Device, field:
 
 
 def _check_distinct(grants: Sequence[Grant]) -> None:
-    # Pools are left out: a claim's CDI files are told apart by the device's name.
+    # The pool is not part of the key, because the names of a claim's CDI files contain the device's name only.
     seen: set[tuple[str, str]] = set()
     for grant in grants:
         key = (grant.device.name, grant.share_id or (grant.request if grant.admin_access else ""))
@@ -179,54 +178,52 @@ def _check_distinct(grants: Sequence[Grant]) -> None:
         seen.add(key)
 
 
-def neighbours(grants: Sequence[Grant], drawn: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the devices whose use may conflict: those granted, and those that consume the same counter sets (``drawn``: set to devices)."""
-    touched = {part.counter_set for grant in grants for part in grant.device.consumes}
-    own = frozenset(grant.device.name for grant in grants)
-    return own.union(*(drawn.get(name, ()) for name in touched))
+def conflicting(grants: Sequence[Grant], consumers: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the devices that may conflict with the grants: the granted ones, and the ``consumers`` of the same counter sets."""
+    counter_sets = {consumption.counter_set for grant in grants for consumption in grant.device.consumes}
+    granted = frozenset(grant.device.name for grant in grants)
+    return granted.union(*(consumers.get(name, ()) for name in counter_sets))
 
 
-def _check_device(grant: Grant, item: lifecycle.Holding, program: str) -> None:
-    same = item.device.name == grant.device.name
-    if same and (item.share_id is None or grant.share_id is None or item.share_id == grant.share_id):
-        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item, program)}")
+def _check_device(grant: Grant, held: lifecycle.Holding, program: str) -> None:
+    same = held.device.name == grant.device.name
+    if same and (held.share_id is None or grant.share_id is None or held.share_id == grant.share_id):
+        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_holder(held, program)}")
 
 
 def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
     if not any(grant.device.consumes for grant in own):
         return
-    sets = {item.name: item.counters for item in offered.counter_sets}
-    drawing = {item.device.name: item.device for item in others}
-    before, after = _drawn(drawing.values()), _drawn({**drawing, **{grant.device.name: grant.device for grant in own}}.values())
+    limits = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
+    in_use = {held.device.name: held.device for held in others}
+    before, after = _consumed(in_use.values()), _consumed({**in_use, **{grant.device.name: grant.device for grant in own}}.values())
     for (name, counter), amount in after.items():
-        limit = sets.get(name, {}).get(counter)
+        limit = limits.get(name, {}).get(counter)
         if limit is not None and amount > limit.nanos and amount > before[name, counter]:
-            holders = (
-                ", ".join(sorted({_whose(item, program) for item in others if _draws(item.device, name, counter)})) or "the claim itself"
-            )
-            raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {holders}")
+            holders = sorted({_holder(held, program) for held in others if _consumes(held.device, name, counter)})
+            raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {', '.join(holders) or 'the claim itself'}")
 
 
-def _drawn(drawing: Iterable[devices.Device]) -> Mapping[tuple[str, str], int]:
-    """Nanos drawn from each counter; a shared device draws once."""
+def _consumed(in_use: Iterable[devices.Device]) -> Mapping[tuple[str, str], int]:
+    """Return the nanos consumed from each counter; a shared device consumes once."""
     total: Counter[tuple[str, str]] = Counter()
-    for item in drawing:
-        for part in item.consumes:
-            for counter, amount in part.counters.items():
-                total[part.counter_set, counter] += amount.nanos
+    for device in in_use:
+        for consumption in device.consumes:
+            for counter, amount in consumption.counters.items():
+                total[consumption.counter_set, counter] += amount.nanos
     return total
 
 
-def _draws(item: devices.Device, name: str, counter: str) -> bool:
-    return any(part.counter_set == name and part.counters.get(counter) for part in item.consumes)
+def _consumes(device: devices.Device, counter_set: str, counter: str) -> bool:
+    return any(consumption.counter_set == counter_set and consumption.counters.get(counter) for consumption in device.consumes)
 
 
-def _whose(item: lifecycle.Holding, program: str) -> str:
-    return f"claim {item.claim}, UID {item.claim.uid}, which is {item.state.value} (if it is gone: {program} unprepare {item.claim.uid})"
+def _holder(held: lifecycle.Holding, program: str) -> str:
+    return f"claim {held.claim}, UID {held.claim.uid}, which is {held.state.value} (if it is gone: {program} unprepare {held.claim.uid})"
 
 
 def to_entry(grant: Grant) -> lifecycle.GrantEntry:
-    """What the journal keeps of a grant before it is prepared."""
+    """Return the journal's entry of a grant that is not prepared yet."""
     return lifecycle.GrantEntry(
         request=grant.request,
         pool=grant.pool,
@@ -241,37 +238,37 @@ def to_entry(grant: Grant) -> lifecycle.GrantEntry:
 
 
 def begun(ref: claims.ClaimRef, grants: Sequence[Grant], boot_id: str) -> lifecycle.Entry:
-    """Return the entry that the journal gets of a claim before its devices are prepared."""
+    """Return the journal entry of a claim whose devices are not prepared yet."""
     return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(to_entry, grants)), boot_id=boot_id)
 
 
 def with_begun_intents(grants: Sequence[Grant], entry: lifecycle.Entry) -> Sequence[Grant]:
-    """Return the grants with the intents that the journal has of them."""
-    begun = {kept.key: kept.intent for kept in entry.grants}
-    return [dataclasses.replace(grant, intent=begun.get(to_entry(grant).key, grant.intent)) for grant in grants]
+    """Return the grants with their intents from the journal entry."""
+    intents = {grant.key: grant.intent for grant in entry.grants}
+    return [dataclasses.replace(grant, intent=intents.get(to_entry(grant).key, grant.intent)) for grant in grants]
 
 
 def in_order(grants: Sequence[Grant], begun: Sequence[lifecycle.GrantEntry]) -> dict[tuple[str, str, str, str], Grant]:
-    """The grants by ``GrantEntry.key``, in the order in which the claim was begun; raises ClaimError where they are not those it was begun with.
+    """Return the grants by ``GrantEntry.key``, in the order in which the claim was begun. Raise ClaimError if it was begun with other grants.
 
     An allocation under the same UID may name the same devices in another order.
     """
     by_key = {to_entry(grant).key: grant for grant in grants}
-    if len(grants) != len(begun) or by_key.keys() != {kept.key for kept in begun}:
+    if len(grants) != len(begun) or by_key.keys() != {entry.key for entry in begun}:
         raise errors.ClaimError(
             errors.ClaimFault.REPLACED, "the devices are not those the claim was begun with", field="status.allocation.devices.results"
         )
-    return {kept.key: by_key[kept.key] for kept in begun}
+    return {entry.key: by_key[entry.key] for entry in begun}
 
 
-def cdi_name(driver: str, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
-    """What a grant's CDI file is named after; only admin access, which may hold one device twice, is told apart by its request."""
-    request = kept.request.replace("/", ".") if kept.admin_access else ""
-    return edits.CdiName(driver=driver, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
+def cdi_name(driver: str, ref: claims.ClaimRef, entry: lifecycle.GrantEntry) -> edits.CdiName:
+    """Return the name of a grant's CDI file. It contains the request for admin access only, which may hold one device twice."""
+    request = entry.request.replace("/", ".") if entry.admin_access else ""
+    return edits.CdiName(driver=driver, claim_uid=ref.uid, device=entry.device.name, share_id=entry.share_id, request=request)
 
 
 def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> Grant:
-    """The grant as it was; parameters that no longer decode (an upgrade in between) give way to defaults, because undoing must go on."""
+    """Return the grant that a journal entry records, with its configuration decoded."""
     return drivers.Grant(
         claim=ref,
         request=entry.request,
@@ -289,7 +286,10 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: invent
 
 
 def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
-    """The configuration as it was; the default where it no longer decodes, NoConfig where there is no default: undoing must go on."""
+    """Return the recorded configuration, or the default where it no longer decodes after an upgrade, or NoConfig where there is no default.
+
+    A configuration that does not decode must not block an unprepare.
+    """
     try:
         if entry.parameters is not None:
             return config.decode(entry.parameters, author.config_types)
@@ -302,7 +302,7 @@ def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) 
 
 
 def is_same(entry: lifecycle.Entry, claim: claims.Claim, author: inventory_cache.Author) -> bool:
-    """Whether an entry is about the allocation the claim has now; a claim can be deallocated and allocated anew under one UID."""
+    """Return whether an entry records the claim's present allocation; a claim can be deallocated and allocated again under one UID."""
     before = {(grant.request, grant.pool, grant.device.name, grant.share_id or ""): grant for grant in entry.grants}
     now = {(r.request, r.pool, r.device, r.share_id or ""): r for r in claim.results_of(author.name)}
     return before.keys() == now.keys() and all(_is_same_grant(before[key], result, claim, author) for key, result in now.items())
@@ -316,10 +316,10 @@ def _is_same_grant(
     try:
         return config.choose(claim, result, author, entry.device).parameters == entry.parameters
     except errors.ConfigError:
-        # What was accepted at prepare and is not any more (the driver was upgraded) is no reason to take the device from a running pod.
+        # An upgraded driver may reject parameters that it accepted at prepare; a running pod keeps its device even so.
         return True
 
 
 def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[Grant]) -> frozenset[str]:
-    """The locks that guard everything these grants touch."""
+    """Return the names of the device locks that these grants need."""
     return frozenset(name for grant in grants for name in grant.device.lock_names)

@@ -1,11 +1,10 @@
-"""The system clock, and the durations of a claim's phases.
+"""The system clock, and the timing of the engine's calls and their phases.
 
-Phases: ``fetch`` the claim, wait for a ``lock``, the ``journal``'s durable commits, ``cdi`` files, and the driver's own ``device_prepare``
-and ``device_unprepare``. The engine does not know that it is timed: the adapters it gets are the same objects, some of their methods
-wrapped.
+The phases are ``fetch`` of the claim, waits for a ``lock``, durable ``journal`` commits, ``cdi`` files, and the driver's own ``device_prepare`` and
+``device_unprepare``. The engine gets wrapped adapters, so it needs no code for timing.
 
-The outcome of a call is known at its end. So a thread collects the phases of its call, and observes them then with the call's outcome.
-Phases outside of a kubelet's call (a recovery, a claim that is bound) are observed at once, with their own outcome.
+The outcome of a call is known only at its end. So each thread collects the phases of its call and observes them at the end with the call's outcome.
+Phases outside a call of the kubelet (a recovery, a claim that is bound) are observed at once, with their own outcome.
 """
 
 import contextlib
@@ -27,18 +26,17 @@ class SystemClock:
     """``ports.Clock`` on the machine's clocks."""
 
     def now(self) -> datetime.datetime:
-        """Wall-clock time, in UTC."""
+        """Return the wall-clock time in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
     monotonic = staticmethod(time.monotonic)
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set or the time is over; whether it is set."""
+        """Wait until the event is set or the time is over; return whether it is set."""
         return event.wait(seconds)
 
 
 SYSTEM = SystemClock()
-
 
 FETCH = {"fetch": "fetch"}
 JOURNAL = {"begin": "journal", "complete": "journal", "refresh": "journal", "begin_unprepare": "journal", "finish_unprepare": "journal"}
@@ -48,56 +46,56 @@ DEVICE = {"prepare": "device_prepare", "prepare_claim": "device_prepare", "unpre
 Target = TypeVar("Target")
 
 
-class _Running(threading.local):
-    """What this thread is in the midst of: the phases of the call so far, None outside of calls."""
+class _CurrentCall(threading.local):
+    """The finished phases of this thread's call with their seconds; None outside calls."""
 
     phases: list[tuple[str, float]] | None = None
 
 
-_running = _Running()
+_current_call = _CurrentCall()
 
 
 def timed(target: Target, phases: Mapping[str, str], meter: ports.Meter | None) -> Target:
-    """The same object, with the methods named in ``phases`` timed; itself where nobody measures."""
+    """Return the object with the methods named in ``phases`` timed, or the object itself where ``meter`` is None."""
     return target if meter is None else cast("Target", _Timed(target, phases, meter))
 
 
 class _Timed:
-    """Stands before an object."""
+    """A wrapper that forwards to an object and times some of its methods."""
 
     def __init__(self, target: object, phases: Mapping[str, str], meter: ports.Meter) -> None:
         self._target = target
         self.drakit_author = target
         for name in dir(type(target)):
-            # Static, because to ask a class for an attribute may run an author's code, and may fail.
+            # A plain getattr on the class may run an author's code, and may fail.
             if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(type(target), name)):
                 setattr(self, name, getattr(target, name))
         for name, phase in phases.items():
-            # Only some drivers prepare whole claims.
+            # Only some drivers have ``prepare_claim``.
             if hasattr(target, name):
-                setattr(self, name, _timing(getattr(target, name), phase, meter))
+                setattr(self, name, _timed_method(getattr(target, name), phase, meter))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
 
 
-def _timing(method: Callable[..., object], phase: str, meter: ports.Meter) -> Callable[..., object]:
+def _timed_method(method: Callable[..., object], phase: str, meter: ports.Meter) -> Callable[..., object]:
     @functools.wraps(method)
-    def call(*given: object, **named: object) -> object:
+    def call(*args: object, **kwargs: object) -> object:
         started, ok = time.monotonic(), False
         try:
-            answer = method(*given, **named)
+            result = method(*args, **kwargs)
             ok = True
-            return answer
+            return result
         finally:
-            _over(meter, phase, started, ok=ok)
+            _end_phase(meter, phase, started, ok=ok)
 
     return call
 
 
-def _over(meter: ports.Meter, phase: str, started: float, *, ok: bool) -> None:
-    """A phase of this thread has ended."""
-    seconds, phases = time.monotonic() - started, _running.phases
+def _end_phase(meter: ports.Meter, phase: str, started: float, *, ok: bool) -> None:
+    """Add a finished phase to this thread's call, or observe it at once outside calls."""
+    seconds, phases = time.monotonic() - started, _current_call.phases
     if phases is None:
         meter.phase(phase, ok=ok, seconds=seconds)
     else:
@@ -105,24 +103,24 @@ def _over(meter: ports.Meter, phase: str, started: float, *, ok: bool) -> None:
 
 
 def timed_locks(locks: ports.Locks, meter: ports.Meter | None) -> ports.Locks:
-    """Return locks whose waits are timed; the same locks where nobody measures."""
+    """Return locks with timed waits, or the same locks where ``meter`` is None."""
     return locks if meter is None else TimedLocks(locks, meter)
 
 
 class TimedLocks:
-    """``ports.Locks`` that say how long they were waited for."""
+    """A ``ports.Locks`` that times the waits for its locks."""
 
     def __init__(self, locks: ports.Locks, meter: ports.Meter) -> None:
         self._locks = locks
         self._meter = meter
 
     def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
-        """As the locks."""
+        """Hold locks, and time the wait for them."""
         return _TimedHold(self._locks.hold(lock_names, wanted), self._meter)
 
 
 class _TimedHold:
-    """A class, because a generator costs twice as much, and every claim holds two locks."""
+    """A timed lock. It is a class, because a generator is twice as slow and every claim holds two locks."""
 
     def __init__(self, held: contextlib.AbstractContextManager[None], meter: ports.Meter) -> None:
         self._held = held
@@ -134,38 +132,38 @@ class _TimedHold:
             self._held.__enter__()
             ok = True
         finally:
-            _over(self._meter, "lock", started, ok=ok)
+            _end_phase(self._meter, "lock", started, ok=ok)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> bool | None:
         return self._held.__exit__(kind, error, trace)
 
 
 class Engine(Protocol):
-    """A ``ports.ClaimEngine`` that lets somebody call the work of each claim."""
+    """A ``ports.ClaimEngine`` whose ``prepare`` takes a wrapper for the work of each claim."""
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims; ``around`` calls the work of each."""
+        """Prepare claims; ``around`` wraps the work of each."""
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims."""
 
 
 class TimedEngine:
-    """``ports.ClaimEngine`` before another one: how long each claim took, and what became of it."""
+    """A ``ports.ClaimEngine`` that forwards to another one and meters the duration and outcome of each claim."""
 
     def __init__(self, engine: Engine, meter: ports.Meter) -> None:
         self._engine = engine
         self._meter = meter
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """As the engine."""
-        # The engine gets the whole call: it keeps answers until a call with all its claims ends in time.
+        """Prepare claims with the wrapped engine."""
+        # The engine gets all claims at once, because it caches results until a whole call ends in time.
         return self._engine.prepare(refs, caller, self._prepare_one)
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """As the engine."""
+        """Unprepare claims with the wrapped engine."""
         return {uid: error for ref in refs for uid, error in self._unprepare_one(ref, caller).items()}
 
     def _prepare_one(self, work: Callable[[], claims.Outcome]) -> claims.Outcome:
@@ -182,7 +180,7 @@ class TimedEngine:
 
 
 class _Call:
-    """One claim's way from the call to the answer; whoever answers says whether it is ``ok``, and a bug that is raised is not."""
+    """The timing of one claim from call to answer. ``ok`` is False until the caller sets it, so an unexpected error counts as a failure."""
 
     def __init__(self, verb: str, meter: ports.Meter) -> None:
         self._verb = verb
@@ -191,13 +189,13 @@ class _Call:
 
     def __enter__(self) -> Self:
         self._phases: list[tuple[str, float]] = []
-        _running.phases = self._phases
+        _current_call.phases = self._phases
         self._started = time.monotonic()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         seconds = time.monotonic() - self._started
-        _running.phases = None
+        _current_call.phases = None
         for phase, taken in self._phases:
             self._meter.phase(phase, ok=self.ok, seconds=taken)
         self._meter.answered(self._verb, ok=self.ok, seconds=seconds)

@@ -131,7 +131,7 @@ def test_a_server_without_the_gate_is_named_and_nothing_is_offered() -> None:
         return spec
 
     store = slice_store.FakeSliceStore(stored)
-    with pytest.raises(errors.ApiError, match=r"pool tpus cannot be offered.*switch on its feature gate DRAPartitionableDevices"):
+    with pytest.raises(errors.ApiError, match=r"pool tpus cannot be offered.*enable its feature gate DRAPartitionableDevices"):
         start(store, *offer.of(machine.load("tpu-v5e-8x8"))).reconcile()
     assert not list(store.list())
 

@@ -99,7 +99,7 @@ def reversed_results(node: crash_node.CrashNode, ref: claims.ClaimRef) -> claims
 
 
 def kept_by(started: engine.Engine) -> int:
-    return len(started._preparer._kept)
+    return len(started._preparer._results)
 
 
 def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: crash_node.CrashNode) -> None:
@@ -218,7 +218,7 @@ def test_a_half_finished_claim_with_stale_results_is_checked_again_and_kept(node
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     kubelet.call(started, ref)
-    kubelet.now += device_preparer.KEPT_SECONDS
+    kubelet.now += device_preparer.CACHED_SECONDS
     steps: list[str] = []
     node.step = steps.append
     assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
@@ -232,7 +232,7 @@ def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: 
     ref = node.claim("chip-0")
     assert kubelet.call(started, ref) == ["too late"]
     node.hardware.present.discard("chip-0")
-    kubelet.now += device_preparer.KEPT_SECONDS
+    kubelet.now += device_preparer.CACHED_SECONDS
     assert "chip-0 is gone" in kubelet.call(started, ref)[0]
 
 
@@ -240,9 +240,9 @@ def test_reading_an_answer_makes_it_no_younger(node: crash_node.CrashNode) -> No
     kubelet, started = Kubelet(node, 60), node.boot()
     first, second = node.claim("chip-0"), node.claim("pipe", shared=True)
     kubelet.call(started, first)
-    kubelet.now += device_preparer.KEPT_SECONDS / 2
+    kubelet.now += device_preparer.CACHED_SECONDS / 2
     assert kubelet.call(started, first, second)[1] == "too late", "the first is answered from memory"
-    kubelet.now += device_preparer.KEPT_SECONDS / 2
+    kubelet.now += device_preparer.CACHED_SECONDS / 2
     node.hardware.present.discard("chip-0")
     assert "chip-0 is gone" in kubelet.call(started, first)[0]
 
@@ -255,7 +255,7 @@ def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node:
         kubelet.call(old, ref)
         assert node.boot().unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
         most = max(most, kept_by(old))
-    assert most <= device_preparer.KEPT_SECONDS / 60
+    assert most <= device_preparer.CACHED_SECONDS / 60
 
 
 @pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.CdiError("read-only"), errors.ApiError("no answer")])

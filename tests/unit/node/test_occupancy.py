@@ -19,12 +19,12 @@ def counter_sets(item: devices.Device) -> frozenset[str]:
 
 
 @given(core_strategies.inventories(with_mixins=False), st.data())
-def test_neighbours_are_the_devices_that_draw_from_the_same_sets(offered: inventory.Inventory, data: st.DataObject) -> None:
+def test_conflicting_devices_are_those_that_consume_the_same_counter_sets(offered: inventory.Inventory, data: st.DataObject) -> None:
     taken = data.draw(st.lists(st.sampled_from(offered.devices), max_size=3)) if offered.devices else []
     touched = frozenset[str]().union(*map(counter_sets, taken))
     expected = {item.name for item in offered.devices if item in taken or counter_sets(item) & touched}
-    assert resolution.neighbours([granted(item) for item in taken], inventory_cache.drawing(offered)) == expected
+    assert resolution.conflicting([granted(item) for item in taken], inventory_cache.counter_set_consumers(offered)) == expected
 
 
 def test_of_a_pool_whose_devices_are_not_known_only_the_granted_ones_are_looked_at() -> None:
-    assert resolution.neighbours([granted(devices.Device(name="far"))], {}) == {"far"}
+    assert resolution.conflicting([granted(devices.Device(name="far"))], {}) == {"far"}

@@ -12,10 +12,10 @@ def test_the_grace_period_begins_when_the_kubelet_forgets_the_claim() -> None:
     clock, tracked = manual_clock.ManualClock(last=10**6), {names.ClaimUid("one")}
     silence = orphans.GracePeriod(lambda: tracked, clock)
     for _ in range(3):
-        assert not silence.is_long(names.ClaimUid("one"))
+        assert not silence.is_over(names.ClaimUid("one"))
         clock.moment += orphans.BLIND_GRACE
     tracked.clear()
-    assert not silence.is_long(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
+    assert not silence.is_over(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
 
 
 class Node:
@@ -40,7 +40,7 @@ class Node:
 
     def look_after(self, seconds: float) -> int:
         self.clock.moment += seconds
-        return self.collector.look(threading.Event())
+        return self.collector.check(threading.Event())
 
 
 def test_a_claim_that_is_there_is_left_alone() -> None:
@@ -70,7 +70,7 @@ def test_the_kubelets_books_come_first() -> None:
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
-def test_without_the_kubelets_books_the_wait_is_long() -> None:
+def test_without_the_kubelets_books_the_wait_is_over() -> None:
     node = Node()
     node.world.claims.remove(node.ref)
     node.tracked = None
@@ -94,8 +94,8 @@ def test_questions_are_asked_at_a_bounded_rate() -> None:
     node = Node()
     ref = node.world.claim("chip-1")
     node.engine.prepare([ref], node.world.caller)
-    node.collector.look(threading.Event())
-    assert node.clock.waits == [orphans.BETWEEN_QUESTIONS] * 2
+    node.collector.check(threading.Event())
+    assert node.clock.waits == [orphans.BETWEEN_REQUESTS] * 2
 
 
 def test_the_kubelets_books_are_read_in_its_own_form_or_not_at_all(tmp_path: pathlib.Path) -> None:

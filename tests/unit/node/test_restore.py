@@ -154,7 +154,7 @@ def test_a_claim_that_is_gone_is_journaled_and_unprepared_later(call: str) -> No
         )
         unprepared = []
         for clock.moment in (0.0, orphans.GRACE - 1, orphans.GRACE + 1):
-            unprepared.append(collector.look(threading.Event()))
+            unprepared.append(collector.check(threading.Event()))
         assert unprepared == [0, 0, 1]
     assert lost.world.is_clean
 

@@ -79,33 +79,33 @@ def test_what_a_server_calls_wrong_for_a_moment_is_reported_in_the_end() -> None
 
 
 def test_what_a_server_goes_on_calling_wrong_is_dropped_and_holds_up_nobody() -> None:
-    post = Post(api(422), None, *[api(422)] * (device_status.TRIES_MAX - 1), None)
+    post = Post(api(422), None, *[api(422)] * (device_status.ATTEMPTS_MAX - 1), None)
     original = post.take
 
     def take(key: str, load: str) -> None:
-        if len(post.sent) == device_status.TRIES_MAX:
+        if len(post.sent) == device_status.ATTEMPTS_MAX:
             post.box.put("c", "3")
         original(key, load)
 
     post.box._send = take
     post.box.put("a", "1")
     post.box.put("b", "2")
-    assert [key for _, key, _ in post.run()] == ["a", "b", *"a" * (device_status.TRIES_MAX - 1), "c"]
+    assert [key for _, key, _ in post.run()] == ["a", "b", *"a" * (device_status.ATTEMPTS_MAX - 1), "c"]
     assert len(post.box) == 0
 
 
 def test_news_that_come_while_the_last_try_fails_are_sent() -> None:
-    post = Post(*[api(422)] * device_status.TRIES_MAX, None)
+    post = Post(*[api(422)] * device_status.ATTEMPTS_MAX, None)
     original = post.take
 
     def take(key: str, load: str) -> None:
-        if len(post.sent) == device_status.TRIES_MAX - 1:
+        if len(post.sent) == device_status.ATTEMPTS_MAX - 1:
             post.box.put("a", "2")
         original(key, load)
 
     post.box._send = take
     post.box.put("a", "1")
-    assert [load for _, _, load in post.run()] == ["1"] * device_status.TRIES_MAX + ["2"]
+    assert [load for _, _, load in post.run()] == ["1"] * device_status.ATTEMPTS_MAX + ["2"]
 
 
 def test_what_nobody_can_receive_any_more_is_dropped() -> None:

@@ -103,12 +103,12 @@ def test_reasons_are_words_for_machines(error: Exception, reason: str) -> None:
 
 def test_equal_events_within_ten_minutes_are_recorded_once_and_counted(setup: ReporterSetup) -> None:
     for _ in range(3):
-        setup.reports.notice(REF, LOOK)
-    setup.reports.notice(REF, context.Event(reason="Throttled", message="another"))
+        setup.reports.event(REF, LOOK)
+    setup.reports.event(REF, context.Event(reason="Throttled", message="another"))
     setup.send()
     assert [(notice.message, times) for _, notice, times in setup.events.written] == [(LOOK.message, 1), ("another", 1)]
-    setup.clock.moment += device_status.TOLD_ONCE_SECONDS
-    setup.reports.notice(REF, LOOK)
+    setup.clock.moment += device_status.EVENT_INTERVAL_SECONDS
+    setup.reports.event(REF, LOOK)
     setup.send()
     assert setup.events.written[-1] == (REF, LOOK, 3)
 

@@ -1,5 +1,5 @@
-"""ResourceSlices: what a driver offers, kept equal to what the API server stores.
+"""Publish ResourceSlices: keep the slices on the API server equal to the driver's offer.
 
-``publisher`` serves one pool of a node and decides when to look again, ``cluster_publisher`` all pools of a driver that belong to no node, while it
-holds the Lease. ``feature_probe`` finds out which fields the server stores.
+``publisher`` publishes the pools of a node. ``cluster_publisher`` publishes a driver's cluster pools while it holds the Lease. ``feature_probe``
+detects which fields the server stores.
 """

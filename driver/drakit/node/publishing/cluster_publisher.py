@@ -1,15 +1,14 @@
-"""Keep the ResourceSlices of all pools of one driver that belong to no node equal to what is offered, while this process leads.
+"""Keep the ResourceSlices of a driver's cluster pools equal to its offer, while this process is the leader.
 
 Invariants:
-1. Nothing is written without leading: it is asked before every write, so a lease that is lost in the middle of a round ends the round there. A
-   request that is on its way at that moment can change nothing that the next leader wrote, because it names the version it read; a slice that it
-   creates is seen and removed by the next leader.
+1. Only the leader writes. The publisher checks its lease before every write, so a lost lease ends a round at once. A request in flight at that moment
+   cannot overwrite the next leader's writes, because it names the version that it read. The next leader removes a slice that it creates.
 2. Every slice of the driver without a node belongs to this publisher: a pool that is no longer offered is withdrawn.
-3. Each pool is published as a node's is (see ``publisher``); one pool that cannot be published does not keep back the others.
+3. Each pool is published as a node's pool is (see ``publisher``). A pool that cannot be published does not block the others.
 
 ``Election`` holds the Lease, so that of several publishers of one driver only one writes. ``leads`` is true from the first successful write of the
-lease until ``renew_deadline`` after the last one was asked for. It needs no thread to turn false: a process that was stopped for a minute finds out
-at its next look, before it writes.
+lease until ``renew_deadline`` after the last write was requested. It turns false without a thread, so a process that was suspended detects at its
+next check, before it writes, that it no longer leads.
 """
 
 import random
@@ -24,11 +23,11 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 _jitter = random.SystemRandom()
 
-_AGAIN_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
 
 
 class ClusterPublisher(publisher.SlicePublisher):
-    """Publishes what ``offer`` was last given, while ``leads`` says so; ``run`` works until stopped, ``reconcile`` does one round."""
+    """The publisher of the pools last passed to ``offer``, while ``leads()`` is true; ``run`` works until stopped, ``reconcile`` runs once."""
 
     def __init__(
         self,
@@ -39,14 +38,14 @@ class ClusterPublisher(publisher.SlicePublisher):
         clock: ports.Clock,
         form: publisher.FormChoice = publisher.FormChoice.AUTO,
     ) -> None:
-        super().__init__(driver, _Guarded(store, leads), clock)
+        super().__init__(driver, _LeaderStore(store, leads), clock)
         self._leads = leads
         self._form = form
         self._offered: Sequence[inventory.ClusterPool] | None = None
         self._publishers: dict[str, tuple[inventory.ClusterPool, publisher.Publisher]] = {}
 
     def offer(self, offered: Sequence[inventory.ClusterPool]) -> None:
-        """Publish these pools, and no other, from now on; raises InventoryError where two have one name."""
+        """Publish exactly these pools from now on. Raise InventoryError for a duplicate name."""
         names = [pool.name for pool in offered]
         for name in names:
             if names.count(name) > 1:
@@ -55,7 +54,7 @@ class ClusterPublisher(publisher.SlicePublisher):
         self._changed()
 
     def reconcile(self) -> int:
-        """Make the stored slices equal to the offer, if this process leads; the number of writes. Raises the first DrakitError of any pool."""
+        """Make the stored slices equal to the offer, if this process leads, and return the number of writes. Raise the first DrakitError."""
         offered = self._offered
         if offered is None or not self._leads():
             return 0
@@ -67,7 +66,7 @@ class ClusterPublisher(publisher.SlicePublisher):
             except errors.DrakitError as error:
                 failures.append(error)
         for failure in failures[1:]:
-            _log.warning("cannot publish a pool", driver=self._driver, error=str(failure))
+            _log.warning("publishing pool failed", driver=self._driver, error=str(failure))
         if failures:
             raise failures[0]
         self.published.set()
@@ -75,32 +74,32 @@ class ClusterPublisher(publisher.SlicePublisher):
 
     def _withdraw(self, wanted: set[str]) -> int:
         """Delete the slices of all other pools."""
-        foreign = [item for item in self._store.list() if _base(item.spec.pool.name) not in wanted]
-        for item in foreign:
-            self._store.delete(item)
-        self._publishers = {name: made for name, made in self._publishers.items() if name in wanted}
-        return len(foreign)
+        unwanted = [published for published in self._store.list() if _base_pool(published.spec.pool.name) not in wanted]
+        for published in unwanted:
+            self._store.delete(published)
+        self._publishers = {name: offered for name, offered in self._publishers.items() if name in wanted}
+        return len(unwanted)
 
     def _publisher_of(self, pool: inventory.ClusterPool) -> publisher.Publisher:
-        """The publisher of a pool, new where the pool is reached by other nodes than before, and told of what changed."""
-        known, made = self._publishers.get(pool.name, (None, None))
-        if made is None or known is None or known.reach != pool.reach:
+        """Return the publisher of a pool with the pool's present inventory; a new publisher if the pool's nodes changed."""
+        previous, pool_publisher = self._publishers.get(pool.name, (None, None))
+        if pool_publisher is None or previous is None or previous.reach != pool.reach:
             target = publisher.Target(driver=self._driver, node="", pool=pool.name, reach=pool.reach)
-            made = publisher.Publisher(target, store=_OfPool(self._store, pool.name), clock=self._clock, form=self._form)
-            known = None
-        if known is None or known.inventory is not pool.inventory:
-            made.offer(pool.inventory)
-            self._publishers[pool.name] = (pool, made)
-        return made
+            pool_publisher = publisher.Publisher(target, store=_PoolStore(self._store, pool.name), clock=self._clock, form=self._form)
+            previous = None
+        if previous is None or previous.inventory is not pool.inventory:
+            pool_publisher.offer(pool.inventory)
+            self._publishers[pool.name] = (pool, pool_publisher)
+        return pool_publisher
 
 
-def _base(pool: str) -> str:
-    """The pool that a probe's pool stands for; any other pool itself."""
-    return pool.removesuffix("/probe")
+def _base_pool(pool: str) -> str:
+    """Return the pool of a probe's pool, and any other pool unchanged."""
+    return pool.removesuffix(resource_slice.PROBE_SUFFIX)
 
 
-class _Guarded:
-    """A slice store that refuses every write while this process does not lead."""
+class _LeaderStore:
+    """A slice store that rejects every write while this process does not lead."""
 
     def __init__(self, store: ports.SliceStore, leads: Callable[[], bool]) -> None:
         self._store = store
@@ -123,11 +122,11 @@ class _Guarded:
 
     def _check(self) -> None:
         if not self._leads():
-            raise errors.RetryError("the lease is lost; nothing is written until it is held again", after=_AGAIN_SECONDS)
+            raise errors.RetryError("the lease is lost; slices are not written until it is acquired again", after=_RETRY_SECONDS)
 
 
-class _OfPool:
-    """The slices of one pool and of its probe, out of a store of many."""
+class _PoolStore:
+    """A slice store limited to one pool and its probe slices."""
 
     def __init__(self, store: ports.SliceStore, pool: str) -> None:
         self._store = store
@@ -138,35 +137,35 @@ class _OfPool:
         self.delete = store.delete
 
     def list(self) -> Sequence[resource_slice.Published]:
-        return [item for item in self._store.list() if _base(item.spec.pool.name) == self._pool]
+        return [published for published in self._store.list() if _base_pool(published.spec.pool.name) == self._pool]
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         return self._store.watch(stop)
 
 
 class Election:
-    """One candidate, ``me``, for one lease; ``run`` works until stopped, ``step`` makes one try."""
+    """A leader election by a Lease; ``me`` is this candidate. ``run`` works until stopped, ``step`` makes one attempt."""
 
     def __init__(self, store: ports.LeaseStore, *, me: str, terms: leader_election.Terms, clock: ports.Clock) -> None:
         self._store = store
         self._me = me
         self._terms = terms
         self._clock = clock
-        self._seen = leader_election.ObservedLease(lease=None, since=clock.monotonic())
-        self._until = float("-inf")
-        self._told = ""
+        self._observed = leader_election.ObservedLease(lease=None, since=clock.monotonic())
+        self._leads_until = float("-inf")
+        self._logged_holder = ""
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as last seen; empty where nobody does."""
-        return self._seen.lease.holder if self._seen.lease else ""
+        """Return the last observed holder of the lease; empty where it has none."""
+        return self._observed.lease.holder if self._observed.lease else ""
 
     def leads(self) -> bool:
-        """Whether this process may write now; ask before every write."""
-        return self._clock.monotonic() < self._until
+        """Return whether this process may write now; check this before every write."""
+        return self._clock.monotonic() < self._leads_until
 
     def run(self, stop: threading.Event, changed: Callable[[], None]) -> None:
-        """Try, renew and try again until ``stop`` is set, and call ``changed`` when this candidate begins or ceases to lead."""
+        """Acquire and renew the lease until ``stop`` is set, and call ``changed`` when this candidate starts or stops leading."""
         led = False
         while not stop.is_set():
             try:
@@ -180,23 +179,23 @@ class Election:
             self._clock.wait(stop, self._terms.retry * _jitter.uniform(1.0, 1.2))
 
     def step(self) -> None:
-        """One look at the lease, and the write that follows from it; raises ApiError where either fails."""
-        asked = self._clock.monotonic()
-        found = self._store.read()
-        self._seen = self._seen.again(found, self._clock.monotonic())
-        step = leader_election.decide(self._seen, self._me, asked)
+        """Read the lease, and acquire or renew it if that is due. Raise ApiError."""
+        requested = self._clock.monotonic()
+        lease = self._store.read()
+        self._observed = self._observed.again(lease, self._clock.monotonic())
+        step = leader_election.decide(self._observed, self._me, requested)
         if step is leader_election.Step.WAIT:
-            self._until = float("-inf")
-            self._tell_holder()
+            self._leads_until = float("-inf")
+            self._log_holder()
             return
-        wanted = leader_election.following(step, self._seen, self._me, self._terms, self._clock.now())
-        self._seen = leader_election.ObservedLease(lease=self._store.write(wanted), since=asked)
-        self._until = asked + self._terms.renew_deadline
+        wanted = leader_election.following(step, self._observed, self._me, self._terms, self._clock.now())
+        self._observed = leader_election.ObservedLease(lease=self._store.write(wanted), since=requested)
+        self._leads_until = requested + self._terms.renew_deadline
 
     def release(self) -> None:
-        """Stop leading, and say so to the others; where that fails they wait the lease out."""
-        led, self._until = self.leads(), float("-inf")
-        lease = self._seen.lease
+        """Stop leading, and release the lease; if that fails, the others wait until it expires."""
+        led, self._leads_until = self.leads(), float("-inf")
+        lease = self._observed.lease
         if not led or lease is None:
             return
         try:
@@ -204,7 +203,7 @@ class Election:
         except errors.DrakitError as error:
             _log.warning("releasing lease failed", duration_ms=round(self._terms.duration * 1000), error=str(error))
 
-    def _tell_holder(self) -> None:
-        if self.holder != self._told:
+    def _log_holder(self) -> None:
+        if self.holder != self._logged_holder:
             _log.info("lease held by another publisher", holder=self.holder)
-            self._told = self.holder
+            self._logged_holder = self.holder

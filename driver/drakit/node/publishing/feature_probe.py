@@ -1,12 +1,11 @@
-"""Ask the API server which feature gates are on, by storing something that nobody can allocate and reading what comes back.
+"""Detect the feature gates of the API server: create a probe slice that the scheduler cannot allocate, and read back which fields it stored.
 
-Asked is only what decides about an inventory, and only for fields that the server's schema has: the others are never stored.
+Only gates that affect the inventory are probed, and only those whose fields the server's schema has.
 
-A server whose feature gate is off drops the gate's fields without a word. So before partitions go out, a slice with a counter set and
-mixins but no device is stored; and before shared or tainted devices do, a slice with one such device in a pool that says it has two slices
-and never gets the second: the scheduler uses no device of an incomplete pool. Devices with list attributes are asked about in the same way,
-but alone: without its list an attribute has no value, and a server that drops lists refuses the whole slice. All are in a pool of their own
-and deleted at once.
+A server whose feature gate is off drops the gate's fields silently. Before partitions are published, the probe is a slice with a counter set and
+mixins but no device. Before shared or tainted devices are published, it is a slice with one such device. Its pool claims to have two slices but
+never gets the second, and the scheduler ignores an incomplete pool. List attributes have a probe of their own: without its list an attribute has no
+value, and a server that drops lists rejects the whole slice. Probe slices have a pool of their own and are deleted at once.
 """
 
 import dataclasses
@@ -22,8 +21,8 @@ _log = logs.get_logger(__name__)
 UNPROCESSABLE = 422
 
 
-class Question(enum.Enum):
-    """What can be asked: counters and mixins, shared and tainted devices, or list attributes."""
+class Probe(enum.Enum):
+    """The subject of a probe: counters and mixins, shared and tainted devices, or list attributes."""
 
     COUNTERS = "counters"
     DEVICES = "devices"
@@ -32,7 +31,7 @@ class Question(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Whose slices are published: one pool of a node, or, with an empty ``node``, one of the cluster, usable where ``reach`` says."""
+    """The pool whose slices are published: of a node, or with an empty ``node`` of the cluster, usable on the nodes of ``reach``."""
 
     driver: str
     node: str
@@ -40,51 +39,50 @@ class Target:
     reach: node_selection.PoolNodes | None = None
 
 
-def questions(offered: inventory.Inventory, *, mixins: bool, lacks: frozenset[str]) -> frozenset[Question]:
-    """What must be asked before this inventory goes out; ``mixins`` says that the answer decides whether they are used.
+def needed_probes(offered: inventory.Inventory, *, mixins: bool, lacks: frozenset[str]) -> frozenset[Probe]:
+    """Return the probes that this inventory needs before it is published; ``mixins`` is true where their probe decides the form.
 
-    ``lacks`` are the gates whose fields the server's schema does not have: nothing needs to be asked about them.
+    ``lacks`` are the gates whose fields the server's schema does not have; these need no probe.
     """
-    asked = set()
+    needed = set()
     if (offered.counter_sets and "DRAPartitionableDevices" not in lacks) or (mixins and "DRAMixins" not in lacks):
-        asked.add(Question.COUNTERS)
-    is_shared = any(item.allow_multiple_allocations for item in offered.devices) and "DRAConsumableCapacity" not in lacks
-    if is_shared or (any(item.taints for item in offered.devices) and "DRADeviceTaints" not in lacks):
-        asked.add(Question.DEVICES)
+        needed.add(Probe.COUNTERS)
+    has_shared = any(offered_device.allow_multiple_allocations for offered_device in offered.devices)
+    has_taints = any(offered_device.taints for offered_device in offered.devices)
+    if (has_shared and "DRAConsumableCapacity" not in lacks) or (has_taints and "DRADeviceTaints" not in lacks):
+        needed.add(Probe.DEVICES)
     if "DRAListTypeAttributes" in lacks:
-        return frozenset(asked)
-    described = [item.attributes for item in offered.devices] + [item.attributes for item in offered.mixins.device]
-    if any(isinstance(value, tuple) for attributes in described for value in attributes.values()):
-        asked.add(Question.LISTS)
-    return frozenset(asked)
+        return frozenset(needed)
+    all_attributes = [*(device.attributes for device in offered.devices), *(mixin.attributes for mixin in offered.mixins.device)]
+    if any(isinstance(value, tuple) for attributes in all_attributes for value in attributes.values()):
+        needed.add(Probe.LISTS)
+    return frozenset(needed)
 
 
-GATES: Mapping[Question, frozenset[str]] = {
-    Question.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAMixins"}),
-    Question.DEVICES: frozenset({"DRAConsumableCapacity", "DRADeviceTaints"}),
-    Question.LISTS: frozenset({"DRAListTypeAttributes"}),
+GATES: Mapping[Probe, frozenset[str]] = {
+    Probe.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAMixins"}),
+    Probe.DEVICES: frozenset({"DRAConsumableCapacity", "DRADeviceTaints"}),
+    Probe.LISTS: frozenset({"DRAListTypeAttributes"}),
 }
-"""The feature gates that each question is about."""
+"""The feature gates that each probe detects."""
 
 
-def ask(
-    question: Question, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
+def run_probe(
+    probe: Probe, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], resource_slice.Layout | None]:
-    """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
+    """Probe, and return the feature gates whose fields are dropped, and the layout to use if the server rejects the usual one. Raise ApiError."""
     has_mixins = "DRAMixins" not in lacks
-    page = _nowhere(_PLAIN_COUNTERS if question is Question.COUNTERS and not has_mixins else _PAGES[question], target)
-    pool = resource_slice.Pool(
-        name=f"{target.pool}{resource_slice.PROBE_SUFFIX}", generation=1, count=1 if question is Question.COUNTERS else 2
-    )
+    page = _on_no_node(_PLAIN_COUNTERS if probe is Probe.COUNTERS and not has_mixins else _PAGES[probe], target)
+    pool = resource_slice.Pool(name=f"{target.pool}{resource_slice.PROBE_SUFFIX}", generation=1, count=1 if probe is Probe.COUNTERS else 2)
     spec = resource_slice.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
         stored = store.create(resource_slice.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))
     except errors.ApiError as error:
         if error.status == UNPROCESSABLE and isinstance(target.reach, node_selection.PerDevice) and "perDeviceNodeSelection" in str(error):
-            raise _undivided(target, error) from error
-        if question is Question.LISTS and error.status == UNPROCESSABLE and "attributes" in str(error):
+            raise _no_per_device_nodes(target, error) from error
+        if probe is Probe.LISTS and error.status == UNPROCESSABLE and "attributes" in str(error):
             return frozenset({"DRAListTypeAttributes"}), None
-        if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
+        if probe is not Probe.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
         _log.warning("API server rejects counter sets in slices of their own", error=str(error))
         return frozenset({"DRAMixins"}), resource_slice.Layout.TOGETHER
@@ -92,18 +90,18 @@ def ask(
     return frozenset(reconcile.dropped(page, stored.spec.page)), None
 
 
-def _nowhere(page: resource_slice.Page, target: Target) -> resource_slice.Page:
-    """The page for this target; where devices say their nodes, they say one that there is not."""
+def _on_no_node(page: resource_slice.Page, target: Target) -> resource_slice.Page:
+    """Return the probe page; if the target's devices select their nodes, the probe's device selects a node that does not exist."""
     if not isinstance(target.reach, node_selection.PerDevice):
         return page
-    place = node_selection.OneNode(name="no-node.drakit.dev")
-    return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, reach=place) for item in page.devices))
+    no_node = node_selection.OneNode(name="no-node.drakit.dev")
+    return dataclasses.replace(page, devices=tuple(dataclasses.replace(probe, reach=no_node) for probe in page.devices))
 
 
-def _undivided(target: Target, error: errors.ApiError) -> errors.ApiError:
+def _no_per_device_nodes(target: Target, error: errors.ApiError) -> errors.ApiError:
     message = (
         f"pool {target.pool} cannot be offered: the API server drops perDeviceNodeSelection; "
-        f"switch on its feature gate DRAPartitionableDevices ({error})"
+        f"enable its feature gate DRAPartitionableDevices ({error})"
     )
     return errors.ApiError(message, status=error.status, reason=error.reason)
 
@@ -128,4 +126,4 @@ _DEVICES = resource_slice.Page(
     ),
 )
 _LISTS = resource_slice.Page(devices=(device.Device(name="probe", attributes={"probe": (1, 2)}),))
-_PAGES = {Question.COUNTERS: _COUNTERS, Question.DEVICES: _DEVICES, Question.LISTS: _LISTS}
+_PAGES = {Probe.COUNTERS: _COUNTERS, Probe.DEVICES: _DEVICES, Probe.LISTS: _LISTS}

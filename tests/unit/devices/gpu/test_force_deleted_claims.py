@@ -26,8 +26,8 @@ def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_pat
         def look_until_sure() -> int:
             collected = 0
             for _ in range(5):
-                collected += looks.look(threading.Event())
-                clock.moment += orphans.LOOK_AGAIN
+                collected += looks.check(threading.Event())
+                clock.moment += orphans.SUSPECTED_INTERVAL
             return collected
 
         for claim in (alone, first):
