@@ -1,4 +1,4 @@
-"""Crash-safe memory of claims and of every hardware step, in one SQLite file a driver, and the locks on physical devices.
+"""The crash-safe journal of a driver's claims, in one SQLite file, and the file locks on claims and physical devices.
 
-``journal.Journal`` is the port ``core.ports.Journal``, ``locks.FileLocks`` the port ``core.ports.DeviceLocks``.
+``journal.Journal`` implements the port ``core.ports.Journal``, ``locks.FileLocks`` the port ``core.ports.Locks``.
 """

@@ -1,13 +1,12 @@
-"""lifecycle.Entry as rows of the tables of ``sqlite``, and back.
+"""Encode lifecycle.Entry as rows of the tables of ``sqlite``, and decode them.
 
-What can be searched is a column; everything else is a JSON column (``core.encoding.wire``) in the words of the API and of CDI. Rules that keep a file
-readable by the previous version: columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are
-ignored when read, and moves after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer version wrote into the other columns stays.
-Values pass the checks of ``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would
-refuse.
+Searched values are columns. Everything else is in JSON columns (``core.encoding.wire``), with the field names of the API and of CDI. These rules keep
+a file readable by the previous version: columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys
+are ignored on reading. Moves after ``begin`` rewrite only ``record`` and ``edits``, so values that a newer version wrote in other columns stay.
+Values pass the checks of ``core`` when they are read, so a check there must keep accepting every value that a released version wrote.
 
-An amount is its canonical text where that says the same number, else the count of nanos as a whole number: text such as ``1.0000001Ki`` would be
-rounded when written canonically, and what a share holds must not change by being remembered.
+An amount is stored as canonical text where that is exact, else as the integer count of nanos: canonical text would round ``1.0000001Ki``, and
+storing a share must not change its amount.
 """
 
 import datetime
@@ -24,13 +23,13 @@ from drakit.core.encoding import device_json, json_errors, wire
 from drakit.core.slices import node_selection
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
-_REMEMBERED = 512
-_REMEMBERED_INTENTS = 4096  # one of each claim, where devices are shared by many
+_DEVICE_CACHE_SIZE = 512
+_INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
 _COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class UnreadableError(Exception):
-    """Stored text that does not say what this version can read; names the field."""
+    """Stored text that this version cannot decode; the message names the field."""
 
 
 def _decode_amount(value: object) -> quantity.Quantity:
@@ -73,12 +72,12 @@ _EDITS = FORMAT.converter(edits.Edits)
 
 
 def dump(value: object) -> str:
-    """Compact JSON, ASCII only; raises ValueError for NaN and infinities, which JSON cannot express."""
+    """Return compact ASCII JSON. Raise ValueError for NaN and infinities, which JSON cannot express."""
     return _COMPACT.encode(value)
 
 
 def read(converter: wire.Converter, text: str, path: str) -> Any:
-    """Return what JSON text holds; raises UnreadableError, whose message begins with the path of the field."""
+    """Return the decoded JSON text. Raise UnreadableError, whose message begins with the path of the field."""
     try:
         return wire.decode(converter, records.parse_strict(text), path)
     except errors.ConfigError as error:
@@ -88,7 +87,7 @@ def read(converter: wire.Converter, text: str, path: str) -> Any:
 
 
 def record(text: str, path: str) -> records.Record:
-    """Return a frozen JSON object; raises UnreadableError."""
+    """Return the decoded text as a frozen JSON object. Raise UnreadableError."""
     value = read(wire.ANYTHING, text, path)
     if not isinstance(value, dict):
         raise UnreadableError(str(json_errors.wrong("an object", value).with_prefix(path)))
@@ -96,7 +95,7 @@ def record(text: str, path: str) -> records.Record:
 
 
 class ClaimRow(NamedTuple):
-    """Columns of ``claims`` but its row number."""
+    """The columns of ``claims`` except its row number."""
 
     uid: str
     namespace: str
@@ -106,9 +105,9 @@ class ClaimRow(NamedTuple):
 
 
 class GrantRow(NamedTuple):
-    """Columns of ``grants`` but its claim; ``share_id`` is empty for an exclusive grant, JSON columns are None where the value is.
+    """The columns of ``grants`` except its claim. ``share_id`` is empty for an exclusive grant; a JSON column is None where the value is None.
 
-    ``pool`` is the node's own pool for all devices of a node: their names are unique, and the snapshot has what follows it in the pool's name.
+    ``pool`` is the node's own pool for all devices of a node. Their names are unique, and the snapshot has the suffix of the pool's name.
     """
 
     position: int
@@ -126,8 +125,8 @@ class GrantRow(NamedTuple):
     edits: str | None
 
 
-class DoneRow(NamedTuple):
-    """What ``complete`` stores of a grant, and the columns by which its row is found."""
+class PreparedRow(NamedTuple):
+    """The columns that ``complete`` writes for a grant, and the columns that identify its row."""
 
     request: str
     pool: str
@@ -138,13 +137,13 @@ class DoneRow(NamedTuple):
 
 
 def claim_row(entry: lifecycle.Entry) -> ClaimRow:
-    """The row of ``claims``."""
+    """Return the row of ``claims`` for an entry."""
     ref = entry.claim
     return ClaimRow(uid=ref.uid, namespace=ref.namespace, name=ref.name, state=entry.state.value, boot_id=entry.boot_id)
 
 
 def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
-    """The row of ``grants``; raises ValueError for a record, intent or parameters with NaN or an infinity."""
+    """Return the row of ``grants`` for a grant. Raise ValueError for a record, intent or parameters with NaN or an infinity."""
     return GrantRow(
         position=position,
         request=grant.request,
@@ -162,16 +161,16 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
     )
 
 
-def done_row(grant: lifecycle.GrantEntry) -> DoneRow:
-    """What is stored of a grant once it is prepared; raises ValueError for a record with NaN or an infinity."""
+def prepared_row(grant: lifecycle.GrantEntry) -> PreparedRow:
+    """Return the stored values of a prepared grant. Raise ValueError for a record with NaN or an infinity."""
     request, pool, device, share_id = grant.key
-    return DoneRow(
+    return PreparedRow(
         request=request, pool=pool, device=device, share_id=share_id, record=dump(records.thaw(grant.record)), edits=_edits(grant.edits)
     )
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
-    """The entry of a claim's rows; raises UnreadableError, whose message names the claim and the field."""
+    """Return the entry of a claim's rows. Raise UnreadableError, whose message names the claim and the field."""
     path = f"claim {claim.uid}"
     return lifecycle.Entry(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
@@ -182,7 +181,7 @@ def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
 
 
 def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
-    """What a claim holds; raises UnreadableError."""
+    """Return the device that a claim holds by one grant. Raise UnreadableError."""
     path = f"claim {claim.uid}"
     in_grant = f"{path}: grants[{row.position}]"
     return lifecycle.Holding(
@@ -196,21 +195,21 @@ def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
 
 
 def intent(uid: str, position: int, text: str) -> records.Record:
-    """The intent of a grant; raises UnreadableError."""
+    """Return the intent of a grant. Raise UnreadableError."""
     try:
         return _intent(text)
     except UnreadableError as error:
         raise UnreadableError(f"claim {uid}: grants[{position}].{error}") from error
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_INTENTS)
+@functools.lru_cache(maxsize=_INTENT_CACHE_SIZE)
 def _intent(text: str) -> records.Record:
-    """What an intent's text says; the same texts are asked for again and again while their claims live."""
+    """Return the decoded intent, cached because it is read repeatedly while its claim exists."""
     return record(text, "intent")
 
 
 def state(text: str, path: str) -> lifecycle.State:
-    """The state that a column holds; raises UnreadableError."""
+    """Return the state of a column's text. Raise UnreadableError."""
     return _choice(lifecycle.State, text, f"{path}: state")
 
 
@@ -241,33 +240,32 @@ def _device(row: GrantRow, path: str) -> devices.Device:
     return device
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+@functools.lru_cache(maxsize=_DEVICE_CACHE_SIZE)
 def _snapshot(text: str) -> devices.Device:
-    """The device that a text describes; a journal holds the same few devices again and again."""
+    """Return the decoded device, cached because a journal has the same few devices in many grants."""
     device: devices.Device = read(_DEVICE, text, "snapshot")
     return device
 
 
-class _Snapshots:
-    """The texts of devices written lately, known by identity: devices are frozen, and what an inventory offers is granted again and again."""
+class _SnapshotCache:
+    """A cache of encoded devices by identity: devices are frozen, and the same objects of an inventory are granted repeatedly."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[devices.Device, str]] = {}
+        self._by_id: dict[int, tuple[devices.Device, str]] = {}
 
-    def text(self, item: devices.Device) -> str:
-        """The JSON text of a device."""
-        known = self._known.get(id(item))
-        if known is not None:
-            return known[1]
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        text = dump(_DEVICE.encode(item))
-        # The device is kept beside its text, so that no other can get its identity.
-        self._known[id(item)] = (item, text)
+    def text(self, device: devices.Device) -> str:
+        cached = self._by_id.get(id(device))
+        if cached is not None:
+            return cached[1]
+        if len(self._by_id) >= _DEVICE_CACHE_SIZE:
+            self._by_id.clear()
+        text = dump(_DEVICE.encode(device))
+        # The cache keeps the device alive, so that no other object can get its id.
+        self._by_id[id(device)] = (device, text)
         return text
 
 
-_SNAPSHOTS = _Snapshots()
+_SNAPSHOTS = _SnapshotCache()
 
 
 def _share_id(row: GrantRow) -> names.ShareId | None:

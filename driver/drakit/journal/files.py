@@ -1,15 +1,15 @@
-"""The journal's files: modes, durability of names, the locks around opening, and setting an unreadable file aside.
+"""The journal's files: modes, durable names, the locks around opening, and setting aside an unreadable file.
 
 Layout of a data directory (0700, everything in it 0600)::
 
     journal.db, journal.db-wal, journal.db-shm   the database
     journal.lock                                 held shared by every process that has the journal open
-    journal.db.unreadable-20260102T030405Z       a file set aside, with its -wal and -shm; never overwritten, never deleted by us
-    journal.db.new                               what takes an unreadable file's place, while it is written (drakit.journal.opening)
+    journal.db.unreadable-20260102T030405Z       a file set aside, with its -wal and -shm; drakit never overwrites or deletes it
+    journal.db.new                               the successor of an unreadable file, while it is written (drakit.journal.opening)
     locks/                                       one file per physical device (drakit.journal.locks); locked itself while a journal is opened
 
-Nothing here opens the database file itself: POSIX record locks, which SQLite uses, are dropped for the whole process when any descriptor of
-the file is closed.
+This module never opens the database file itself: when any descriptor of the file is closed, the kernel drops the POSIX record locks of the whole
+process, which SQLite uses.
 """
 
 import contextlib
@@ -43,96 +43,96 @@ _FIXES = {
 _log = logs.get_logger(__name__)
 
 
-def refusal(path: str | os.PathLike[str], error: OSError) -> errors.JournalError:
-    """An OSError told to the operator: path, reason, fix."""
+def journal_error(path: str | os.PathLike[str], error: OSError) -> errors.JournalError:
+    """Return a JournalError for an OSError: path, reason and fix."""
     fix = _FIXES.get(error.errno or 0, "")
     return errors.JournalError(f"{os.fspath(path)}: {error.strerror or error}" + (f"; {fix}" if fix else ""))
 
 
 @contextlib.contextmanager
-def refused(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError of the body into a JournalError about path."""
+def as_journal_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise an OSError of the body as a JournalError about path."""
     try:
         yield
     except OSError as error:
-        raise refusal(path, error) from error
+        raise journal_error(path, error) from error
 
 
-def own_directory(path: pathlib.Path) -> None:
-    """Make the directory, durably, or narrow its mode to 0700 and say so; raises JournalError."""
-    with refused(path):
+def ensure_private_directory(path: pathlib.Path) -> None:
+    """Create the directory durably, or restrict its mode to 0700 with a log line. Raise JournalError."""
+    with as_journal_errors(path):
         if not path.is_dir():
             path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
             sync_directory(path.parent)
-    narrow(path, _DIRECTORY_MODE)
+    restrict_mode(path, _DIRECTORY_MODE)
 
 
-def narrow(path: pathlib.Path, mode: int = FILE_MODE) -> None:
-    """Take away what the mode grants beyond ``mode``, and say so; nothing at the path is fine. Raises JournalError."""
-    with refused(path), contextlib.suppress(FileNotFoundError):
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
+def restrict_mode(path: pathlib.Path, mode: int = FILE_MODE) -> None:
+    """Remove the permissions beyond ``mode``, with a log line. A missing path is ignored. Raise JournalError."""
+    with as_journal_errors(path), contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
             raise errors.JournalError(f"{path} is a symbolic link; give the real path")
-        if stat.S_IMODE(found.st_mode) & ~mode:
-            path.chmod(stat.S_IMODE(found.st_mode) & mode)
-            _log.warning("mode narrowed", path=str(path), was=f"{stat.S_IMODE(found.st_mode):04o}", allowed=f"{mode:04o}")
+        if stat.S_IMODE(status.st_mode) & ~mode:
+            path.chmod(stat.S_IMODE(status.st_mode) & mode)
+            _log.warning("file mode restricted", path=str(path), was=f"{stat.S_IMODE(status.st_mode):04o}", allowed=f"{mode:04o}")
 
 
 def check_regular(path: pathlib.Path) -> None:
-    """Raise JournalError for a journal file that is a link, a pipe or a device: what it leads to is not ours. Nothing at the path is fine."""
-    with refused(path), contextlib.suppress(FileNotFoundError):
+    """Raise JournalError for a journal file that is a link, a pipe or a device, because its target is not a journal. A missing path is ignored."""
+    with as_journal_errors(path), contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
             raise errors.JournalError(f"{path} is a symbolic link; give the real path")
         if not stat.S_ISREG(mode):
-            raise errors.JournalError(f"{path} is no regular file; move it away")
+            raise errors.JournalError(f"{path} is not a regular file; move it away")
 
 
 def create(path: pathlib.Path) -> None:
-    """Make an empty file of mode 0600 whose name is durable; raises JournalError."""
-    with refused(path):
+    """Create an empty file of mode 0600 with a durable name. Raise JournalError."""
+    with as_journal_errors(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE))
         sync_directory(path.parent)
 
 
 def sync_directory(path: pathlib.Path) -> None:
-    """Make names in the directory durable; raises OSError."""
+    """Make names in the directory durable. Raise OSError."""
     with _opened_directory(path) as descriptor:
         os.fsync(descriptor)
 
 
 def make_gate(directory: pathlib.Path) -> None:
-    """Make the folder that ``gate`` locks; raises JournalError."""
-    own_directory(directory / _GATE)
+    """Create the folder that ``gate`` locks. Raise JournalError."""
+    ensure_private_directory(directory / _GATE)
 
 
 @contextlib.contextmanager
 def gate(directory: pathlib.Path) -> Iterator[None]:
-    """Let one process at a time look at the journal's files, set them aside or create them; raises JournalError.
+    """Exclude other processes while the journal's files are examined, set aside or created. Raise JournalError.
 
-    The lock is on the folder ``locks``, which was never open to others: the data directory may have been, until its mode was narrowed. Where there is
-    no such folder, nobody opens a journal.
+    The lock is on the folder ``locks``, because no other user could ever open it; the data directory may have been open until its mode was
+    restricted. Without that folder no process opens a journal, so no lock is needed.
     """
     with contextlib.ExitStack() as stack:
-        with refused(directory), contextlib.suppress(FileNotFoundError):
+        with as_journal_errors(directory), contextlib.suppress(FileNotFoundError):
             descriptor = stack.enter_context(_opened_directory(directory / _GATE))
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
-class Use:
-    """A process's share in the journal: held from opening to closing, also released by death."""
+class UseLock:
+    """A process's shared lock on the journal, held while the journal is open; the kernel releases it when the process dies."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._path = directory / USE_LOCK
-        with refused(self._path):
+        with as_journal_errors(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         self._lock(fcntl.LOCK_SH)
-        narrow(self._path)
+        restrict_mode(self._path)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Whether nobody else has the journal open, which stays so for the body."""
+    def exclusive(self) -> Iterator[bool]:
+        """Yield whether no other process has the journal open. If so, that stays true during the body."""
         try:
             self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -145,7 +145,7 @@ class Use:
             self._lock(fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Give the share back; twice is fine."""
+        """Release the lock. Safe to call twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -155,44 +155,43 @@ class Use:
 
 
 def set_aside(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a database and its side files, as far as they are there; raises JournalError.
+    """Rename a database and its existing side files. Raise JournalError.
 
-    The database goes first: a crash in between leaves side files without a database, which the next opening sets aside too, while a database
-    without its -wal would read as an older state.
+    The database is renamed first. A crash in between leaves side files without a database, which the next opening sets aside too. The other order
+    could leave a database without its -wal, which would read as an older state.
     """
-    with refused(path):
-        for suffix in _present(path):
+    with as_journal_errors(path):
+        for suffix in _existing_suffixes(path):
             with_suffix(path, suffix).rename(with_suffix(target, suffix))
         sync_directory(path.parent)
 
 
-def free_aside(path: pathlib.Path) -> pathlib.Path | None:
-    """A name under which nothing was set aside yet, None where there is nothing to set aside."""
-    if not _present(path):
+def new_aside_path(path: pathlib.Path) -> pathlib.Path | None:
+    """Return an unused path to set the database aside, None where no file exists."""
+    if not _existing_suffixes(path):
         return None
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     number, target = 1, path.with_name(f"{_ASIDE}{stamp}")
-    while _present(target):
+    while _existing_suffixes(target):
         number += 1
         target = path.with_name(f"{_ASIDE}{stamp}-{number}")
     return target
 
 
 def move(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a file within its directory, durably; raises JournalError."""
-    with refused(path):
+    """Rename a file within its directory durably. Raise JournalError."""
+    with as_journal_errors(path):
         path.rename(target)
         sync_directory(target.parent)
 
 
-def last_aside(path: pathlib.Path) -> pathlib.Path | None:
-    """The newest database set aside beside path, if any."""
-    found = [other for other in path.parent.glob(f"{_ASIDE}*") if not other.name.endswith(SIDE_FILES)]
-    return max(found, default=None)
+def last_aside_path(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the newest database that was set aside beside ``path``, None where there is none."""
+    return max((other for other in path.parent.glob(f"{_ASIDE}*") if not other.name.endswith(SIDE_FILES)), default=None)
 
 
 def with_suffix(path: pathlib.Path, suffix: str) -> pathlib.Path:
-    """The path with text appended to its name."""
+    """Return the path with a suffix appended to its name."""
     return path.with_name(path.name + suffix)
 
 
@@ -205,5 +204,5 @@ def _opened_directory(path: pathlib.Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _present(path: pathlib.Path) -> list[str]:
+def _existing_suffixes(path: pathlib.Path) -> list[str]:
     return [suffix for suffix in ("", *SIDE_FILES) if with_suffix(path, suffix).exists()]

@@ -1,8 +1,9 @@
-"""Locks by name, shared by the threads and processes of a driver: core.ports.Locks with one flock file a name, or one byte of a file that all share.
+"""Implement core.ports.Locks: named locks between the threads and processes of a driver, by one flock file a name or one byte of a shared file.
 
-Threads of this process queue on a lock in memory and wake at once; processes exclude each other by file locks, which death releases. Names are
-taken in sorted order and a thread that holds some may not take more of the same kind, so holders never wait in a circle. Waiting ends when nobody
-wants the result any more. Every hold opens descriptors of its own; should someone delete a file, the lock is taken again on the file there now.
+Threads of this process wait on a lock in memory and wake at once. Processes exclude each other by file locks, which the kernel releases when a
+process dies. Names are locked in sorted order, and a thread that holds some may not lock more of the same kind, so there is no deadlock. Waiting ends
+when the caller has gone. Every hold opens its own descriptors. If a program deletes a lock file, the lock is taken again on the file that replaces
+it.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ from drakit.core import errors, names
 from drakit.journal import files
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK_AGAIN = 0.25
+_CHECK_INTERVAL = 0.25
 _FIRST_POLL = 0.001
 _LONGEST_POLL = 0.05
-_WHOLE = -1
+_WHOLE_FILE = -1
 SHARED_FILE = "shared.lock"
 
 Wanted = Callable[[], bool]
@@ -33,75 +34,75 @@ def _always() -> bool:
 
 
 class FileLocks:
-    """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), made where missing; raises JournalError.
+    """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), created if missing. Raise JournalError.
 
-    ``disposable`` locks are for names that never come again, such as claim UIDs: each is a byte, chosen by a digest of the name, of one file that
-    all of them share. No file is made or removed for them, which would cost more than all else here. Names that fall on one byte wait for each other.
+    ``disposable`` locks are for names that never recur, such as claim UIDs. Each locks one byte, chosen by a digest of the name, of one shared file,
+    because creating and removing a file for each would be the most expensive part of a lock. Names with the same byte wait for each other.
     """
 
     def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
         folder = directory / kind
         self._folder = os.fspath(folder)
         self._disposable = disposable
-        self._mine = threading.local()
-        self._turns = _Turns()
-        files.own_directory(directory)
-        files.own_directory(folder)
+        self._held_by_thread = threading.local()
+        self._thread_locks = _ThreadLocks()
+        files.ensure_private_directory(directory)
+        files.ensure_private_directory(folder)
 
     @contextlib.contextmanager
     def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> Iterator[None]:
-        """Hold all of them for the body; waits for as long as ``wanted`` says so, then raises CallerGoneError.
+        """Hold all locks for the body. Wait for them while ``wanted`` returns True, then raise CallerGoneError.
 
-        Raises InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
-        already holds locks of this kind: taking more would break the order.
+        Raise InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
+        already holds locks of this kind, because more would break the order.
         """
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})
-        if getattr(self._mine, "held", None):
-            raise RuntimeError(f"this thread already holds the locks {', '.join(self._mine.held)}")
+        if getattr(self._held_by_thread, "held", None):
+            raise RuntimeError(f"this thread already holds the locks {', '.join(self._held_by_thread.held)}")
         taken: dict[str, int] = {}
         try:
             for name in ordered:
-                self._turns.take(name, wanted)
+                self._thread_locks.acquire(name, wanted)
                 try:
                     if self._disposable:
                         byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
                         taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, wanted)
                     else:
-                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE, wanted)
+                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, wanted)
                 except BaseException:
-                    self._turns.leave(name)
+                    self._thread_locks.release(name)
                     raise
-            self._mine.held = taken
+            self._held_by_thread.held = taken
             yield
         finally:
-            self._mine.held = None
+            self._held_by_thread.held = None
             for name in reversed(taken):
                 os.close(taken[name])
-                self._turns.leave(name)
+                self._thread_locks.release(name)
 
 
-class _Turns:
-    """Locks within this process; the table holds only names that somebody holds or waits for."""
+class _ThreadLocks:
+    """The locks between threads of this process; the table has only names that a thread holds or waits for."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._table: dict[str, tuple[threading.Lock, int]] = {}
 
-    def take(self, name: str, wanted: Wanted) -> None:
+    def acquire(self, name: str, wanted: Wanted) -> None:
         with self._guard:
             lock, users = self._table.get(name) or (threading.Lock(), 0)
             self._table[name] = (lock, users + 1)
         try:
-            while not lock.acquire(timeout=_LOOK_AGAIN):
-                _check(wanted, name)
+            while not lock.acquire(timeout=_CHECK_INTERVAL):
+                _check_wanted(wanted, name)
         except BaseException:
-            self._forget(name)
+            self._remove_user(name)
             raise
 
-    def leave(self, name: str) -> None:
-        self._forget(name).release()
+    def release(self, name: str) -> None:
+        self._remove_user(name).release()
 
-    def _forget(self, name: str) -> threading.Lock:
+    def _remove_user(self, name: str) -> threading.Lock:
         with self._guard:
             lock, users = self._table.pop(name)
             if users > 1:
@@ -109,13 +110,13 @@ class _Turns:
             return lock
 
 
-def _check(wanted: Wanted, name: str) -> None:
+def _check_wanted(wanted: Wanted, name: str) -> None:
     if not wanted():
-        raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more")
+        raise errors.CallerGoneError(f"{name} is locked by another call, and the caller of this one has gone")
 
 
 def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
-    """A descriptor that holds the lock on the file which has this path now."""
+    """Return a descriptor that holds the lock on the file that is at this path now."""
     try:
         while True:
             descriptor = os.open(path, _FLAGS, 0o600)
@@ -129,25 +130,25 @@ def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
                 raise
             os.close(descriptor)
     except OSError as error:
-        raise files.refusal(path, error) from error
+        raise files.journal_error(path, error) from error
 
 
 def _lock(descriptor: int, byte: int, path: str, wanted: Wanted) -> None:
-    """Lock the whole file or one byte of it for this descriptor alone.
+    """Lock the whole file or one byte of it for this descriptor.
 
-    Another process may hold the lock; it cannot wake us, so it is asked for again with growing pauses.
+    A process that releases the lock cannot wake this one, so this polls with growing pauses.
     """
     pause = _FIRST_POLL
     while True:
         try:
-            if byte == _WHOLE:
+            if byte == _WHOLE_FILE:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             else:
-                # An open file description lock (fcntl(2)), which belongs to the descriptor as a flock does. Its struct flock: type, whence, start,
-                # length, pid.
+                # An open file description lock (fcntl(2)) belongs to the descriptor, as a flock does. The fields of struct flock are type, whence,
+                # start, length and pid.
                 fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
         except BlockingIOError:
-            _check(wanted, pathlib.Path(path).stem)
+            _check_wanted(wanted, pathlib.Path(path).stem)
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL)
         else:

@@ -1,9 +1,9 @@
-"""The SQL of the journal: claims and grants, and the notes and taints that drivers keep beside them. Typed rows in and out.
+"""The SQL of the journal: typed rows of claims and grants, and of the drivers' notes and taints.
 
-Each statement costs O(1) in the number of claims, except ``all_rows``. Functions that change rows work inside the caller's transaction;
-those of claims check the move against ``lifecycle.TABLE`` there, so two processes cannot make moves that exclude each other. A note belongs
-to one grant and goes with its claim, also where a version that does not know notes removes the claim (the foreign key cascades). A taint
-belongs to one boot. Errors are IllegalMoveError, ClaimError and sqlite3.Error.
+Each statement is O(1) in the number of claims, except those that read all of them. Functions that change rows work inside the caller's transaction.
+Those that move a claim check the move against ``lifecycle.TABLE`` there, so two processes cannot make conflicting moves. A note belongs to one grant
+and is deleted with its claim; the foreign key cascades, so that holds for older versions too. A taint belongs to one boot. Functions raise
+IllegalMoveError, ClaimError and sqlite3.Error.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
 _SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
-# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share but an admin's,
-# which stands in nobody's way. SQLite keeps the order of tables around CROSS JOIN; claims first would mean to look at every claim. A row may come
+# Three index seeks for each device, however many shares it has: exclusive grants, grants of these shares, and any one share without admin access,
+# because admin access never blocks. SQLite keeps the order of tables around CROSS JOIN; claims first would scan every claim. A row may be returned
 # twice, which is cheaper than UNION.
 _SELECT_HOLDERS = f"""{_COLUMNS}
 FROM (
@@ -41,7 +41,7 @@ FROM (
   ) FROM json_each(:devices) AS d
 ) AS h CROSS JOIN grants AS g ON g.rowid = h.id CROSS JOIN claims AS c ON c.seq = g.claim
 ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
-# Grants first, by their index: SQLite cannot know that a device's grants may be few beside all claims.
+# CROSS JOIN makes SQLite read grants first, by their index: a device may have few grants among many claims.
 _SELECT_INTENTS_OF = """
 SELECT c.uid, g.position, g.intent FROM grants AS g CROSS JOIN claims AS c ON c.seq = g.claim
 WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
@@ -53,18 +53,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _CLAIM_COLUMNS = len(codec.ClaimRow._fields)
 
 
-def of_claim(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | None:
-    """The rows of one claim."""
+def claim_rows(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | None:
+    """Return the rows of one claim, None where it is absent."""
     return next(_grouped(connection.execute(_SELECT_ONE, (uid,))), None)
 
 
 def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
-    """The rows of every claim, oldest first."""
+    """Yield the rows of every claim, oldest first."""
     return _grouped(connection.execute(_SELECT_ALL))
 
 
 def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None) -> Iterator[tuple[str, int, str]]:
-    """Claim, position and intent of every grant, or of one claim's, oldest claim first."""
+    """Yield claim, position and intent of every grant, or of one claim's grants, oldest claim first."""
     if claim is not None:
         return connection.execute(
             "SELECT uid, position, intent FROM claims JOIN grants ON claim = seq WHERE uid = ? ORDER BY position", (claim,)
@@ -73,77 +73,77 @@ def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None)
 
 
 def intents_of(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[str, int, str]]:
-    """Claim, position and intent of every grant of one device, oldest claim first."""
+    """Yield claim, position and intent of every grant of one device, oldest claim first."""
     return connection.execute(_SELECT_INTENTS_OF, (pool, device))
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """How many claims are in each state; reads the claims' table alone."""
+    """Return the number of claims in each state."""
     return dict(connection.execute("SELECT state, COUNT(*) FROM claims GROUP BY state"))
 
 
 def holders(
     connection: sqlite3.Connection, pool: str, devices: Collection[str], shares: Collection[str]
 ) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
-    """Grants of these devices with their claims, oldest claim first: those held alone, those of these shares, and one share of each device."""
-    wanted = {"pool": pool, "devices": json.dumps(sorted(devices)), "shares": json.dumps(sorted(shares))}
-    for row in dict.fromkeys(connection.execute(_SELECT_HOLDERS, wanted)):
+    """Yield grants of these devices with their claims, oldest claim first: exclusive ones, those of these shares, and one share of each device."""
+    parameters = {"pool": pool, "devices": json.dumps(sorted(devices)), "shares": json.dumps(sorted(shares))}
+    for row in dict.fromkeys(connection.execute(_SELECT_HOLDERS, parameters)):
         yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
 
 
 def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
-    """Add a claim that is absent."""
+    """Insert a claim and its grants."""
     seq = connection.execute(_INSERT_CLAIM, claim).lastrowid
     connection.executemany(_INSERT_GRANT, [(seq, *grant) for grant in grants])
 
 
 def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
-    """absent -> preparing."""
-    _, state = _moved(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
+    """Insert an absent claim as preparing."""
+    _, state = _check_move(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
     insert(connection, claim._replace(state=state.value), grants)
 
 
-def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow], boot_id: str) -> None:
-    """preparing -> prepared; stores each grant's record and edits, all else stays as it was begun."""
-    seq, state = _moved(connection, uid, lifecycle.Move.COMPLETE)
-    _fill(connection, uid, seq, grants)
+def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow], boot_id: str) -> None:
+    """Move a preparing claim to prepared, and update each grant's record and edits."""
+    seq, state = _check_move(connection, uid, lifecycle.Move.COMPLETE)
+    _update_grants(connection, uid, seq, grants)
     connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
 
 
-def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow]) -> None:
-    """preparing or prepared, and stays so; stores each grant's record and edits, all else stays."""
-    seq, _ = _moved(connection, uid, lifecycle.Move.REFRESH)
-    _fill(connection, uid, seq, grants)
+def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow]) -> None:
+    """Update each grant's record and edits of a preparing or prepared claim, without a change of state."""
+    seq, _ = _check_move(connection, uid, lifecycle.Move.REFRESH)
+    _update_grants(connection, uid, seq, grants)
 
 
-def _fill(connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.DoneRow]) -> None:
-    """Store records and edits of the grants that the claim was begun with; raises IllegalMoveError for any others."""
+def _update_grants(connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.PreparedRow]) -> None:
+    """Update record and edits of the grants that the claim was begun with. Raise IllegalMoveError for any other grants."""
     begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
     positions = {tuple(key): position for position, *key in begun}
-    given = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
-    if len(given) != len(grants) or given.keys() != positions.keys():
+    by_key = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
+    if len(by_key) != len(grants) or by_key.keys() != positions.keys():
         raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
     connection.executemany(
         "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
-        [(row.record, row.edits, seq, positions[key]) for key, row in given.items()],
+        [(row.record, row.edits, seq, positions[key]) for key, row in by_key.items()],
     )
 
 
 def begin_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
-    """preparing, prepared or unpreparing -> unpreparing."""
-    seq, state = _moved(connection, uid, lifecycle.Move.BEGIN_UNPREPARE)
+    """Move a preparing, prepared or unpreparing claim to unpreparing."""
+    seq, state = _check_move(connection, uid, lifecycle.Move.BEGIN_UNPREPARE)
     connection.execute("UPDATE claims SET state = ? WHERE seq = ?", (state.value, seq))
 
 
 def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
-    """unpreparing -> absent."""
-    seq, _ = _moved(connection, uid, lifecycle.Move.FINISH_UNPREPARE)
+    """Delete an unpreparing claim."""
+    seq, _ = _check_move(connection, uid, lifecycle.Move.FINISH_UNPREPARE)
     connection.execute("DELETE FROM grants WHERE claim = ?", (seq,))
     connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
 
 
-def _moved(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> tuple[int, lifecycle.State]:
-    """The claim's row number (0 when absent) and its state after the move."""
+def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> tuple[int, lifecycle.State]:
+    """Return the claim's row number (0 when absent) and its state after the move. Raise IllegalMoveError."""
     row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
     seq, state = (0, lifecycle.State.ABSENT) if row is None else (row[0], codec.state(row[1], f"claim {uid}"))
     return seq, lifecycle.after(state, move)
@@ -158,7 +158,7 @@ def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:
 GrantKey = tuple[str, str, str, str]
 
 _POSITION = "SELECT c.seq, g.position, c.state FROM claims AS c JOIN grants AS g ON g.claim = c.seq"
-_OF_GRANT = f"{_POSITION} WHERE c.uid = ? AND g.request = ? AND g.pool = ? AND g.device = ? AND g.share_id = ?"
+_SELECT_POSITION = f"{_POSITION} WHERE c.uid = ? AND g.request = ? AND g.pool = ? AND g.device = ? AND g.share_id = ?"
 _SET_TAINT = """
 INSERT INTO taints (device, key, effect, value, time_added, boot_id) VALUES (:device, :key, :effect, :value, :time_added, :boot_id)
 ON CONFLICT (device, key, effect) DO UPDATE SET
@@ -167,7 +167,7 @@ ON CONFLICT (device, key, effect) DO UPDATE SET
 
 
 class NoteRow(NamedTuple):
-    """One note with the claim and the position of its grant."""
+    """A note with the claim and the position of its grant."""
 
     uid: str
     position: int
@@ -176,7 +176,7 @@ class NoteRow(NamedTuple):
 
 
 class TaintRow(NamedTuple):
-    """Columns of ``taints``."""
+    """The columns of ``taints``."""
 
     device: str
     key: str
@@ -188,7 +188,7 @@ class TaintRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Salvage:
-    """What can be read of an unusable file's notes and taints; ``reason`` is empty when that is all of them."""
+    """The decodable notes and taints of an unreadable file; ``reason`` is empty when all of them are decodable."""
 
     notes: tuple[NoteRow, ...] = ()
     taints: tuple[TaintRow, ...] = ()
@@ -196,20 +196,22 @@ class Salvage:
 
 
 def notes_of(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
-    """The notes of one grant by key; raises UnreadableError."""
-    found = database.execute(_OF_GRANT, (uid, *grant)).fetchone()
-    if found is None:
+    """Return the notes of one grant by key. Raise UnreadableError."""
+    row = database.execute(_SELECT_POSITION, (uid, *grant)).fetchone()
+    if row is None:
         return {}
-    rows = database.execute("SELECT key, record FROM notes WHERE claim = ? AND position = ? ORDER BY key", found[:2])
+    rows = database.execute("SELECT key, record FROM notes WHERE claim = ? AND position = ? ORDER BY key", row[:2])
     return {key: codec.record(text, f"claim {uid}: notes[{key}]") for key, text in rows}
 
 
 def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey, key: str, text: str | None) -> None:
-    """Set a note of a prepared grant, None to remove it; raises ClaimError when the grant is not prepared."""
-    found = database.execute(_OF_GRANT, (uid, *grant)).fetchone()
-    if found is None or found[2] != lifecycle.State.PREPARED.value:
-        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} has no prepared grant of {grant[2]}; nothing can be noted of it")
-    seq, position, _ = found
+    """Set a note of a prepared grant, or delete it where ``text`` is None. Raise ClaimError when the grant is not prepared."""
+    row = database.execute(_SELECT_POSITION, (uid, *grant)).fetchone()
+    if row is None or row[2] != lifecycle.State.PREPARED.value:
+        raise errors.ClaimError(
+            errors.ClaimFault.NOT_FOUND, f"claim {uid} has no prepared grant of {grant[2]}, so its state cannot be stored"
+        )
+    seq, position, _ = row
     if text is None:
         database.execute("DELETE FROM notes WHERE claim = ? AND position = ? AND key = ?", (seq, position, key))
     else:
@@ -217,22 +219,22 @@ def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey,
 
 
 def taints(database: sqlite3.Connection, boot_id: str) -> Mapping[str, tuple[devices.Taint, ...]]:
-    """The taints of a boot by device, in order of key; raises UnreadableError."""
-    found: dict[str, list[devices.Taint]] = {}
+    """Return the taints of a boot by device, in order of key. Raise UnreadableError."""
+    by_device: dict[str, list[devices.Taint]] = {}
     for row in database.execute("SELECT * FROM taints WHERE boot_id = ? ORDER BY device, key, effect", (boot_id,)):
-        found.setdefault(row[0], []).append(_taint(TaintRow(*row)))
-    return {name: tuple(kept) for name, kept in found.items()}
+        by_device.setdefault(row[0], []).append(_taint(TaintRow(*row)))
+    return {name: tuple(device_taints) for name, device_taints in by_device.items()}
 
 
 def set_taint(database: sqlite3.Connection, device: str, taint: devices.Taint, boot_id: str, *, since: datetime.datetime) -> None:
-    """Add or replace a taint. One that says the same as before keeps its time; ``since`` is that of a new one that names none."""
+    """Add or replace a taint. A taint that equals the stored one keeps its time; a new one without a time gets ``since``."""
     added = taint.time_added or since
     row = TaintRow(device, taint.key, taint.effect.value, taint.value, added.isoformat(), boot_id)
     database.execute(_SET_TAINT, {**row._asdict(), "keep": taint.time_added is None})
 
 
 def remove_taints(database: sqlite3.Connection, device: str, key: str) -> None:
-    """Remove the taints of a key, whatever their effect."""
+    """Remove the taints of a key with any effect."""
     database.execute("DELETE FROM taints WHERE device = ? AND key = ?", (device, key))
 
 
@@ -242,28 +244,28 @@ def remove_other_boots(database: sqlite3.Connection, boot_id: str) -> None:
 
 
 def salvage(database: sqlite3.Connection) -> Salvage:
-    """What can be decoded of the notes and taints of a file of any version."""
+    """Return the decodable notes and taints of a file of any version."""
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"notes", "taints"} <= tables:
         return Salvage()
-    reason, kept, put_on = "", [], []
+    reason, notes, taint_rows = "", [], []
     for row in database.execute("SELECT c.uid, n.position, n.key, n.record FROM notes AS n JOIN claims AS c ON c.seq = n.claim"):
         try:
             codec.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
-            kept.append(NoteRow(*row))
+            notes.append(NoteRow(*row))
         except codec.UnreadableError as error:
             reason = str(error)
     for row in database.execute("SELECT * FROM taints"):
         try:
             _taint(TaintRow(*row))
-            put_on.append(TaintRow(*row))
+            taint_rows.append(TaintRow(*row))
         except codec.UnreadableError as error:
             reason = str(error)
-    return Salvage(notes=tuple(kept), taints=tuple(put_on), reason=reason)
+    return Salvage(notes=tuple(notes), taints=tuple(taint_rows), reason=reason)
 
 
 def restore(database: sqlite3.Connection, saved: Salvage) -> None:
-    """Write into a new file what was salvaged; notes of claims that are not there are left out."""
+    """Insert salvaged notes and taints into a new file, without the notes of absent claims."""
     for note in saved.notes:
         row = database.execute("SELECT seq FROM claims WHERE uid = ?", (note.uid,)).fetchone()
         if row is not None:

@@ -51,7 +51,7 @@ class LocalNode:
         self._closing = contextlib.ExitStack()
         self.cdi = directory.Directory(folders.cdi, driver=spec.driver_name)
         self.journal = journal.Journal.open(
-            folders.home, driver=spec.driver_name, boot_id=spec.identity.boot_id, traces=lambda: bool(self.cdi.claims())
+            folders.home, driver=spec.driver_name, boot_id=spec.identity.boot_id, has_cdi_files=lambda: bool(self.cdi.claims())
         )
         self._closing.callback(self.journal.close)
         self.identity = spec.identity

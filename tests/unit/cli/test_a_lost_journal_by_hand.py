@@ -32,7 +32,7 @@ def test_another_claim_is_not_prepared_and_the_message_names_the_missing_claims(
     for _ in range(2):
         result = lost.on_node("prepare", other(lost))
         assert (result.status, result.out) == (1, "")
-        assert "the journal of gpu.drakit.dev was lost (it is missing, and CDI files say that claims are prepared)" in result.err
+        assert "the journal of gpu.drakit.dev was lost (it is missing, but CDI files of prepared claims exist)" in result.err
         assert f"these claims are not restored: {command_line.UID}. " in result.err
         assert f"drakit unprepare {command_line.UID}\n" in result.err
 

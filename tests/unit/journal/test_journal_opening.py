@@ -75,7 +75,7 @@ def test_loose_modes_are_narrowed_and_logged(written: pathlib.Path, capsys: pyte
     with opened(written.parent):
         assert mode(written) == 0o600
         assert mode(written.parent) == 0o700
-    assert capsys.readouterr().err.count("mode narrowed") == 2
+    assert capsys.readouterr().err.count("file mode restricted") == 2
 
 
 def test_what_was_written_is_there_after_reopening(written: pathlib.Path) -> None:
@@ -89,13 +89,13 @@ def test_a_journal_that_is_missing_where_claims_were_prepared_was_lost(data: pat
     if blank != "nothing":
         data.mkdir(mode=0o700)
         (data / files.DATABASE).touch(mode=0o600)
-    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, traces=lambda: True) as memory:
+    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, has_cdi_files=lambda: True) as memory:
         assert memory.quarantine is not None
         assert "missing" in memory.quarantine.reason
     with opened(data) as memory:
         assert memory.quarantine is not None
         memory.rebuilt()
-    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, traces=lambda: True) as memory:
+    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, has_cdi_files=lambda: True) as memory:
         assert memory.quarantine is None, "a journal that knows something is asked, not the traces"
 
 
@@ -202,7 +202,7 @@ def test_files_set_aside_never_replace_each_other(written: pathlib.Path) -> None
 def test_the_write_ahead_log_goes_with_the_file(written: pathlib.Path) -> None:
     for suffix in files.SIDE_FILES:
         files.with_suffix(written, suffix).write_bytes(suffix.encode())
-    aside = files.free_aside(written)
+    aside = files.new_aside_path(written)
     assert aside is not None
     files.set_aside(written, aside)
     assert [files.with_suffix(aside, suffix).read_bytes() for suffix in files.SIDE_FILES] == [b"-wal", b"-shm"]
@@ -266,7 +266,7 @@ def test_an_unreadable_file_that_another_process_uses_is_not_moved_from_under_it
 
 
 def test_a_crash_between_setting_aside_and_making_anew_is_reported(written: pathlib.Path) -> None:
-    aside = files.free_aside(written)
+    aside = files.new_aside_path(written)
     assert aside is not None
     files.set_aside(written, aside)
     with opened(written.parent) as memory:
@@ -283,7 +283,7 @@ def test_a_log_without_its_database_is_set_aside(written: pathlib.Path) -> None:
 
 
 def test_a_file_whose_maker_died_before_the_first_commit_is_new(data: pathlib.Path) -> None:
-    files.own_directory(data)
+    files.ensure_private_directory(data)
     files.create(data / files.DATABASE)
     with opened(data) as memory:
         assert memory.quarantine is None
@@ -365,6 +365,6 @@ def test_reads_by_identity_use_an_index(written: pathlib.Path) -> None:
 
 def test_a_hand_made_note_that_cannot_be_read_names_the_row(written: pathlib.Path) -> None:
     with tampering(written) as database:
-        sqlite.put(database, "quarantine", "{")
+        sqlite.set_meta(database, "quarantine", "{")
     with pytest.raises(errors.JournalError, match=r"meta\.quarantine: not JSON"):
         opened(written.parent)

@@ -80,7 +80,7 @@ def test_changes_that_share_a_commit_wait_for_the_disk_if_one_of_them_asks(memor
     threads += [threading.Thread(target=work) for work in (look, write)]
     for thread in threads[1:]:
         thread.start()
-    while len(own._waiting) < 2:
+    while len(own._queue) < 2:
         pass
     release.set()
     for thread in threads:

@@ -78,7 +78,7 @@ def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) 
 
 def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
     shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
-    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, ladder=sqlite.LADDER[:1]).use.close()
+    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=sqlite.MIGRATIONS[:1]).use_lock.close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
         database.execute("PRAGMA foreign_keys = ON")
         store.begin_unprepare(database, samples.uid(1))
@@ -94,7 +94,7 @@ def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_cla
 
 def migrated(path: pathlib.Path, *more: sqlite.Migration) -> None:
     """The file as a newer drakit leaves it."""
-    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, ladder=(*sqlite.LADDER, *more)).use.close()
+    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, migrations=(*sqlite.MIGRATIONS, *more)).use_lock.close()
 
 
 def test_the_previous_version_works_on_a_migrated_file_and_keeps_unknown_data(tmp_path: pathlib.Path) -> None:
@@ -119,7 +119,7 @@ def test_migrations_apply_once_and_in_order(tmp_path: pathlib.Path) -> None:
         migrated(tmp_path, ADDITIVE, BREAKING)
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE)) as database:
         assert database.execute("PRAGMA user_version").fetchone()[0] == 4
-        assert sqlite.value(database, "readable_since") == "4"
+        assert sqlite.meta(database, "readable_since") == "4"
         assert "boot" in [row[1] for row in database.execute("PRAGMA table_info(claims)")]
 
 
@@ -141,6 +141,6 @@ def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: pathlib.Path) ->
     assert described(tmp_path / files.DATABASE) == before
 
 
-def test_the_ladder_has_no_gap_and_never_demands_the_future() -> None:
-    assert [step.version for step in sqlite.LADDER] == list(range(1, len(sqlite.LADDER) + 1))
-    assert all(step.readable_since <= step.version for step in sqlite.LADDER)
+def test_the_migrations_have_no_gap_and_never_demand_the_future() -> None:
+    assert [step.version for step in sqlite.MIGRATIONS] == list(range(1, len(sqlite.MIGRATIONS) + 1))
+    assert all(step.readable_since <= step.version for step in sqlite.MIGRATIONS)

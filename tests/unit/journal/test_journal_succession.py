@@ -39,11 +39,11 @@ def beside(path: pathlib.Path) -> pathlib.Path:
 
 def written(path: pathlib.Path) -> pathlib.Path:
     """The successor committed, and the name that its note gives to the unreadable file."""
-    damage = opening.examine(path, sqlite.LADDER)
+    damage = opening.examine(path, sqlite.MIGRATIONS)
     assert damage is not None
     target = path.with_name(f"{path.name}.unreadable-20260102T030405Z")
     note = opening.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-    opening._write(path, note, damage, sqlite.LADDER)
+    opening._write_successor(path, note, damage, sqlite.MIGRATIONS)
     return target
 
 
@@ -115,7 +115,7 @@ def test_a_successor_that_cannot_be_written_leaves_the_unreadable_file_where_it_
     with pytest.raises(errors.JournalError, match=r"journal\.db\.new"):
         opened(unreadable.parent)
     assert unreadable.read_bytes() == content
-    assert files.last_aside(unreadable) is None
+    assert files.last_aside_path(unreadable) is None
     beside(unreadable).rmdir()
     with opened(unreadable.parent) as memory:
         assert [entry.claim for entry in memory.entries()] == KEPT
@@ -124,7 +124,7 @@ def test_a_successor_that_cannot_be_written_leaves_the_unreadable_file_where_it_
 def test_a_successor_edited_by_hand_is_dropped(unreadable: pathlib.Path) -> None:
     after_the_log(unreadable)
     with sqlite3.connect(beside(unreadable), isolation_level=None) as database:
-        sqlite.put(database, "quarantine", "{")
+        sqlite.set_meta(database, "quarantine", "{")
     database.close()
     with opened(unreadable.parent) as memory:
         assert memory.quarantine is not None

@@ -53,7 +53,7 @@ def together(own: sqlite.Writer, changes: list[sqlite.Change]) -> tuple[list[str
     threads = [threading.Thread(target=hand_over, args=(number,)) for number in range(len(changes))]
     for thread in threads:
         thread.start()
-    while len(own._waiting) < len(changes):
+    while len(own._queue) < len(changes):
         pass
     release.set()
     for thread in (first, *threads):
@@ -128,7 +128,7 @@ def test_closing_writes_what_waits(memory: journal.Journal) -> None:
     busy.wait()
     threads.append(threading.Thread(target=own.commit, args=(note("n1"),)))
     threads[1].start()
-    while not own._waiting:
+    while not own._queue:
         pass
     closing = threading.Thread(target=own.close)
     closing.start()

@@ -211,7 +211,7 @@ def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object
 def _problems(family: composition.Family) -> Iterator[str]:
     """Yield each problem of a family's journal and of its CDI files, with its fix."""
     home = family.folders.home
-    aside = files.last_aside(home / inspection.DATABASE)
+    aside = files.last_aside_path(home / inspection.DATABASE)
     if aside is not None:
         yield f"a damaged journal was moved to {aside}; see the how-to 'when the journal is lost', and delete the file when it is not needed"
     with _journal(family) as opened:
