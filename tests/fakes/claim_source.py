@@ -41,9 +41,9 @@ class FakeClaimSource:
                 raise self.failures.pop(0)
             uid, claim = self._known.get((ref.namespace, ref.name), (None, None))
         if uid is None:
-            raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
+            raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim no longer exists")
         if claim is None:
             raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated")
         if uid != ref.uid:
-            raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made")
+            raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was created")
         return claim

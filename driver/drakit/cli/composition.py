@@ -212,7 +212,7 @@ def _pods(settings: values.Settings) -> ports.PodStore | None:
     if settings.gpu.mps_template is None:
         return None
     namespace, _, template = settings.gpu.mps_template.partition("/")
-    api = client.Later(lambda: client.connect(settings.api.kubeconfig, seconds=settings.api.timeout))
+    api = client.LazyClient(lambda: client.connect(settings.api.kubeconfig, seconds=settings.api.timeout))
     node, driver_name = node_name(settings), settings.gpu.driver_name
     return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node, driver=driver_name, own_uid=settings.node.pod_uid)
 

@@ -3,8 +3,8 @@
 A policy either lists valid values or gives a range with a minimum, an optional maximum and an optional step. A request between two valid
 amounts is rounded up to the next. A request above the largest cannot be met. Steps are whole numbers, as in the API server.
 
-A capacity, a policy and a range are created before their device, so they check nothing on construction. The device checks them, and its error names the
-device. Until then an amount that is not a quantity stays as the author wrote it.
+A capacity, a policy and a range are created before their device, so they check nothing on construction. The device checks them, and its error names
+the device. Until then an amount that is not a quantity stays as the author wrote it.
 """
 
 import dataclasses

@@ -162,8 +162,8 @@ class ClaimStatuses(Protocol):
 class Events(Protocol):
     """Events for the users of claims (drakit.kube.events)."""
 
-    def tell(self, ref: claim.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
-        """One Event for each user of the claim, counted up by ``times``; raises ClaimError when the claim is gone, ApiError."""
+    def record(self, ref: claim.ClaimRef, event: context.Event, times: int, since: datetime.datetime) -> None:
+        """Record an Event for each user of the claim, with a count of ``times``. Raise ClaimError when the claim is deleted or replaced, ApiError."""
 
 
 class ClaimList(Protocol):

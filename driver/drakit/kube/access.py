@@ -1,7 +1,7 @@
-"""How the API server is reached: its address, the connections to it, and the headers that authenticate a request.
+"""The access to the API server: its address, the connections to it, and the headers that authenticate a request.
 
-A pod's service account, and a kubeconfig with a bearer token, are read here. Everything else (client certificates, login programs, proxies) is left
-to the official client, which is imported only then: that takes a tenth of a second and 18 MiB.
+This module reads a pod's service account, and a kubeconfig with a bearer token. The official client handles everything else (client certificates,
+login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from drakit.inputs import documents, files
 from drakit.telemetry import secrets
 
 CONNECTIONS = 64
-"""Connections that are kept: more than calls of the kubelet in flight, because one that is not kept costs a TLS handshake each time."""
+"""The size of the connection pool: more than the kubelet's calls in flight, because a connection outside the pool costs a TLS handshake."""
 KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -44,12 +44,12 @@ _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
 
 KUBECONFIG_MAX = 4 << 20
-"""Bytes of a kubeconfig; certificates are the largest part of one."""
+"""The largest size of a kubeconfig in bytes; certificates are its largest part."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Access:
-    """An API server, the connections to it, and the headers that authenticate one request; ``identity`` may be called from several threads."""
+    """An API server, the connections to it, and the headers that authenticate one request. ``identity`` is thread-safe."""
 
     server: str
     pools: urllib3.PoolManager
@@ -58,7 +58,7 @@ class Access:
 
 
 class TokenFile:
-    """A token that somebody renews in a file; one that cannot be read for a moment has not changed. Raises OSError if it never could."""
+    """A token in a file that the kubelet renews. While the file is unreadable the last token stays valid. Raise OSError if the first read fails."""
 
     def __init__(self, path: pathlib.Path, now: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -68,7 +68,7 @@ class TokenFile:
         self._read_at = now()
 
     def __call__(self) -> str:
-        """The token, not older than a minute."""
+        """Return the token, read again after a minute."""
         with self._lock:
             if self._now() - self._read_at >= TOKEN_SECONDS:
                 self._read_at = self._now()
@@ -78,7 +78,7 @@ class TokenFile:
 
 
 def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> urllib3.PoolManager:
-    """Return connections to servers that this authority vouches for."""
+    """Return a connection pool for servers with a certificate of this authority."""
     return urllib3.PoolManager(
         cert_reqs="CERT_REQUIRED",
         ca_certs=None if ca_file is None else str(ca_file),
@@ -89,12 +89,12 @@ def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) ->
 
 
 def by_token(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Access:
-    """Return the access to a server that this authority vouches for, by a bearer token that is read at each request."""
+    """Return the access to a server with a certificate of this authority, by a bearer token that is read at each request."""
     return Access(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), identity=lambda: {"Authorization": f"Bearer {token()}"})
 
 
 def in_cluster(account: pathlib.Path = ACCOUNT) -> Access | None:
-    """By the service account of the pod that this process runs in; None outside of one."""
+    """Return the access by the service account of the pod that this process runs in; None outside a pod."""
     host, port = (os.environ.get(name, "") for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"))
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     authority = account / "ca.crt"
@@ -108,12 +108,12 @@ def in_cluster(account: pathlib.Path = ACCOUNT) -> Access | None:
 
 
 def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
-    """Return the content of a kubeconfig, or of several as KUBECONFIG lists them, by path; absent files are left out.
+    """Return the content of a kubeconfig, or of several as KUBECONFIG lists them, by path; absent files are ignored.
 
-    Raises SettingsError for a file that cannot be read or is no YAML.
+    Raise SettingsError for a file that cannot be read or is not YAML.
     """
     contents = {}
-    # The path of one file may have the sign that separates paths.
+    # The path of a single file may contain the path separator.
     names = [named] if pathlib.Path(named).exists() else filter(None, named.split(os.pathsep))
     for path in (pathlib.Path(name).expanduser() for name in names):
         try:
@@ -128,7 +128,7 @@ def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
 
 
 def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Access | None:
-    """By the only kubeconfig, if its context has a server, its authority and a token, and nothing else; None for any other."""
+    """Return the access by a single kubeconfig whose context has a server, its authority and a token, and nothing else; None for any other."""
     if len(contents) != 1:
         return None
     ((path, config),) = contents.items()
@@ -139,8 +139,8 @@ def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Ac
 
 
 def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Access | None:
-    chosen = _named(config, "context", context or str(config["current-context"]))
-    cluster, user = _named(config, "cluster", str(chosen["cluster"])), _named(config, "user", str(chosen["user"]))
+    selected = _named(config, "context", context or str(config["current-context"]))
+    cluster, user = _named(config, "cluster", str(selected["cluster"])), _named(config, "user", str(selected["user"]))
     server, token, data = cluster["server"], user["token"], cluster.get("certificate-authority-data")
     authority = cluster.get("certificate-authority")
     has_one_authority = bool(data) != bool(authority) or (str(server).startswith("http:") and not data and not authority)
@@ -157,7 +157,7 @@ def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) 
 
 
 def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, object]:
-    """What a kubeconfig says under a name; raises ValueError unless it is there just once."""
+    """Return the entry of this kind and name in a kubeconfig. Raise ValueError unless there is exactly one."""
     listed = config[f"{kind}s"]
     entries = [entry[kind] for entry in listed if entry["name"] == name] if isinstance(listed, list) else []
     if len(entries) != 1 or not isinstance(entries[0], Mapping):
@@ -166,12 +166,12 @@ def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, o
 
 
 def _has_proxy(server: str) -> bool:
-    """Whether the environment names a proxy that may be meant for this server."""
+    """Return whether the environment names a proxy that may apply to this server."""
     return not is_loopback(server) and any(os.environ.get(name) for name in _PROXIES)
 
 
 def is_loopback(server: str) -> bool:
-    """Whether a server is on this machine; no proxy of the environment can reach it then."""
+    """Return whether a server is on this machine; a proxy of the environment cannot reach it then."""
     host = urllib.parse.urlsplit(server).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -180,7 +180,7 @@ def is_loopback(server: str) -> bool:
 
 
 def official(named: str, context: str) -> Access:
-    """Return what the official client makes of a kubeconfig or of the pod's service account; raises SettingsError."""
+    """Return the access by the official client from a kubeconfig or the pod's service account. Raise SettingsError."""
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes.client import configuration, rest  # noqa: PLC0415
 
@@ -205,7 +205,7 @@ def official(named: str, context: str) -> Access:
     authenticating = threading.Lock()
 
     def identity() -> Mapping[str, str]:
-        # A token that is about to expire is renewed here, by one thread at a time.
+        # ``auth_settings`` renews a token that is about to expire; only one thread at a time may do that.
         with authenticating:
             credentials = settings.auth_settings().values()
         return {entry["key"]: entry["value"] for entry in credentials if entry["value"]}
@@ -216,44 +216,44 @@ def official(named: str, context: str) -> Access:
 
 @functools.cache
 def key_folder() -> pathlib.Path | None:
-    """Return the folder of this process for certificates and keys from kubeconfigs; None where no temporary file can be made.
+    """Return the folder of this process for certificates and keys from kubeconfigs; None where no temporary file can be created.
 
-    TLS libraries read them from files only. The folder has mode 0700 and is removed when the process ends; one that a killed process left is removed
-    by the next process that needs such a folder. A living owner holds an flock on its folder.
+    TLS libraries read them from files only. The folder has mode 0700 and is removed when the process ends. The next process that needs such a folder
+    removes those of killed processes; a living process holds an flock on its folder.
     """
     with contextlib.suppress(OSError):
         parent = pathlib.Path(tempfile.gettempdir())
         sweep_key_folders(parent)
         while True:
-            made = pathlib.Path(tempfile.mkdtemp(prefix=KEYS_PREFIX, dir=parent))
-            if _hold(made):
-                atexit.register(shutil.rmtree, made, ignore_errors=True)
-                return made
+            folder = pathlib.Path(tempfile.mkdtemp(prefix=KEYS_PREFIX, dir=parent))
+            if _lock_folder(folder):
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                return folder
     return None
 
 
 def sweep_key_folders(parent: pathlib.Path) -> None:
-    """Remove the folders of processes that have ended; those of other users stay."""
+    """Remove the key folders of ended processes of this user."""
     for folder in parent.glob(f"{KEYS_PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
-                _remove_unheld(folder)
+                _remove_unlocked(folder)
 
 
-def _hold(made: pathlib.Path) -> bool:
-    """Lock a folder until this process ends; return False where another process has removed it already."""
+def _lock_folder(folder: pathlib.Path) -> bool:
+    """Lock a folder until this process ends; return False if another process has removed it."""
     try:
-        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except FileNotFoundError:
         return False
-    if made.exists():
+    if folder.exists():
         return True
     os.close(descriptor)
     return False
 
 
-def _remove_unheld(folder: pathlib.Path) -> None:
+def _remove_unlocked(folder: pathlib.Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Objects of the API server as dataclasses (``core.encoding.wire``): unknown fields are ignored, and null and empty text are no values."""
+"""Decode objects of the API server as dataclasses (``core.encoding.wire``). Unknown fields are ignored; null and empty text count as absent."""
 
 import dataclasses
 import datetime
@@ -9,7 +9,7 @@ from drakit.core import errors
 from drakit.core.encoding import wire
 
 UNREADABLE = (errors.DrakitError, ValueError, TypeError, ArithmeticError, RecursionError)
-"""What decoding one object may raise. Whoever decodes a list catches it item by item, so that one object never hides the others."""
+"""The errors that decoding one object may raise. Callers that decode a list catch them for each item, so that one object never hides the others."""
 
 
 def _decode_time(value: object) -> datetime.datetime:
@@ -31,27 +31,27 @@ FORMAT = wire.Format(ignore_unknown=True, empty_is_absent=True, converters=CONVE
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
-    """An object of which nothing but its UID is used."""
+    """The UID of an object."""
 
     uid: Annotated[str, wire.Field(name="metadata.uid")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectList:
-    """One page of a list; each item is decoded by itself. ``continue_`` is empty on the last page."""
+    """One page of a list, with undecoded items. ``continue_`` is empty on the last page."""
 
     resource_version: Annotated[str, wire.Field(name="metadata.resourceVersion")] = ""
     continue_: Annotated[str, wire.Field(name="metadata.continue")] = ""
     items: tuple[object, ...] = ()
 
 
-def metadata_text(found: object, key: str) -> str:
-    """Return a text of an object's metadata; empty where there is none, of whatever kind the object is."""
-    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+def metadata_text(resource: object, key: str) -> str:
+    """Return a text of an object's metadata, an empty string where it is absent or the object is malformed."""
+    metadata = resource.get("metadata") if isinstance(resource, Mapping) else None
     text = metadata.get(key) if isinstance(metadata, Mapping) else None
     return text if isinstance(text, str) else ""
 
 
-def name_of(found: object) -> str:
-    """Return what an object is called, for a log: namespace and name as far as its metadata has them."""
-    return "/".join(filter(None, (metadata_text(found, key) for key in ("namespace", "name")))) or "unknown"
+def name_of(resource: object) -> str:
+    """Return the namespace and name of an object for a log line, as far as its metadata has them."""
+    return "/".join(filter(None, (metadata_text(resource, key) for key in ("namespace", "name")))) or "unknown"

@@ -1,6 +1,6 @@
-"""ResourceClaim JSON to ``core.claim.Claim``, checked in the order in which Kubernetes' own drivers check: found, allocated, not replaced.
+"""Decode ResourceClaim JSON as ``core.claim.Claim``, with the checks of Kubernetes' own drivers in their order: found, allocated, not replaced.
 
-What a claim says is not trusted: names that later become parts of file names and commands are checked against the API's rules here.
+Claims are not trusted. Names that later become parts of file names and commands are checked against the API's rules.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ def _is_request(text: str) -> bool:
 
 
 def _is_driver(text: str) -> bool:
-    """Whether it is a driver name; the API server takes upper-case letters too, with a warning."""
+    """Return whether a text is a driver name; the API server accepts upper-case letters too, with a warning."""
     return names.is_subdomain(text.lower(), limit=names.DRIVER_MAX)
 
 
@@ -95,15 +95,15 @@ class _Claim:
     allocation: Annotated[object, wire.Field(name="status.allocation")] = None
 
 
-def decode(found: object, ref: claims.ClaimRef) -> claims.Claim:
-    """The claim that the kubelet means; raises ClaimError: NOT_ALLOCATED, REPLACED, or MALFORMED naming the field."""
+def decode(stored: object, ref: claims.ClaimRef) -> claims.Claim:
+    """Return the decoded claim. Raise ClaimError: NOT_ALLOCATED, REPLACED if its UID is not that of ``ref``, or MALFORMED naming the field."""
     try:
-        claim = _FORMAT.decode(_Claim, found)
+        claim = _FORMAT.decode(_Claim, stored)
         if claim.allocation is None:
             raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated", field="status.allocation")
         if claim.uid != ref.uid:
             raise errors.ClaimError(
-                errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid"
+                errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was created", field="metadata.uid"
             )
         allocation = _FORMAT.decode(_Allocation, claim.allocation, "status.allocation")
     except errors.ConfigError as error:
@@ -120,11 +120,11 @@ def decode(found: object, ref: claims.ClaimRef) -> claims.Claim:
 
 
 def _pod_claim_name(annotations: Mapping[str, object]) -> str:
-    """What the claim controller noted; users may write anything there, so what is no name counts as none."""
-    noted = annotations.get(POD_CLAIM_NAME)
-    return noted if isinstance(noted, str) and names.is_label(noted) else ""
+    """Return the annotation of the claim controller, an empty string for an invalid name, as users may write any text there."""
+    name = annotations.get(POD_CLAIM_NAME)
+    return name if isinstance(name, str) and names.is_label(name) else ""
 
 
-def ref_of(found: object, path: str = "") -> claims.ClaimRef:
-    """Identity of a claim from its metadata; raises ConfigError, whose field begins with ``path``."""
-    return _FORMAT.decode(claims.ClaimRef, found, path)
+def ref_of(stored: object, path: str = "") -> claims.ClaimRef:
+    """Return the identity of a claim from its metadata. Raise ConfigError, whose field begins with ``path``."""
+    return _FORMAT.decode(claims.ClaimRef, stored, path)

@@ -1,7 +1,7 @@
-"""The client of the API server: lists, watches and writes of plain JSON objects, over urllib3.
+"""The client of the API server: it lists, watches and writes plain JSON objects, over urllib3.
 
-Every request has one deadline for the whole exchange and a limit for the size of its answer, whatever the server sends; every failure is an ApiError.
-Objects are plain JSON, because the models of the official client drop fields that they do not know, and cost ten times as much.
+Every request has one deadline for the whole exchange and a limit for the size of its answer. Every failure is an ApiError.
+Objects are plain JSON, because the models of the official client drop unknown fields and are ten times as slow.
 """
 
 import contextlib
@@ -29,18 +29,18 @@ CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
 LIST_ANSWER_MAX = 256 << 20
 OBJECT_ANSWER_MAX = 16 << 20
-"""Bytes of one object: the answer to a write, or one event of a watch. The API server stores none of more than 3 MiB."""
+"""The largest size of one object in bytes: the answer to a write, or one event of a watch. The API server stores at most 3 MiB."""
 _ERROR_BODY_MAX = 1 << 16
-_PIECE = 1 << 14
+_CHUNK = 1 << 14
 _USER_AGENT = "drakit"
 _OK, _MULTIPLE_CHOICES = 200, 300
 _HEADER_VALUE = re.compile(r"[ -~]*")
 
 
 def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", seconds: float = REQUEST_SECONDS) -> "Client":
-    """Return a client for the kubeconfig given, else for the one named by ``KUBECONFIG``, else for the cluster this process runs in.
+    """Return a client for ``kubeconfig``, else for the one named by ``KUBECONFIG``, else for the cluster that this process runs in.
 
-    Nothing is sent yet. ``seconds`` is the longest time for one request. Raises SettingsError when there is no configuration or it cannot be used.
+    No request is sent yet. ``seconds`` is the time limit of one request. Raise SettingsError for a missing or unusable configuration.
     """
     named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
     by_token = access.of_kubeconfig(access.read_kubeconfigs(named), context) if named else access.in_cluster()
@@ -48,14 +48,14 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
 
 
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
-    """Return a client for one server, known by its certificate authority, with a bearer token."""
+    """Return a client for one server, with its certificate authority and a bearer token."""
     return Client(access.by_token(server, lambda: token, ca_file=ca_file))
 
 
-class Later:
-    """``transport.Transport`` that looks for its configuration at the first request, for what most commands never send.
+class LazyClient:
+    """A ``transport.Transport`` that connects at the first request, for commands that usually send none.
 
-    A configuration that cannot be used fails the request with an ApiError, and the next request looks again.
+    If the configuration cannot be used, the request fails with an ApiError, and the next request tries again.
     """
 
     def __init__(self, connection: Callable[[], transport.Transport]) -> None:
@@ -72,11 +72,11 @@ class Later:
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
-        """Send one request; raises ApiError."""
+        """Send one request. Raise ApiError."""
         return self._client().request(method, path, query=query, body=body, content_type=content_type, timeout=timeout)
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
-        """Start a watch; raises ApiError."""
+        """Start a watch. Raise ApiError."""
         return self._client().stream(path, query=query, timeout=timeout)
 
     def _client(self) -> transport.Transport:
@@ -89,20 +89,20 @@ class Later:
 
 
 class Client:
-    """``kube.transport.Transport`` over HTTPS; safe to use from several threads."""
+    """A ``kube.transport.Transport`` over HTTPS; thread-safe."""
 
-    def __init__(self, reached: access.Access, seconds: float = REQUEST_SECONDS) -> None:
-        self._access = reached
+    def __init__(self, server_access: access.Access, seconds: float = REQUEST_SECONDS) -> None:
+        self._access = server_access
         self._seconds = seconds
-        base = reached.server.rstrip("/")
-        self._pool = reached.pools.connection_from_url(base)
+        base = server_access.server.rstrip("/")
+        self._pool = server_access.pools.connection_from_url(base)
         self._pool.ConnectionCls = _HttpsConnection if isinstance(self._pool, urllib3.HTTPSConnectionPool) else _HttpConnection
-        # A proxy that is asked over plain HTTP needs the whole address in each request.
-        self._base = base if reached.is_proxied and base.startswith("http:") else urllib.parse.urlsplit(base).path
+        # A proxy over plain HTTP needs the whole URL in each request.
+        self._base = base if server_access.is_proxied and base.startswith("http:") else urllib.parse.urlsplit(base).path
 
     @property
     def server(self) -> str:
-        """Address of the API server."""
+        """Return the address of the API server."""
         return self._access.server
 
     def request(
@@ -115,28 +115,28 @@ class Client:
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
-        """Send one request and return the object in the answer; raises ApiError. ``timeout`` is in seconds, the client's own unless given.
+        """Send one request and return the object of the answer. Raise ApiError. ``timeout`` is in seconds, by default the client's own.
 
-        A GET is repeated once where the server closed the connection before it answered, as it may at any time; a write is sent once.
+        A GET is retried once if the server closes the connection before it answers, which it may do at any time; a write is sent once.
         """
         content = None if body is None else json.dumps(records.thaw(body), separators=(",", ":")).encode()
         headers = {} if body is None else {"Content-Type": content_type}
-        target, end = _target(f"{self._base}{path}", query or {}), time.monotonic() + (timeout or self._seconds)
+        target, deadline = _target(f"{self._base}{path}", query or {}), time.monotonic() + (timeout or self._seconds)
         limit = LIST_ANSWER_MAX if method == "GET" else OBJECT_ANSWER_MAX
         try:
             try:
-                answer = self._send(method, target, end, content, headers)
+                answer = self._send(method, target, deadline, content, headers)
             except urllib3.exceptions.ProtocolError as error:
                 if method != "GET" or not isinstance(error.args[-1], ConnectionError):
                     raise
-                answer = self._send(method, target, end, content, headers)
+                answer = self._send(method, target, deadline, content, headers)
             with contextlib.closing(answer):
                 return _object(_read(answer, limit))
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise _no_answer(error) from error
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> "Watch":
-        """Start a watch that ends after ``timeout`` seconds at the latest; raises ApiError."""
+        """Start a watch that ends after at most ``timeout`` seconds. Raise ApiError."""
         try:
             return Watch(self._send("GET", _target(f"{self._base}{path}", query), time.monotonic() + timeout))
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
@@ -147,15 +147,15 @@ class Client:
         self._access.pools.clear()
 
     def _send(
-        self, method: str, target: str, end: float, content: bytes | None = None, headers: Mapping[str, str] | None = None
+        self, method: str, target: str, deadline: float, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> urllib3.BaseHTTPResponse:
-        """Return the answer, whose body is still to be read; raises ApiError for a refusal, and whatever urllib3 raises."""
-        seconds = max(end - time.monotonic(), 0.001)
+        """Return the answer with an unread body. Raise ApiError for an error status, and the errors of urllib3."""
+        seconds = max(deadline - time.monotonic(), 0.001)
         answer = self._pool.urlopen(
             method,
             target,
             body=content,
-            headers={**(headers or {}), **self._identification()},
+            headers={**(headers or {}), **self._identity_headers()},
             timeout=urllib3.Timeout(total=seconds, connect=min(CONNECT_SECONDS, seconds)),
             retries=False,
             redirect=False,
@@ -166,33 +166,33 @@ class Client:
         with contextlib.closing(answer):
             raise _refusal(answer.status, answer.reason or "", _read(answer, _ERROR_BODY_MAX, is_cut=True))
 
-    def _identification(self) -> dict[str, str]:
-        """Return the headers of the client and its credentials; raises ValueError for credentials that no header can carry."""
+    def _identity_headers(self) -> dict[str, str]:
+        """Return the headers of the client and its credentials. Raise ValueError for credentials that are no valid header value."""
         identity = self._access.identity()
         for value in identity.values():
             if not _HEADER_VALUE.fullmatch(value):
-                # The library would refuse the value too, and quote it in its error.
+                # The library would also reject the value, but its error message would contain the secret.
                 raise ValueError("the credentials have a character that HTTP cannot carry")
             secrets.hide(value.rpartition(" ")[2])
         return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **identity}
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a connection until a deadline; the library itself would give each single read the whole time."""
+    """A reader with one deadline for all reads of a connection; the library itself applies the time limit to each single read."""
 
     def __init__(self, below: io.RawIOBase, connection: socket.socket, seconds: float) -> None:
         self._below = below
         self._connection = connection
-        self._end = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        left = self._end - time.monotonic()
-        if left <= 0:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("the answer was not complete in time")
-        self._connection.settimeout(left)
+        self._connection.settimeout(remaining)
         return self._below.readinto(buffer)
 
     def close(self) -> None:
@@ -201,13 +201,13 @@ class _TimedReader(io.RawIOBase):
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """An answer whose head and body must arrive within the time limit that the connection has when it is made."""
+    """An answer whose head and body must arrive within the time limit that the connection has at its creation."""
 
     def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None) -> None:
         super().__init__(sock, debuglevel, method, url)
         seconds = sock.gettimeout()
         if seconds is not None:
-            self.fp = io.BufferedReader(_TimedReader(self.fp.detach(), sock, seconds), _PIECE)
+            self.fp = io.BufferedReader(_TimedReader(self.fp.detach(), sock, seconds), _CHUNK)
 
 
 class _HttpConnection(connections.HTTPConnection):
@@ -219,19 +219,19 @@ class _HttpsConnection(connections.HTTPSConnection):
 
 
 class Watch:
-    """``kube.transport.Stream``: JSON objects, one a line, of an answer that stays open."""
+    """The ``kube.transport.Stream`` of a streamed answer with one JSON object a line."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
         self._answer = answer
         self._closed = threading.Event()
 
     def __iter__(self) -> Iterator[transport.Object]:
-        """Events until the server ends the answer or ``close`` is called; raises ApiError when the connection breaks."""
+        """Yield events until the server ends the answer or ``close`` is called. Raise ApiError when the connection breaks."""
         try:
             for line in self._lines():
                 yield _object(line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as error:
-            # A connection shut down under a waiting reader fails in many ways; all of them mean the same once close was called.
+            # A connection that is shut down during a read fails in many ways; after ``close`` none of them is an error.
             if not self._closed.is_set():
                 raise _no_answer(error) from error
         finally:
@@ -247,7 +247,7 @@ class Watch:
 
     def _lines(self) -> Iterator[bytes]:
         pending = b""
-        while chunk := self._answer.read1(_PIECE, decode_content=False):
+        while chunk := self._answer.read1(_CHUNK, decode_content=False):
             *lines, pending = (pending + chunk).split(b"\n")
             if len(pending) > OBJECT_ANSWER_MAX:
                 raise errors.ApiError(f"the API server sent an event of more than {OBJECT_ANSWER_MAX} bytes")
@@ -257,16 +257,16 @@ class Watch:
 
 
 def _read(answer: urllib3.BaseHTTPResponse, limit: int, *, is_cut: bool = False) -> bytes:
-    """Return the body of an answer; raises OSError for one of more than ``limit`` bytes, unless it is to be cut there."""
-    pieces, total = [], 0
-    while piece := answer.read1(_PIECE, decode_content=False):
-        pieces.append(piece)
-        total += len(piece)
+    """Return the body of an answer. If it has more than ``limit`` bytes, cut it if ``is_cut``, else raise OSError."""
+    chunks, total = [], 0
+    while chunk := answer.read1(_CHUNK, decode_content=False):
+        chunks.append(chunk)
+        total += len(chunk)
         if total > limit:
             if is_cut:
                 break
             raise OSError(f"the answer has more than {limit} bytes")
-    return b"".join(pieces)[:limit]
+    return b"".join(chunks)[:limit]
 
 
 def _object(data: bytes) -> transport.Object:
@@ -276,7 +276,7 @@ def _object(data: bytes) -> transport.Object:
         message = f"the API server answered something that is not JSON: {secrets.one_line(str(error))}"
         raise errors.ApiError(message, reason=transport.UNREADABLE) from error
     if not isinstance(decoded, dict):
-        raise errors.ApiError("the API server answered JSON that is no object")
+        raise errors.ApiError("the API server answered JSON that is not an object")
     return decoded
 
 
@@ -285,7 +285,7 @@ def _target(path: str, query: Mapping[str, str]) -> str:
 
 
 def _refusal(status: int, reason: str, body: bytes) -> errors.ApiError:
-    """The error in an answer that is not 2xx; its body is a metav1.Status where Kubernetes itself wrote it."""
+    """Return the ApiError for an answer that is not 2xx; Kubernetes itself sends a metav1.Status in the body."""
     text = body.decode("utf-8", "replace")
     try:
         decoded = json.loads(text)

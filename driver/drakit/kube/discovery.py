@@ -15,11 +15,11 @@ from drakit.telemetry import logs
 
 VERSION_PATH = "/version"
 VERSION_SECONDS = 60.0
-"""How long a version is taken for current, and the longest pause after a failure."""
+"""The interval between reads of the version, and the longest pause after a failure."""
 FIRST_PAUSE = 1.0
 
 SCHEMA_PATH = f"/openapi/v3/apis/{slice_codec.API_VERSION}"
-# The fields below spec by which each feature gate is known; "[]" and "{}" are the items of a list and of a map.
+# The fields below spec that identify each feature gate; "[]" and "{}" are the items of a list and of a map.
 _FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "DRAPartitionableDevices": (("sharedCounters",), ("devices", "[]", "consumesCounters")),
     "DRAMixins": (("mixins",),),
@@ -43,35 +43,35 @@ class _Version:
 
 
 class Description:
-    """Reads the version at most once a minute, and the schema once for each version."""
+    """A cached description of the API server. It reads the version at most once a minute, and the schema once for each version."""
 
     def __init__(self, api: transport.Transport, clock: ports.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._known = ports.ApiServer(version="")
+        self._server = ports.ApiServer(version="")
         self._has_schema = False
         self._read_at = clock.monotonic()
         self._pauses = backoff.Backoff(FIRST_PAUSE, VERSION_SECONDS)
 
     def current(self) -> ports.ApiServer:
-        """Return what is known of the server, after reading what is due; never raises."""
+        """Return the description of the server, after a refresh if one is due. Never raise."""
         if self._clock.monotonic() < self._read_at:
-            return self._known
-        version = self._answer(VERSION_PATH, lambda answer: api_objects.FORMAT.decode(_Version, answer).git_version)
-        if version is not None and version != self._known.version:
-            self._known, self._has_schema = ports.ApiServer(version=version), False
-        lacks = None if self._has_schema else self._answer(SCHEMA_PATH, missing_gates)
+            return self._server
+        version = self._get(VERSION_PATH, lambda answer: api_objects.FORMAT.decode(_Version, answer).git_version)
+        if version is not None and version != self._server.version:
+            self._server, self._has_schema = ports.ApiServer(version=version), False
+        lacks = None if self._has_schema else self._get(SCHEMA_PATH, missing_gates)
         if lacks is not None:
-            self._known, self._has_schema = dataclasses.replace(self._known, lacks=lacks), True
-            _log.info("API server discovered", version=self._known.version, lacks=sorted(lacks))
+            self._server, self._has_schema = dataclasses.replace(self._server, lacks=lacks), True
+            _log.info("API server discovered", version=self._server.version, lacks=sorted(lacks))
         is_complete = version is not None and self._has_schema
         self._read_at = self._clock.monotonic() + (VERSION_SECONDS if is_complete else self._pauses.next())
         if is_complete:
             self._pauses.reset()
-        return self._known
+        return self._server
 
-    def _answer(self, path: str, read: Callable[[transport.Object], Read]) -> Read | None:
-        """Return what ``read`` finds in the answer, or None where there is none; only the first failure in a row is a warning."""
+    def _get(self, path: str, read: Callable[[transport.Object], Read]) -> Read | None:
+        """Return the answer decoded by ``read``, None for a failure. Log only the first failure in a row as a warning."""
         try:
             return read(self._api.request("GET", path))
         except api_objects.UNREADABLE as error:
@@ -81,13 +81,13 @@ class Description:
 
 
 def missing_gates(document: Node) -> frozenset[str]:
-    """The feature gates of which a field is not in the schema; none where the document does not describe a ResourceSlice."""
+    """Return the feature gates that have a field missing in the schema; none where the document does not describe a ResourceSlice."""
     schemas = _mapping(_mapping(document.get("components")).get("schemas"))
     spec = next(
         (
-            found
+            schema
             for definition in schemas.values()
-            if _is_slice(_mapping(definition)) and (found := _at(_mapping(definition), "spec", schemas))
+            if _is_slice(_mapping(definition)) and (schema := _subschema(_mapping(definition), "spec", schemas))
         ),
         None,
     )
@@ -104,19 +104,19 @@ def _is_slice(schema: Node) -> bool:
 
 
 def _has(schema: Node, steps: tuple[str, ...], schemas: Node) -> bool:
-    """Whether the schema has the field. A part that cannot be followed says nothing against it."""
+    """Return whether the schema has the field. A schema that cannot be followed counts as having it."""
     current: Node | None = schema
     for step in steps:
         if current is None:
             return True
         if step not in _INNER and "properties" in current and step not in _mapping(current["properties"]):
             return False
-        current = _at(current, step, schemas)
+        current = _subschema(current, step, schemas)
     return True
 
 
-def _at(schema: Node, step: str, schemas: Node) -> Node | None:
-    """The schema one step below, references followed; None where there is none."""
+def _subschema(schema: Node, step: str, schemas: Node) -> Node | None:
+    """Return the schema one step below, with references resolved; None where there is none."""
     inner = _INNER.get(step)
     node = _mapping(schema.get(inner) if inner else _mapping(schema.get("properties")).get(step))
     for _ in range(_DEPTH):

@@ -1,8 +1,8 @@
-"""Allocated claims from files, so that a device can be prepared with no API server: the local mode.
+"""Read allocated claims from files, so that a device can be prepared without an API server (local mode).
 
-A file is YAML or JSON with one or more ResourceClaims (documents, or a List), each with a status.allocation as the scheduler would write it.
-The checks are those made of a claim from the API server, and one more: what stands in the allocation must be a field that drakit knows, since a
-misspelt one would be left out without a word.
+A file is YAML or JSON with one or more ResourceClaims (documents, or a List), each with a status.allocation as the scheduler writes it.
+Claims are checked as those from the API server. In addition every field of the allocation must be known, because a misspelt field would be ignored
+silently.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _RESULT = (
     "shareID",
     "consumedCapacity",
 )
-_KNOWN: Mapping[str, tuple[str, ...]] = {
+_KNOWN_FIELDS: Mapping[str, tuple[str, ...]] = {
     "": ("apiVersion", "kind", "metadata", "spec", "status"),
     "status": ("allocation", "reservedFor", "devices"),
     "status.allocation": ("devices", "nodeSelector", "allocationTimestamp", "reservedForAnyPod"),
@@ -39,11 +39,11 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "status.allocation.devices.results": _RESULT,
     "status.allocation.devices.config": ("source", "requests", "opaque"),
 }
-"""Fields of resource.k8s.io/v1 as of 1.36, by what holds them; lists are meant item by item."""
+"""The fields of resource.k8s.io/v1 as of 1.36 by the path of their object; a path goes through the items of lists."""
 
 
 class FileClaims:
-    """``core.ports.ClaimSource`` over the claims of files, each read once; raises ConfigError naming the field when one cannot be read."""
+    """A ``core.ports.ClaimSource`` of the claims in files, each read once. Raise ConfigError, naming the field, for an invalid file."""
 
     def __init__(self, *paths: pathlib.Path) -> None:
         self._claims: dict[tuple[str, str], transport.Object] = {}
@@ -53,40 +53,40 @@ class FileClaims:
 
     def _add(self, path: pathlib.Path) -> None:
         before = len(self._refs)
-        for place, found in _claims_in(path):
-            ref = claim_codec.ref_of(found, place)
+        for place, claim in _claims_in(path):
+            ref = claim_codec.ref_of(claim, place)
             if (ref.namespace, ref.name) in self._refs:
                 raise errors.ConfigError(f"the claim {ref} is given twice", field=place)
             self._refs[ref.namespace, ref.name] = ref
-            self._claims[ref.namespace, ref.name] = found
+            self._claims[ref.namespace, ref.name] = claim
         if len(self._refs) == before:
             raise errors.ConfigError("holds no ResourceClaim", field=_name(path))
 
     @property
     def refs(self) -> tuple[claims.ClaimRef, ...]:
-        """The claims, in the order of the files."""
+        """Return the references of the claims, in the order of the files."""
         return tuple(self._refs.values())
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """The claim of that namespace and name; raises ClaimError."""
-        found = self._claims.get((ref.namespace, ref.name))
-        if found is None:
+        """Return the claim of this namespace and name. Raise ClaimError."""
+        claim = self._claims.get((ref.namespace, ref.name))
+        if claim is None:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim is not in the file")
-        _check_names(found)
-        return claim_codec.decode(found, ref)
+        _check_fields(claim)
+        return claim_codec.decode(claim, ref)
 
 
-def _check_names(value: object, place: str = "", path: str = "") -> None:
-    """Raise ClaimError for a field that a claim has not; ``place`` is the path without indices. Values of another kind are left to the decoder."""
+def _check_fields(value: object, place: str = "", path: str = "") -> None:
+    """Raise ClaimError for an unknown field; ``place`` is the path without indices. The decoder checks the values."""
     if isinstance(value, list):
         for index, element in enumerate(value):
-            _check_names(element, place, f"{path}[{index}]")
-    if not isinstance(value, dict) or place not in _KNOWN:
+            _check_fields(element, place, f"{path}[{index}]")
+    if not isinstance(value, dict) or place not in _KNOWN_FIELDS:
         return
     for name, inner in value.items():
-        if name not in _KNOWN[place]:
-            raise errors.ClaimError(errors.ClaimFault.MALFORMED, _unknown(name, _KNOWN[place]), field=errors.join_path(path, name))
-        _check_names(inner, errors.join_path(place, name), errors.join_path(path, name))
+        if name not in _KNOWN_FIELDS[place]:
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, _unknown(name, _KNOWN_FIELDS[place]), field=errors.join_path(path, name))
+        _check_fields(inner, errors.join_path(place, name), errors.join_path(path, name))
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:
@@ -102,7 +102,7 @@ class _Document:
 
 
 def _claims_in(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
-    """The claims of a file, each with its place for errors."""
+    """Yield the claims of a file, each with its path for errors."""
     for index, document in enumerate(_documents(path)):
         if document is None:
             continue

@@ -1,4 +1,4 @@
-"""One Lease at the API server (coordination.k8s.io/v1): read, and written only as it was read."""
+"""Read and write one Lease at the API server (coordination.k8s.io/v1), with optimistic locking."""
 
 import datetime
 import http
@@ -11,11 +11,10 @@ from drakit.kube import api_objects, transport
 API_VERSION = "coordination.k8s.io/v1"
 KIND = "Lease"
 
-
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _MICRO_TIME = api_objects.TIME._replace(encode=lambda moment: moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
-
+# The defaults of absent fields make a lease that another program wrote count as released.
 _FORMAT = wire.Format(
     ignore_unknown=True,
     empty_is_absent=True,
@@ -29,14 +28,13 @@ _FORMAT = wire.Format(
         (leader_election.Lease, "version"): wire.Field(name="metadata.resourceVersion"),
     },
 )
-"""What somebody else left out of a lease is as good as given up."""
 
 
 class ApiLease:
-    """``core.ports.LeaseStore``: the lease of one name in one namespace."""
+    """The ``core.ports.LeaseStore`` of one lease, by namespace and name."""
 
     def __init__(self, api: transport.Transport, *, namespace: str, name: str, timeout: float) -> None:
-        """``timeout`` (seconds) bounds every request, because a renewal that comes late is worse than one that fails."""
+        """Make the store. ``timeout`` (seconds) bounds every request, because a late renewal is worse than a failed one."""
         self._api = api
         self._path = f"/apis/{API_VERSION}/namespaces/{namespace}/leases"
         self._metadata: records.Record = {"name": name, "namespace": namespace}
@@ -44,7 +42,7 @@ class ApiLease:
         self._timeout = timeout
 
     def read(self) -> leader_election.Lease | None:
-        """The lease, None where there is none; raises ApiError."""
+        """Return the lease, None where there is none. Raise ApiError."""
         try:
             return _decode(self._api.request("GET", f"{self._path}/{self._name}", timeout=self._timeout))
         except errors.ApiError as error:
@@ -53,16 +51,16 @@ class ApiLease:
             raise
 
     def write(self, lease: leader_election.Lease) -> leader_election.Lease:
-        """Create it, or replace it as it was read; raises ApiError, with status 409 where somebody else was faster."""
+        """Create the lease, or replace the version that was read. Raise ApiError, with status 409 if another candidate wrote first."""
         metadata = {**self._metadata, **({"resourceVersion": lease.version} if lease.version else {})}
         body: records.Record = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _FORMAT.encode(lease)["spec"]}
         method, path = ("PUT", f"{self._path}/{self._name}") if lease.version else ("POST", self._path)
         return _decode(self._api.request(method, path, body=body, timeout=self._timeout))
 
 
-def _decode(found: transport.Object) -> leader_election.Lease:
-    """A stored lease; raises ApiError for one that cannot be read."""
+def _decode(stored: transport.Object) -> leader_election.Lease:
+    """Return a stored lease. Raise ApiError for an unreadable one."""
     try:
-        return _FORMAT.decode(leader_election.Lease, found)
+        return _FORMAT.decode(leader_election.Lease, stored)
     except api_objects.UNREADABLE as error:
         raise errors.ApiError(f"the API server sent a lease that cannot be read: {error}") from error

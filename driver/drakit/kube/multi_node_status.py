@@ -1,12 +1,12 @@
-"""The status of one device that several nodes prepare, each its own part (ResourceClaim.status.devices of a multi-host device).
+"""Merge the status of one device that several nodes prepare (ResourceClaim.status.devices of a multi-host device).
 
-A claim has one entry for such a device, whoever writes it: at most 8 conditions and one ``data`` object. So the parts are kept side by side in
-``data``, by node, and the conditions are made of them: one holds when the parts of all nodes say that it does. Whoever writes reads the entry,
-changes its own part, and writes the whole back only if nobody wrote meanwhile. As JSON::
+A claim has one entry for such a device, with at most 8 conditions and one ``data`` object. So ``data`` has the part of each node, and the conditions
+are computed from the parts: a condition is true when it is true in the parts of all nodes. A writer reads the entry, changes its own part, and writes
+the whole entry back with optimistic locking. As JSON::
 
     {"count": 2, "nodes": {"node-1": {"conditions": {"Ready": {"status": true, "reason": "Prepared"}}, "values": {"worker": 0}}}}
 
-What cannot be read of a stored entry counts as not said. Pure.
+Unreadable parts of a stored entry are ignored.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _MESSAGE_MAX = 1024
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeStatus:
-    """What one node says."""
+    """The part of one node."""
 
     conditions: tuple[claim_status.Condition, ...] = ()
     values: records.Record = dataclasses.field(default_factory=records.empty)
@@ -33,68 +33,69 @@ class NodeStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiNodeStatus:
-    """All parts that were said, by node, and how many nodes there are to say one."""
+    """The parts by node, and the number of nodes that prepare the device."""
 
     parts: Mapping[str, NodeStatus] = dataclasses.field(default_factory=dict)
     count: int = 1
 
     def with_part(self, node: str, part: NodeStatus, count: int = 0) -> "MultiNodeStatus":
-        """The same with one node's part replaced, or gone where it says nothing; ``count`` 0 leaves the number of nodes."""
-        others = {name: one for name, one in self.parts.items() if name != node}
+        """Return the status with one node's part replaced, or removed where it is empty; ``count`` 0 keeps the number of nodes."""
+        others = {name: other for name, other in self.parts.items() if name != node}
         return MultiNodeStatus(parts={**others, node: part} if part else others, count=count or self.count)
 
     def conditions(self) -> tuple[claim_status.Condition, ...]:
-        """The device's conditions, sorted by type."""
-        types = sorted({one.type for part in self.parts.values() for one in part.conditions})
+        """Return the device's conditions, sorted by type."""
+        types = sorted({condition.type for part in self.parts.values() for condition in part.conditions})
         return tuple(self._condition(name) for name in types)
 
     def _condition(self, name: str) -> claim_status.Condition:
-        said = {node: one for node, part in sorted(self.parts.items()) for one in part.conditions if one.type == name}
-        against = {node: one for node, one in said.items() if not one.status}
-        if against:
-            shown = [f"{node}: {one.message or one.reason}" for node, one in list(against.items())[:_SHOWN]]
-            more = len(against) - len(shown)
+        by_node = {node: condition for node, part in sorted(self.parts.items()) for condition in part.conditions if condition.type == name}
+        false = {node: condition for node, condition in by_node.items() if not condition.status}
+        if false:
+            shown = [f"{node}: {condition.message or condition.reason}" for node, condition in list(false.items())[:_SHOWN]]
+            more = len(false) - len(shown)
             message = "; ".join(shown) + (f"; and {more} more" if more else "")
-            return claim_status.Condition(
-                type=name, status=False, reason=next(iter(against.values())).reason, message=message[:_MESSAGE_MAX]
-            )
-        if len(said) < self.count:
-            return claim_status.Condition(type=name, status=False, reason=WAITING, message=f"{len(said)} of {self.count} nodes")
-        return claim_status.Condition(type=name, status=True, reason=next(iter(said.values())).reason, message=f"all of {self.count} nodes")
+            return claim_status.Condition(type=name, status=False, reason=next(iter(false.values())).reason, message=message[:_MESSAGE_MAX])
+        if len(by_node) < self.count:
+            return claim_status.Condition(type=name, status=False, reason=WAITING, message=f"{len(by_node)} of {self.count} nodes")
+        return claim_status.Condition(
+            type=name, status=True, reason=next(iter(by_node.values())).reason, message=f"all of {self.count} nodes"
+        )
 
     def to_record(self) -> dict[str, object]:
-        """The ``data`` of the entry; empty when nobody says anything."""
+        """Return the ``data`` of the entry; empty where no node has a part."""
         if not self.parts:
             return {}
         return {"count": self.count, "nodes": {node: _to_record(self.parts[node]) for node in sorted(self.parts)}}
 
 
 def read(stored: object) -> MultiNodeStatus:
-    """What the ``data`` of a stored entry says."""
-    found = _object(stored)
-    count = found.get("count")
-    parts = {node: _part(value) for node, value in _object(found.get("nodes")).items()}
+    """Return the status in the ``data`` of a stored entry."""
+    data = _object(stored)
+    count = data.get("count")
+    parts = {node: _part(value) for node, value in _object(data.get("nodes")).items()}
     number = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
     return MultiNodeStatus(parts={node: part for node, part in parts.items() if part}, count=number)
 
 
 def _to_record(part: NodeStatus) -> dict[str, object]:
     conditions: dict[str, object] = {}
-    for one in part.conditions:
-        conditions[one.type] = {"status": one.status, "reason": one.reason, **({"message": one.message} if one.message else {})}
+    for condition in part.conditions:
+        message = {"message": condition.message} if condition.message else {}
+        conditions[condition.type] = {"status": condition.status, "reason": condition.reason, **message}
     head: dict[str, object] = {"conditions": conditions} if conditions else {}
     return head | ({"values": records.thaw(part.values)} if part.values else {})
 
 
 def _part(value: object) -> NodeStatus:
-    found = _object(value)
-    conditions = (_read_condition(name, _object(one)) for name, one in _object(found.get("conditions")).items())
-    return NodeStatus(conditions=tuple(conditions), values=records.freeze_record(dict(_object(found.get("values")))))
+    stored = _object(value)
+    conditions = (_read_condition(name, _object(condition)) for name, condition in _object(stored.get("conditions")).items())
+    return NodeStatus(conditions=tuple(conditions), values=records.freeze_record(dict(_object(stored.get("values")))))
 
 
-def _read_condition(name: str, found: Mapping[str, object]) -> claim_status.Condition:
-    reason, message = found.get("reason"), found.get("message")
-    return claim_status.Condition(type=name, status=found.get("status") is True, reason=str(reason or WAITING), message=str(message or ""))
+def _read_condition(name: str, stored: Mapping[str, object]) -> claim_status.Condition:
+    reason, message = stored.get("reason"), stored.get("message")
+    return claim_status.Condition(type=name, status=stored.get("status") is True, reason=str(reason or WAITING), message=str(message or ""))
 
 
 def _object(value: object) -> Mapping[str, object]:
@@ -105,35 +106,35 @@ Stamp = Callable[[claim_status.Condition, claim_status.DeviceKey, stored_claim.S
 
 
 def keys(claim: stored_claim.StoredClaim, driver: str, pool: str) -> Iterator[claim_status.DeviceKey]:
-    """The allocated devices of a driver that are of no pool of the node whose own pool is ``pool``."""
+    """Return the allocated devices of a driver in cluster pools, where ``pool`` is the node's own pool."""
     return (result.key for result in claim.results if result.driver == driver and not names.is_pool_of_node(result.pool, pool))
 
 
 def stored(claim: stored_claim.StoredClaim, driver: str) -> Mapping[claim_status.DeviceKey, MultiNodeStatus]:
-    """What all nodes have said so far."""
+    """Return the stored status of each of a driver's devices."""
     return {entry.key: read(entry.stored.get("data")) for entry in claim.entries_of(driver)}
 
 
-def following(before: MultiNodeStatus, key: claim_status.DeviceKey, node: str, change: claim_status.StatusChange) -> MultiNodeStatus:
-    """What all nodes say after a change on one of them."""
-    mine = before.parts.get(node, NodeStatus())
-    said = change.devices.get(key)
-    kept = NodeStatus().values if change.cleared else mine.values
-    part = NodeStatus(conditions=claim_status.merged(mine.conditions, key, change), values=kept if said is None else said.values)
-    return before.with_part(node, part, 0 if said is None else said.nodes)
+def changed(before: MultiNodeStatus, key: claim_status.DeviceKey, node: str, change: claim_status.StatusChange) -> MultiNodeStatus:
+    """Return the status after a change of one node's part."""
+    own = before.parts.get(node, NodeStatus())
+    reported = change.devices.get(key)
+    values = NodeStatus().values if change.cleared else own.values
+    part = NodeStatus(conditions=claim_status.merged(own.conditions, key, change), values=values if reported is None else reported.values)
+    return before.with_part(node, part, 0 if reported is None else reported.nodes)
 
 
 def entries(
-    wholes: Mapping[claim_status.DeviceKey, MultiNodeStatus], claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
+    statuses: Mapping[claim_status.DeviceKey, MultiNodeStatus], claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
 ) -> dict[claim_status.DeviceKey, dict[str, object]]:
-    """The entries to apply: those of devices of which any node says something."""
-    return {key: _entry(key, wholes[key], claim, driver, stamp) for key in sorted(wholes) if wholes[key].parts}
+    """Return the entries to apply, of the devices with a part of any node."""
+    return {key: _entry(key, statuses[key], claim, driver, stamp) for key in sorted(statuses) if statuses[key].parts}
 
 
 def _entry(
-    key: claim_status.DeviceKey, whole: MultiNodeStatus, claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
+    key: claim_status.DeviceKey, status: MultiNodeStatus, claim: stored_claim.StoredClaim, driver: str, stamp: Stamp
 ) -> dict[str, object]:
     pool, device, share = key
     entry: dict[str, object] = {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {})}
-    conditions = [stamp(one, key, claim) for one in whole.conditions()]
-    return {**entry, "data": whole.to_record(), **({"conditions": conditions} if conditions else {})}
+    conditions = [stamp(condition, key, claim) for condition in status.conditions()]
+    return {**entry, "data": status.to_record(), **({"conditions": conditions} if conditions else {})}

@@ -1,7 +1,7 @@
-"""Pods that a driver runs on its own node, at the API server: made from a PodTemplate, bound to the node without the scheduler.
+"""Create and delete the pods that a driver runs on its own node, from a PodTemplate and bound to the node without the scheduler.
 
-The template is read for each pod, so a new one holds from the next pod on. Each pod is owned by its Node: ``kubectl drain`` refuses pods without a
-controller, and the garbage collector removes the pods of a node that was deleted. A claim cannot own them, because no owner is in another namespace.
+The template is read for each pod, so a change applies from the next pod on. Each pod is owned by its Node: ``kubectl drain`` refuses pods without a
+controller, and the garbage collector removes the pods of a deleted node. A claim cannot own them, because an owner must be in the same namespace.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class _PodList:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Template:
-    """A PodTemplate; its spec is copied into each pod, so all of it is kept."""
+    """A PodTemplate with its whole spec, which is copied into each pod."""
 
     labels: Annotated[Mapping[str, Any], wire.Field(name="template.labels")] = dataclasses.field(default_factory=dict)
     annotations: Annotated[Mapping[str, Any], wire.Field(name="template.annotations")] = dataclasses.field(default_factory=dict)
@@ -65,10 +65,10 @@ class _Template:
 
 
 class ApiPods:
-    """``core.ports.PodStore``: the pods that carry the driver's label on one node, in the namespace of the template."""
+    """The ``core.ports.PodStore`` of the pods with the driver's label on one node, in the namespace of the template."""
 
     def __init__(self, api: transport.Transport, *, namespace: str, template: str, node: str, driver: str, own_uid: str = "") -> None:
-        """``own_uid`` is the UID of the driver's own pod, whose image the pods have; without it they have the template's."""
+        """Make the store. ``own_uid`` is the UID of the driver's own pod, whose image the pods get; without it they get the template's."""
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._template = f"/api/v1/namespaces/{namespace}/podtemplates/{template}"
@@ -79,7 +79,7 @@ class ApiPods:
         self._own_uid = own_uid
 
     def create(self, pod: ports.PodRequest) -> None:
-        """Create the pod; a pod of that name that is there already is left as it is. Raises ApiError."""
+        """Create the pod, unless a pod of that name exists. Raise ApiError."""
         template = self._read_template()
         with _reading("PodTemplate or Node"):
             body = self._pod(pod, api_objects.FORMAT.decode(_Template, template))
@@ -90,7 +90,7 @@ class ApiPods:
                 raise
 
     def state(self, name: str) -> ports.PodState | None:
-        """Return the state of a pod, None where there is no pod of that name. Raises ApiError."""
+        """Return the state of a pod, None where there is no pod of that name. Raise ApiError."""
         try:
             pod = self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT)
         except errors.ApiError as error:
@@ -101,7 +101,7 @@ class ApiPods:
             return _state(api_objects.FORMAT.decode(_Pod, pod))
 
     def delete(self, name: str) -> None:
-        """Delete a pod; one that is gone already is success. Raises ApiError."""
+        """Delete a pod, if it exists. Raise ApiError."""
         body: records.Record = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": _GRACE_SECONDS}
         try:
             self._api.request("DELETE", f"{self._path}/{name}", body=body, timeout=TIMEOUT)
@@ -110,7 +110,7 @@ class ApiPods:
                 raise
 
     def names(self) -> Collection[str]:
-        """Return the names of the driver's pods on this node that are not being deleted. Raises ApiError."""
+        """Return the names of the driver's pods on this node that are not being deleted. Raise ApiError."""
         query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self.node}"}
         with _reading("list of pods"):
             return {pod.name for pod in self._list(query) if not pod.deleted}
@@ -120,12 +120,14 @@ class ApiPods:
             return self._api.request("GET", self._template, timeout=TIMEOUT)
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
-                message = f"PodTemplate {self._namespace}/{self._template_name} is not there; apply drakit's manifests, or correct gpu.mps_template"
+                message = (
+                    f"PodTemplate {self._namespace}/{self._template_name} not found; apply drakit's manifests, or correct gpu.mps_template"
+                )
                 raise errors.ApiError(message, status=error.status, reason=error.reason) from error
             raise
 
     def _own_image(self) -> records.Record:
-        """The image of the driver's own pod: it is on the node, and the only one that the admission policy allows."""
+        """Return the image of the driver's own pod, which is on the node and is the only image that the admission policy allows."""
         if not self._own_uid:
             return {}
         query = {"fieldSelector": f"spec.nodeName={self.node}"}
@@ -176,7 +178,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _state(pod: _Pod) -> ports.PodState:
-    """The one container counts; a pod that the kubelet refused or evicted has none, and says why itself."""
+    """Return the state of a pod by its one container; a pod that the kubelet rejected or evicted has no container but a reason of its own."""
     container = next(iter(pod.container_statuses), _ContainerStatus())
     ended = container.terminated or container.terminated_before
     if pod.deleted:

@@ -1,7 +1,7 @@
-"""``core.slices`` values to ResourceSlice JSON (resource.k8s.io/v1) and back.
+"""Encode ``core.slices`` values as ResourceSlice JSON (resource.k8s.io/v1), and decode them.
 
-One encoding serves both forms: what includes no mixin is the flat form. Empty lists and maps are left out (the API server takes ``[]`` for a value),
-maps are sorted, quantities are canonical; so equal slices give equal bytes. Mixins travel as ``spec.mixins`` {device, counterSet,
+One encoding serves both forms: a slice without mixins is in the flat form. Empty lists and maps are omitted (the API server treats ``[]`` as a
+value), maps are sorted and quantities are canonical, so equal slices give equal bytes. Mixins are encoded as ``spec.mixins`` {device, counterSet,
 deviceCounterConsumption} and as ``includes`` lists of {name}.
 """
 
@@ -35,7 +35,7 @@ class _Include:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Head:
-    """A stored slice but for its content."""
+    """The identity of a stored slice: metadata, driver, node and pool."""
 
     name: Annotated[str, wire.Field(name="metadata.name")]
     uid: Annotated[str, wire.Field(name="metadata.uid")]
@@ -47,7 +47,7 @@ class _Head:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Content:
-    """The spec but for its head."""
+    """The rest of the spec of a slice."""
 
     reach: node_selection.PoolNodes | None = None
     mixins: inventory.Mixins = dataclasses.field(default_factory=inventory.Mixins)
@@ -90,28 +90,28 @@ _FORMAT = wire.Format(
 
 
 def encode(spec: resource_slice.SliceSpec) -> Object:
-    """The ``spec`` of a ResourceSlice."""
+    """Return the ``spec`` of a ResourceSlice."""
     page = spec.page
     head = {"driver": spec.driver, **({"nodeName": spec.node} if spec.node else {}), "pool": _FORMAT.encode(spec.pool)}
     content = _Content(reach=spec.reach, mixins=page.mixins, shared_counters=page.counter_sets, devices=page.devices)
     return head | _FORMAT.encode(content)
 
 
-def pool_name(found: object) -> str:
-    """The pool of a stored slice; raises ConfigError where metadata or pool are unusable."""
-    return _FORMAT.decode(_Head, found).pool.name
+def pool_name(stored: object) -> str:
+    """Return the pool of a stored slice. Raise ConfigError for an unreadable identity."""
+    return _FORMAT.decode(_Head, stored).pool.name
 
 
-def decode(found: Any) -> resource_slice.Published:
-    """A stored slice.
+def decode(stored: Any) -> resource_slice.Published:
+    """Return a stored slice. Raise ConfigError for an unreadable identity.
 
-    What is not understood of somebody else's slice must not keep ours from being published: a page that cannot be read is given back empty, with a
-    slice count of 0, so that it equals no slice anybody wants. Raises ConfigError only when metadata or pool are unusable.
+    An unreadable slice of another program must not block the publisher. So a page that cannot be read is returned empty with a slice count of 0, and
+    equals no wanted slice.
     """
-    head = _FORMAT.decode(_Head, found)
+    head = _FORMAT.decode(_Head, stored)
     pool, content = head.pool, _Content()
     try:
-        content = _FORMAT.decode(_Content, found["spec"], "spec")
+        content = _FORMAT.decode(_Content, stored["spec"], "spec")
     except api_objects.UNREADABLE as error:
         _log.warning("stored slice unreadable", slice=head.name, error=str(error))
         pool = dataclasses.replace(pool, count=0)

@@ -1,4 +1,4 @@
-"""The ResourceSlices of one driver at the API server: those of one node, or those that belong to no node."""
+"""Read and write the ResourceSlices of one driver at the API server: those of one node, or those of cluster pools."""
 
 import http
 import threading
@@ -13,9 +13,9 @@ from drakit.telemetry import logs
 
 PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
 LIST_PATIENCE_SECONDS = 1.0
-"""How long a watch waits for its reader to list the slices, before it lists them itself."""
+"""The time that a watch waits for its reader to list the slices before it lists them itself."""
 UNREADABLE_POOL = "unreadable"
-"""The pool of a stored slice whose own pool cannot be read."""
+"""The pool name for a stored slice with an unreadable pool."""
 _KEPT_METADATA = ("name", "uid", "resourceVersion", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
 
 _log = logs.get_logger(__name__)
@@ -24,10 +24,10 @@ Read = TypeVar("Read")
 
 
 class ApiSlices:
-    """``core.ports.SliceStore``. The node owns the slices, so that they go when it goes. With an empty ``node`` they are the cluster's, and nobody's.
+    """The ``core.ports.SliceStore`` of one driver on one node, or of its cluster pools where ``node`` is empty.
 
-    Metadata that others put on a slice survives an update. The node's UID is read before the first create after a list, so that a node that was
-    deleted and made again does not leave slices with an owner that is gone.
+    The node owns its slices, so that they are deleted with it; slices of cluster pools have no owner. Metadata that other programs set on a slice
+    survives an update. The node's UID is read before the first create after a list, so that slices of a recreated node get the right owner.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ApiSlices:
         self._is_listed = threading.Event()
 
     def list(self) -> Sequence[resource_slice.Published]:
-        """All slices of this driver and node, or of this driver and no node; raises ApiError."""
+        """Return all slices of this driver on this node, or without a node. Raise ApiError."""
         answer = self._api.request("GET", PATH, query={"fieldSelector": self._selector})
         self._node_uid = ""
         self._metadata = {}
@@ -56,22 +56,22 @@ class ApiSlices:
         return [published for item in items for published in self._listed(item)]
 
     def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
-        """Create one slice; raises ApiError, with status 404 when the node does not exist."""
+        """Create one slice. Raise ApiError, with status 404 when the node does not exist."""
         return self._decoded(self._api.request("POST", PATH, body=self._new(wanted)))
 
     def try_create(self, wanted: resource_slice.Create) -> None:
-        """Have the API server validate and admit one slice without storing it; raises ApiError as ``create`` would."""
+        """Let the API server validate and admit one slice without storing it. Raise ApiError as ``create`` does."""
         self._api.request("POST", PATH, query={"dryRun": "All"}, body=self._new(wanted))
 
     def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
-        """Replace one slice as it was published; raises ApiError, with status 409 when it is another by now."""
+        """Replace one slice, if it is still as published. Raise ApiError, with status 409 when it has changed."""
         published = wanted.published
         metadata = {**self._metadata_of(published), "uid": published.uid, "resourceVersion": published.version}
         answer = self._api.request("PUT", f"{PATH}/{published.name}", body=_object(metadata, wanted.spec))
         return self._decoded(answer)
 
     def delete(self, published: resource_slice.Published) -> None:
-        """Delete one slice if it is still as published; gone already is success. Raises ApiError, with status 409 when it is another by now."""
+        """Delete one slice, if it exists and is still as published. Raise ApiError, with status 409 when it has changed."""
         preconditions: records.Record = {"uid": published.uid, "resourceVersion": published.version}
         body: records.Record = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         try:
@@ -82,41 +82,41 @@ class ApiSlices:
         self._metadata.pop(published.uid, None)
 
     def server(self) -> ports.ApiServer:
-        """The server's version, and what its schema lacks; whatever cannot be read counts as nothing lacking. Never raises."""
+        """Return the server's version and the gates that its schema lacks; none where that is unknown. Never raise."""
         return self._description.current()
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
-        """Yield once for every change of another program, and where some may have been missed, until ``stop`` is set.
+        """Yield once for every change by another program, and where changes may have been missed, until ``stop`` is set.
 
-        The watch starts at the version of the list that follows such a notice. A list of one page only for the version (``limit=1``) would be read
-        from etcd, where the selector costs the server a look at the slices of all nodes.
+        The watch starts at the version of the list that the reader makes then. A list with ``limit=1`` only for the version would be read from etcd,
+        where the selector makes the server scan the slices of all nodes.
         """
-        following = watching.changes(
+        changes = watching.changes(
             self._api, PATH, selector=self._selector, version=self._next_version, clock=self._clock, stop=stop, meter=self._meter
         )
-        for seen in following:
-            if seen is None or self._is_news(seen):
+        for observed in changes:
+            if observed is None or self._is_foreign_change(observed):
                 yield
 
     def _next_version(self) -> str:
-        """Return the version of a list that nobody watches from yet; list where nobody else does so soon."""
+        """Return the version of a new list by the reader, or list here if the reader does not soon."""
         if not self._is_listed.wait(LIST_PATIENCE_SECONDS):
             self.list()
         self._is_listed.clear()
         return self._version
 
-    def _is_news(self, seen: watching.Seen) -> bool:
-        """Whether the change is neither this process's own write nor a probe slice, which every process makes and deletes when it starts."""
+    def _is_foreign_change(self, observed: watching.ObservedObject) -> bool:
+        """Return whether another program made the change, of a slice that is not a probe; every process creates and deletes probes at its start."""
         try:
-            is_probe = slice_codec.pool_name(seen.object).endswith(resource_slice.PROBE_SUFFIX)
+            is_probe = slice_codec.pool_name(observed.object).endswith(resource_slice.PROBE_SUFFIX)
         except errors.ConfigError:
             return True
         if is_probe:
             return False
-        stored = self._metadata.get(api_objects.metadata_text(seen.object, "uid"))
-        if seen.gone or stored is None:
-            return seen.gone is (stored is not None)
-        return stored.get("resourceVersion") != api_objects.metadata_text(seen.object, "resourceVersion")
+        stored = self._metadata.get(api_objects.metadata_text(observed.object, "uid"))
+        if observed.is_deleted or stored is None:
+            return observed.is_deleted is (stored is not None)
+        return stored.get("resourceVersion") != api_objects.metadata_text(observed.object, "resourceVersion")
 
     def _new(self, wanted: resource_slice.Create) -> records.Record:
         return _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
@@ -133,20 +133,20 @@ class ApiSlices:
                 node = self._api.request("GET", f"/api/v1/nodes/{self._node}")
             except errors.ApiError as error:
                 if error.status == http.HTTPStatus.NOT_FOUND:
-                    message = f"there is no node {self._node!r} in this cluster; is the node name right?"
+                    message = f"there is no node {self._node!r} in this cluster; check the node name"
                     raise errors.ApiError(message, status=error.status, reason=error.reason) from error
                 raise
             self._node_uid = _readable(lambda: api_objects.FORMAT.decode(api_objects.Identity, node)).uid
         return self._node_uid
 
     def _metadata_of(self, published: resource_slice.Published) -> records.Record:
-        """What the slice's metadata was when last seen; all slices are listed where this process never saw it."""
+        """Return the slice's last known metadata, after a list if this process does not know the slice."""
         if published.uid not in self._metadata:
             self.list()
         return self._metadata.get(published.uid, {"name": published.name})
 
     def _listed(self, item: object) -> Sequence[resource_slice.Published]:
-        """The slice. One that cannot be read but has an identity is of a pool of its own, so that the publisher removes it. Others are left out."""
+        """Return the slice. An unreadable one gets the pool ``UNREADABLE_POOL``, so that the publisher removes it, or is ignored without identity."""
         try:
             return (self._decoded(item),)
         except errors.ApiError as error:
@@ -159,9 +159,9 @@ class ApiSlices:
             spec = resource_slice.SliceSpec(driver=self._driver, node=self._node, pool=pool, page=resource_slice.Page())
             return (resource_slice.Published(name=name, uid=uid, version=version, spec=spec),)
 
-    def _decoded(self, found: Any) -> resource_slice.Published:
-        published = _readable(lambda: slice_codec.decode(found))
-        metadata = found["metadata"]
+    def _decoded(self, stored: Any) -> resource_slice.Published:
+        published = _readable(lambda: slice_codec.decode(stored))
+        metadata = stored["metadata"]
         self._metadata[published.uid] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
         return published
 
@@ -171,7 +171,7 @@ def _object(metadata: records.Record, spec: resource_slice.SliceSpec) -> records
 
 
 def _readable(read: Callable[[], Read]) -> Read:
-    """What ``read`` gives; an answer of the API server that makes no sense is an ApiError."""
+    """Return the result of ``read``, and raise its errors as ApiError, because the API server sent an invalid answer."""
     try:
         return read()
     except errors.ApiError:

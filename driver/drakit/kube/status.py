@@ -1,13 +1,13 @@
-"""Device statuses of claims at the API server, by server-side apply: a driver on a node touches its own entries and nobody else's.
+"""Write device statuses of claims by server-side apply: a driver on a node changes only its own entries.
 
-Each write reads the claim first: whether it is still the claim that is meant, what is allocated, and what of its status is ours already by
-``metadata.managedFields``. So entries of devices that are not spoken of now stay, times of conditions that did not change are kept, nothing is sent
-that stands there already, and a driver that was restarted goes on where the earlier process stopped. Devices that are of none of the node's pools
-several nodes may report: those are written together (see ``joint_status``). Where the API server refuses server-side apply because of how the claim
-is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON patch.
+Each write reads the claim first: its UID, its allocation, and the fields of its status that this driver owns by ``metadata.managedFields``. So
+entries of other devices stay, unchanged conditions keep their times, an unchanged status is not sent, and a restarted driver continues from the
+stored status. Several nodes may report devices of cluster pools; those entries are merged (see ``multi_node_status``). If the API server rejects
+server-side apply because of how the claim is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON
+patch.
 
-Since Kubernetes 1.36 two rights are needed: patch on ``resourceclaims/status``, without which the answer is 403, and ``associated-node:patch`` on
-``resourceclaims/driver``, without which it is 422 like for many other reasons; its message tells it apart.
+Since Kubernetes 1.36 two rights are needed: patch on ``resourceclaims/status`` (without it the answer is 403), and ``associated-node:patch`` on
+``resourceclaims/driver`` (without it the answer is 422, as for many other reasons, so the message is checked too).
 """
 
 import collections
@@ -26,12 +26,12 @@ from drakit.kube import claims as kube_claims
 
 APPLY_TYPE = "application/apply-patch+yaml"
 _MANAGER_MAX = 128
-_KNOWN_MAX = 4096
+_BLANK_MAX = 4096
 _NOT_ALLOCATED = "must be an allocated device in the claim"
 _DRIVER_RIGHT = "resourceclaims/driver"
-_TOLD = ("data", "networkData")
+_VALUE_FIELDS = ("data", "networkData")
 _ALL_NODES = "/all-nodes"
-_TRIES = 20
+_ATTEMPTS = 20
 _ALLOCATION = "status.allocation: "
 _WHITE_SPACE = (
     "the claim's opaque parameters were stored with white space or an unescaped <, > or &, so the API server refuses every status write; "
@@ -48,7 +48,7 @@ _Result = TypeVar("_Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writer:
-    """Whose statuses: one driver's devices of the pools of one node, whose own pool is ``pool``."""
+    """The writer of statuses: one driver on one node, whose own pool is ``pool``."""
 
     driver: str
     node: str
@@ -56,13 +56,13 @@ class Writer:
 
     @property
     def field_owner(self) -> str:
-        """The field manager, at most 128 characters; the name gives way to its digest where that is too long."""
+        """Return the field manager, at most 128 characters; a node name that is too long is replaced by its digest."""
         name = f"{self.driver}/{self.node}"
         return name if len(name) <= _MANAGER_MAX else f"{self.driver}/{hashlib.sha256(self.node.encode()).hexdigest()[:32]}"
 
 
 class ApiStatuses:
-    """``core.ports.ClaimStatuses``. Safe between threads."""
+    """The ``core.ports.ClaimStatuses`` of one driver on one node. Thread-safe."""
 
     def __init__(self, api: transport.Transport, writer: Writer, clock: ports.Clock) -> None:
         self._api = api
@@ -71,51 +71,52 @@ class ApiStatuses:
         self._lock = threading.Lock()
         self._blank: collections.OrderedDict[str, None] = collections.OrderedDict()
 
-    def seen(self, ref: claims.ClaimRef, found: transport.Object) -> None:
-        """A claim as it was just read: remember whether it has a status of this driver."""
-        status = found.get("status")
+    def seen(self, ref: claims.ClaimRef, claim: transport.Object) -> None:
+        """Record whether a claim that was just read has a status of this driver."""
+        status = claim.get("status")
         devices = status.get("devices") if isinstance(status, Mapping) else None
         entries = devices if isinstance(devices, list | tuple) else ()
-        self._note_blank(ref.uid, blank=not any(isinstance(one, Mapping) and one.get("driver") == self._writer.driver for one in entries))
+        has_status = any(isinstance(entry, Mapping) and entry.get("driver") == self._writer.driver for entry in entries)
+        self._set_blank(ref.uid, blank=not has_status)
 
     def is_blank(self, uid: names.ClaimUid) -> bool:
-        """Whether the claim is known to have no status of this driver."""
+        """Return whether the claim is known to have no status of this driver."""
         with self._lock:
             return uid in self._blank
 
     def write(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ConfigError when its status cannot be written at
-        all, ApiError when the write is refused or not answered.
+        """Write the change. Raise ClaimError when the claim is deleted, replaced or not allocated, ConfigError when its status can never be written,
+        ApiError when the write is rejected or not answered.
         """
-        if self._again_after_conflicts(lambda: self._write_own(ref, change)):
-            self._again_after_conflicts(lambda: self._write_joint(ref, change))
+        if self._retry_conflicts(lambda: self._write_own(ref, change)):
+            self._retry_conflicts(lambda: self._write_merged(ref, change))
 
     def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
-        """Change the devices of the node's pools; return whether the claim has devices of other pools too."""
-        found = self._read(ref)
-        allocated = frozenset(self._allocated(found))
+        """Write the status of devices in the node's pools, and return whether the claim has devices of cluster pools too."""
+        claim = self._read(ref)
+        allocated = frozenset(self._allocated(claim))
         change = claim_status.with_pools(change, allocated, self._writer.pool)
-        ours = _owned(found, self._writer.driver, self._writer.field_owner)
-        wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
-        elsewhere = any(multi_node_status.keys(found, self._writer.driver, self._writer.pool))
-        self._note_blank(ref.uid, blank=not (wanted or elsewhere))
+        ours = _owned(claim, self._writer.driver, self._writer.field_owner)
+        wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, claim, ours.get(key), change))}
+        elsewhere = any(multi_node_status.keys(claim, self._writer.driver, self._writer.pool))
+        self._set_blank(ref.uid, blank=not (wanted or elsewhere))
         if wanted != ours:
-            self._send(ref, found, self._writer.field_owner, wanted)
+            self._send(ref, claim, self._writer.field_owner, wanted)
         return elsewhere
 
-    def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Change this node's part of the devices that are of none of its pools; a conflict means that another node was faster."""
-        found = self._read(ref)
-        elsewhere = multi_node_status.keys(found, self._writer.driver, self._writer.pool)
-        stored = multi_node_status.stored(found, self._writer.driver)
+    def _write_merged(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
+        """Write this node's part of the status of devices in cluster pools; a conflict means that another node wrote first."""
+        claim = self._read(ref)
+        elsewhere = multi_node_status.keys(claim, self._writer.driver, self._writer.pool)
+        stored = multi_node_status.stored(claim, self._writer.driver)
         before = {key: stored.get(key, multi_node_status.MultiNodeStatus()) for key in elsewhere}
-        after = {key: multi_node_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
+        after = {key: multi_node_status.changed(status, key, self._writer.node, change) for key, status in before.items()}
         if after != before:
-            entries = multi_node_status.entries(after, found, self._writer.driver, self._stamped)
-            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found.resource_version)
+            entries = multi_node_status.entries(after, claim, self._writer.driver, self._to_record)
+            self._send(ref, claim, f"{self._writer.driver}{_ALL_NODES}", entries, version=claim.resource_version)
 
-    def _again_after_conflicts(self, write: Callable[[], _Result]) -> _Result:
-        for _ in range(_TRIES - 1):
+    def _retry_conflicts(self, write: Callable[[], _Result]) -> _Result:
+        for _ in range(_ATTEMPTS - 1):
             try:
                 return write()
             except errors.ApiError as error:
@@ -125,63 +126,62 @@ class ApiStatuses:
 
     def _read(self, ref: claims.ClaimRef) -> stored_claim.StoredClaim:
         try:
-            found = stored_claim.read(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
+            claim = stored_claim.read(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
-                raise _gone(errors.ClaimFault.NOT_FOUND) from error
+                raise _claim_gone(errors.ClaimFault.NOT_FOUND) from error
             raise
-        if found.uid != ref.uid:
-            raise _gone(errors.ClaimFault.REPLACED)
-        return found
+        if claim.uid != ref.uid:
+            raise _claim_gone(errors.ClaimFault.REPLACED)
+        return claim
 
-    def _allocated(self, found: stored_claim.StoredClaim) -> Iterator[claim_status.DeviceKey]:
-        if found.allocation is None:
-            raise _gone(errors.ClaimFault.NOT_ALLOCATED)
-        for result in found.results:
+    def _allocated(self, claim: stored_claim.StoredClaim) -> Iterator[claim_status.DeviceKey]:
+        if claim.allocation is None:
+            raise _claim_gone(errors.ClaimFault.NOT_ALLOCATED)
+        for result in claim.results:
             if result.driver == self._writer.driver and names.is_pool_of_node(result.pool, self._writer.pool):
                 yield result.key
 
     def _entry(
         self,
         key: claim_status.DeviceKey,
-        found: stored_claim.StoredClaim,
+        claim: stored_claim.StoredClaim,
         before: Mapping[str, Any] | None,
         change: claim_status.StatusChange,
     ) -> dict[str, object]:
-        """The entry to apply for one allocated device; empty when there is nothing to say of it."""
-        before_change = tuple(_condition(one) for one in (before or {}).get("conditions", ()))
-        conditions = claim_status.merged(before_change, key, change, _binding_conditions(found, self._writer.driver, key))
-        said = change.devices.get(key)
-        kept = {} if before is None or change.cleared else {name: before[name] for name in _TOLD if name in before}
-        told = kept if said is None else _told(said)
-        if not (conditions or told):
+        """Return the entry to apply for one allocated device; empty where it has no status."""
+        before_change = tuple(_condition(condition) for condition in (before or {}).get("conditions", ()))
+        conditions = claim_status.merged(before_change, key, change, _binding_conditions(claim, self._writer.driver, key))
+        reported = change.devices.get(key)
+        kept = {} if before is None or change.cleared else {name: before[name] for name in _VALUE_FIELDS if name in before}
+        values = kept if reported is None else _value_fields(reported)
+        if not (conditions or values):
             return {}
-        return _assembled(self._writer.driver, key, [self._stamped(one, key, found) for one in conditions], told)
+        return _make_entry(self._writer.driver, key, [self._to_record(condition, key, claim) for condition in conditions], values)
 
-    def _stamped(
-        self, condition: claim_status.Condition, key: claim_status.DeviceKey, found: stored_claim.StoredClaim
+    def _to_record(
+        self, condition: claim_status.Condition, key: claim_status.DeviceKey, claim: stored_claim.StoredClaim
     ) -> dict[str, object]:
-        """The condition as metav1.Condition; its time is that of the last change of its status, whoever wrote that."""
+        """Return the condition as metav1.Condition; an unchanged status keeps its transition time."""
         status = "True" if condition.status else "False"
         since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        for entry in found.entries_of(self._writer.driver):
-            for known in map(stored_claim.condition, entry.conditions if entry.key == key else ()):
-                if (known.type, known.status) == (condition.type, status):
-                    since = known.last_transition_time
-        made: dict[str, object] = {
+        for entry in claim.entries_of(self._writer.driver):
+            for stored in map(stored_claim.condition, entry.conditions if entry.key == key else ()):
+                if (stored.type, stored.status) == (condition.type, status):
+                    since = stored.last_transition_time
+        record: dict[str, object] = {
             "type": condition.type,
             "status": status,
             "reason": condition.reason,
             "message": condition.message,
             "lastTransitionTime": since,
         }
-        generation = found.generation
-        return made if not generation else {**made, "observedGeneration": generation}
+        return {**record, "observedGeneration": claim.generation} if claim.generation else record
 
-    def _send(self, ref: claims.ClaimRef, found: stored_claim.StoredClaim, manager: str, entries: Entries, *, version: str = "") -> None:
-        """Apply as this manager, with a ``version`` only to the claim of that version; or patch what was read, where apply cannot work."""
+    def _send(self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, manager: str, entries: Entries, *, version: str = "") -> None:
+        """Apply the entries as this manager, with a ``version`` only to that version of the claim, or patch the claim where apply cannot work."""
         try:
-            if not _is_patched(found, manager):
+            if not _is_patched(claim, manager):
                 try:
                     self._apply(ref, manager, [entries[key] for key in sorted(entries)], version)
                 except errors.ApiError as error:
@@ -189,7 +189,7 @@ class ApiStatuses:
                         raise
                 else:
                     return
-            self._patch(ref, found, manager, entries)
+            self._patch(ref, claim, manager, entries)
         except errors.ApiError as error:
             raise self._translated(error) from error
 
@@ -203,15 +203,15 @@ class ApiStatuses:
         query = {"fieldManager": manager, "force": "true"}
         self._api.request("PATCH", _status_path(ref), query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
 
-    def _patch(self, ref: claims.ClaimRef, found: stored_claim.StoredClaim, manager: str, entries: Entries) -> None:
-        ours = _owned(found, self._writer.driver, manager)
-        body = status_patch.operations(found, self._writer.driver, ours, entries)
+    def _patch(self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, manager: str, entries: Entries) -> None:
+        ours = _owned(claim, self._writer.driver, manager)
+        body = status_patch.operations(claim, self._writer.driver, ours, entries)
         if body:
             query = {"fieldManager": manager}
             self._api.request("PATCH", _status_path(ref), query=query, body=body, content_type=status_patch.PATCH_TYPE)
 
     def _may_be_patched(self, error: errors.ApiError) -> bool:
-        """Whether apply was refused for what it would change beside our own entries: the allocation, or the data of another driver."""
+        """Return whether apply was rejected because it would change the allocation or the data of another driver."""
         return error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and (_ALLOCATION in str(error) or self._names_other_driver(error))
 
     def _names_other_driver(self, error: errors.ApiError) -> bool:
@@ -219,7 +219,7 @@ class ApiStatuses:
 
     def _translated(self, error: errors.ApiError) -> errors.DrakitError:
         if error.status == http.HTTPStatus.NOT_FOUND:
-            return _gone(errors.ClaimFault.NOT_FOUND)
+            return _claim_gone(errors.ClaimFault.NOT_FOUND)
         if error.status == http.HTTPStatus.FORBIDDEN:
             fix = "allow its service account to patch resourceclaims/status"
             return errors.ApiError(f"{error}; {fix}", status=error.status, reason=error.reason)
@@ -235,97 +235,97 @@ class ApiStatuses:
             right = f"associated-node:patch on {_DRIVER_RIGHT} {self._writer.driver}, with a token of a pod on this node"
             fix = f"allow its service account {right} (arbitrary-node:patch for devices of several nodes)"
             return errors.ApiError(f"{error}; {fix}", status=http.HTTPStatus.FORBIDDEN, reason="Forbidden")
-        return _gone(errors.ClaimFault.NOT_ALLOCATED) if _NOT_ALLOCATED in message else error
+        return _claim_gone(errors.ClaimFault.NOT_ALLOCATED) if _NOT_ALLOCATED in message else error
 
-    def _note_blank(self, uid: str, *, blank: bool) -> None:
+    def _set_blank(self, uid: str, *, blank: bool) -> None:
         with self._lock:
             self._blank.pop(uid, None)
             if blank:
                 self._blank[uid] = None
-            while len(self._blank) > _KNOWN_MAX:
+            while len(self._blank) > _BLANK_MAX:
                 self._blank.popitem(last=False)
 
 
-def _gone(fault: errors.ClaimFault) -> errors.ClaimError:
+def _claim_gone(fault: errors.ClaimFault) -> errors.ClaimError:
     return errors.ClaimError(fault, "the claim was deleted, replaced, or is not allocated; its status is not written")
 
 
-def _binding_conditions(found: stored_claim.StoredClaim, driver: str, key: claim_status.DeviceKey) -> frozenset[str]:
-    """The types of the conditions that a device's allocation waits for, or fails by."""
-    ours = [result for result in found.results if result.driver == driver and result.key == key]
-    return frozenset(name for result in ours for name in (*result.binding_conditions, *result.binding_failure_conditions))
+def _binding_conditions(claim: stored_claim.StoredClaim, driver: str, key: claim_status.DeviceKey) -> frozenset[str]:
+    """Return the condition types that a device's allocation waits for or fails by."""
+    results = [result for result in claim.results if result.driver == driver and result.key == key]
+    return frozenset(name for result in results for name in (*result.binding_conditions, *result.binding_failure_conditions))
 
 
 def _status_path(ref: claims.ClaimRef) -> str:
     return f"{kube_claims.path(ref)}/status"
 
 
-def _owned(found: stored_claim.StoredClaim, driver: str, manager: str) -> Entries:
-    """Return a driver's entries as the manager last wrote them: only the fields that it owns by the server's books."""
-    marks = _marks(found, manager)
+def _owned(claim: stored_claim.StoredClaim, driver: str, manager: str) -> Entries:
+    """Return a driver's entries as the manager last wrote them, with only the fields that it owns by ``managedFields``."""
+    owned_fields = _owned_fields(claim, manager)
     ours: Entries = {}
-    for entry in found.entries_of(driver):
-        mark = marks.get(entry.key)
-        if mark is not None:
-            ours[entry.key] = _part(driver, entry, mark)
+    for entry in claim.entries_of(driver):
+        owned = owned_fields.get(entry.key)
+        if owned is not None:
+            ours[entry.key] = _owned_part(driver, entry, owned)
     return ours
 
 
-def _part(driver: str, entry: stored_claim.Entry, mark: Mapping[str, object]) -> dict[str, object]:
-    types = _types(mark)
-    told = {name: entry.stored[name] for name in _TOLD if f"f:{name}" in mark and entry.stored.get(name) is not None}
-    return _assembled(driver, entry.key, [dict(one) for one in entry.conditions if one.get("type") in types], told)
+def _owned_part(driver: str, entry: stored_claim.Entry, owned: Mapping[str, object]) -> dict[str, object]:
+    types = _condition_types(owned)
+    values = {name: entry.stored[name] for name in _VALUE_FIELDS if f"f:{name}" in owned and entry.stored.get(name) is not None}
+    return _make_entry(driver, entry.key, [dict(condition) for condition in entry.conditions if condition.get("type") in types], values)
 
 
-def _assembled(
-    driver: str, key: claim_status.DeviceKey, conditions: list[dict[str, object]], told: Mapping[str, object]
+def _make_entry(
+    driver: str, key: claim_status.DeviceKey, conditions: list[dict[str, object]], values: Mapping[str, object]
 ) -> dict[str, object]:
     pool, device, share = key
-    entry: dict[str, object] = {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {}), **told}
-    return {**entry, "conditions": sorted(conditions, key=lambda one: str(one["type"]))} if conditions else entry
+    entry: dict[str, object] = {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {}), **values}
+    return {**entry, "conditions": sorted(conditions, key=lambda condition: str(condition["type"]))} if conditions else entry
 
 
-def _marks(found: stored_claim.StoredClaim, owner: str) -> Mapping[claim_status.DeviceKey, Mapping[str, object]]:
-    """What a manager owns of each device's entry (FieldsV1), applied or patched, by pool, device and share id."""
-    marks: dict[claim_status.DeviceKey, Mapping[str, object]] = {}
-    for written in _written(found, owner):
-        for name, new in _inside(_inside(written.fields, "f:status"), "f:devices").items():
-            if isinstance(new, Mapping) and (key := _key_of_mark(name)):
-                before = marks.get(key, records.EMPTY)
-                marks[key] = {**before, **new, "f:conditions": {**_conditions_mark(before), **_conditions_mark(new)}}
-    return marks
+def _owned_fields(claim: stored_claim.StoredClaim, owner: str) -> Mapping[claim_status.DeviceKey, Mapping[str, object]]:
+    """Return the fields that a manager owns in each device's entry (FieldsV1), applied or patched."""
+    owned_fields: dict[claim_status.DeviceKey, Mapping[str, object]] = {}
+    for written in _written(claim, owner):
+        for name, new in _field(_field(written.fields, "f:status"), "f:devices").items():
+            if isinstance(new, Mapping) and (key := _device_key(name)):
+                before = owned_fields.get(key, records.EMPTY)
+                owned_fields[key] = {**before, **new, "f:conditions": {**_conditions_field(before), **_conditions_field(new)}}
+    return owned_fields
 
 
-def _written(found: stored_claim.StoredClaim, manager: str) -> Iterator[stored_claim.FieldOwner]:
-    """What a manager wrote of the status, by operation."""
-    return (owner for owner in found.owners if (owner.manager, owner.subresource) == (manager, "status"))
+def _written(claim: stored_claim.StoredClaim, manager: str) -> Iterator[stored_claim.FieldOwner]:
+    """Yield the manager's field sets of the status, one for each operation."""
+    return (owner for owner in claim.owners if (owner.manager, owner.subresource) == (manager, "status"))
 
 
-def _is_patched(found: stored_claim.StoredClaim, manager: str) -> bool:
-    """Whether the manager had to patch this claim before. To apply again would leave what it patched."""
-    return any(one.operation == "Update" for one in _written(found, manager))
+def _is_patched(claim: stored_claim.StoredClaim, manager: str) -> bool:
+    """Return whether the manager has patched this claim before. An apply would not remove the patched fields."""
+    return any(owner.operation == "Update" for owner in _written(claim, manager))
 
 
-def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
-    key = _keys_of_mark(name)
+def _device_key(name: str) -> claim_status.DeviceKey | None:
+    key = _field_key(name)
     return (str(key.get("pool", "")), str(key.get("device", "")), str(key.get("shareID", ""))) if key else None
 
 
-def _types(mark: Mapping[str, object]) -> Collection[str]:
-    return {str(_keys_of_mark(name).get("type")) for name in _conditions_mark(mark) if name.startswith("k:")}
+def _condition_types(owned: Mapping[str, object]) -> Collection[str]:
+    return {str(_field_key(name).get("type")) for name in _conditions_field(owned) if name.startswith("k:")}
 
 
-def _conditions_mark(mark: Mapping[str, object]) -> Mapping[str, object]:
-    return _inside(mark, "f:conditions")
+def _conditions_field(owned: Mapping[str, object]) -> Mapping[str, object]:
+    return _field(owned, "f:conditions")
 
 
-def _inside(mark: Mapping[str, object], key: str) -> Mapping[str, object]:
-    inside = mark.get(key)
-    return inside if isinstance(inside, Mapping) else {}
+def _field(owned: Mapping[str, object], key: str) -> Mapping[str, object]:
+    field = owned.get(key)
+    return field if isinstance(field, Mapping) else {}
 
 
-def _keys_of_mark(name: str) -> Mapping[str, object]:
-    """The keys in a name of FieldsV1 such as ``k:{"type":"Ready"}``; none where it has another form."""
+def _field_key(name: str) -> Mapping[str, object]:
+    """Return the keys in a name of FieldsV1 such as ``k:{"type":"Ready"}``; none for a name of another form."""
     try:
         keys = json.loads(name.removeprefix("k:")) if name.startswith("k:") else None
     except (ValueError, RecursionError):
@@ -333,19 +333,19 @@ def _keys_of_mark(name: str) -> Mapping[str, object]:
     return keys if isinstance(keys, dict) else {}
 
 
-def _condition(found: object) -> claim_status.Condition:
-    stored = stored_claim.condition(found)
+def _condition(record: object) -> claim_status.Condition:
+    stored = stored_claim.condition(record)
     return claim_status.Condition(type=stored.type, status=stored.is_true, reason=stored.reason, message=stored.message)
 
 
-def _told(said: claim_status.DeviceStatus) -> dict[str, object]:
-    """The parts of an entry beside its identity and conditions."""
-    told: dict[str, object] = {"data": records.thaw(said.values)} if said.values else {}
-    if said.network is not None:
+def _value_fields(reported: claim_status.DeviceStatus) -> dict[str, object]:
+    """Return the value fields of an entry: ``data`` and ``networkData``."""
+    values: dict[str, object] = {"data": records.thaw(reported.values)} if reported.values else {}
+    if reported.network is not None:
         parts = {
-            "interfaceName": said.network.interface,
-            "ips": list(said.network.addresses),
-            "hardwareAddress": said.network.hardware_address,
+            "interfaceName": reported.network.interface,
+            "ips": list(reported.network.addresses),
+            "hardwareAddress": reported.network.hardware_address,
         }
-        told["networkData"] = {name: value for name, value in parts.items() if value}
-    return told
+        values["networkData"] = {name: value for name, value in parts.items() if value}
+    return values

@@ -1,9 +1,9 @@
-"""Device statuses of a claim as a JSON patch, for claims whose status cannot be written by server-side apply.
+"""Build a JSON patch of a claim's device statuses, for claims whose status cannot be written by server-side apply.
 
-The API server compares opaque parameters, and the ``data`` of other drivers, byte by byte. Server-side apply sorts their keys, so that for
-parameters stored in another order it seems to change the allocation, and is refused. A JSON patch keeps the order in everything that it does not
-name. But each write in JSON removes white space and escapes ``<``, ``>`` and ``&``, so that the API server refuses every write of the status of a
-claim that was stored with these, whoever makes it. Our own data has sorted keys, so that our patch keeps no other driver from applying.
+The API server compares opaque parameters, and the ``data`` of other drivers, byte by byte. Server-side apply sorts their keys, so for parameters that
+are stored in another order it seems to change the allocation and is rejected. A JSON patch keeps the order of everything that it does not name.
+But each write in JSON removes white space and escapes ``<``, ``>`` and ``&``. So the API server rejects every status write, of any program, to a
+claim that was stored with these. This driver's data has sorted keys, so its patch does not block the server-side apply of other drivers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Entries = Mapping[claim_status.DeviceKey, Entry]
 
 
 def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, wanted: Entries) -> Sequence[records.Record]:
-    """Return the operations that replace our entries by those wanted, in this version of the claim; none where that changes nothing."""
+    """Return the operations that replace our entries by the wanted ones in this version of the claim, none if nothing changes."""
     changed: list[records.Record] = []
     removed: list[records.Record] = []
     missing = dict(wanted)
@@ -29,7 +29,7 @@ def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, want
         if stored.driver != driver or not (key in ours or key in wanted):
             continue
         before = dict(stored.stored)
-        after = _following(before, ours.get(key, {}), missing.pop(key, {}))
+        after = _merged_entry(before, ours.get(key, {}), missing.pop(key, {}))
         if not after:
             removed.insert(0, {"op": "remove", "path": f"{_DEVICES}/{index}"})
         elif after != before:
@@ -44,10 +44,10 @@ def operations(claim: stored_claim.StoredClaim, driver: str, ours: Entries, want
     return [_operation("replace", "/metadata/resourceVersion", version), *steps] if steps else []
 
 
-def _following(before: Entry, ours: Entry, wanted: Entry) -> Entry:
-    """Return the stored entry without what is ours of it and with what is wanted; empty when nothing is left to say."""
-    replaced = {one["type"] for entry in (ours, wanted) for one in _conditions(entry)}
-    conditions = [one for one in _conditions(before) if one["type"] not in replaced] + _conditions(wanted)
+def _merged_entry(before: Entry, ours: Entry, wanted: Entry) -> Entry:
+    """Return the stored entry without our parts and with the wanted ones; empty when no part is left."""
+    replaced = {condition["type"] for entry in (ours, wanted) for condition in _conditions(entry)}
+    conditions = [condition for condition in _conditions(before) if condition["type"] not in replaced] + _conditions(wanted)
     rest = {name: value for name, value in before.items() if name != "conditions" and not (name in _VALUES and name in ours)}
     if not (conditions or wanted or any(rest.get(name) for name in _VALUES)):
         return {}
@@ -56,14 +56,14 @@ def _following(before: Entry, ours: Entry, wanted: Entry) -> Entry:
 
 def _conditions(entry: Entry) -> list[Mapping[str, object]]:
     conditions = entry.get("conditions")
-    return [one for one in conditions if isinstance(one, Mapping)] if isinstance(conditions, list) else []
+    return [condition for condition in conditions if isinstance(condition, Mapping)] if isinstance(conditions, list) else []
 
 
 def _operation(verb: str, path: str, value: object) -> records.Record:
-    return {"op": verb, "path": path, "value": records.freeze(_sorted(value))}
+    return {"op": verb, "path": path, "value": records.freeze(_with_sorted_keys(value))}
 
 
-def _sorted(value: object) -> object:
+def _with_sorted_keys(value: object) -> object:
     if isinstance(value, Mapping):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: _with_sorted_keys(value[name]) for name in sorted(value)}
+    return [_with_sorted_keys(element) for element in value] if isinstance(value, list | tuple) else value

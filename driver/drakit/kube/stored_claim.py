@@ -1,6 +1,6 @@
-"""A ResourceClaim as far as statuses, bindings and events need it: its allocated devices, what its status says of them, and who wrote that.
+"""Decode the parts of a ResourceClaim that statuses, bindings and Events need: allocated devices, their status, and its field managers.
 
-Less strict than ``claim_codec``: nothing here becomes a path, and another driver's odd entry must not keep ours from being written.
+Decoding is less strict than ``claim_codec``: no name becomes a path, and an invalid entry of another driver must not block our writes.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from drakit.kube import api_objects
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceOfClaim:
-    """The identity of a device in a claim, which its allocation and its status have in common."""
+    """The identity of a device in a claim; its allocation and its status share it."""
 
     driver: str = ""
     pool: str
@@ -23,13 +23,13 @@ class DeviceOfClaim:
 
     @property
     def key(self) -> claim_status.DeviceKey:
-        """Pool, device and share id."""
+        """Return pool, device and share id."""
         return self.pool, self.device, self.share_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result(DeviceOfClaim):
-    """One allocated device (status.allocation.devices.results[])."""
+    """An allocated device (status.allocation.devices.results[])."""
 
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Result(DeviceOfClaim):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry(DeviceOfClaim):
-    """The status of one device (status.devices[]); ``stored`` is all of it, with what drakit does not know."""
+    """The status of one device (status.devices[]); ``stored`` is the whole object, with unknown fields."""
 
     conditions: tuple[Mapping[str, object], ...] = ()
     stored: Mapping[str, object]
@@ -55,7 +55,7 @@ class Consumer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldOwner:
-    """A field manager and what it owns (metadata.managedFields[]), as FieldsV1."""
+    """A field manager and its fields (metadata.managedFields[]), as FieldsV1."""
 
     manager: str = ""
     operation: str = ""
@@ -65,7 +65,7 @@ class FieldOwner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredClaim:
-    """See the module. ``results`` are those of all drivers, ``entries`` what the status says of their devices; ``allocation`` is None without one."""
+    """The decoded parts of a claim, with the results and status entries of all drivers. ``allocation`` is None for an unallocated claim."""
 
     uid: Annotated[str, wire.Field(name="metadata.uid")] = ""
     resource_version: Annotated[str, wire.Field(name="metadata.resourceVersion")] = ""
@@ -77,7 +77,7 @@ class StoredClaim:
     consumers: Annotated[tuple[Consumer, ...], wire.Field(name="status.reservedFor")] = ()
 
     def entries_of(self, driver: str) -> Iterator[Entry]:
-        """What the status says of a driver's devices."""
+        """Return the status entries of one driver's devices."""
         return (entry for entry in self.entries if entry.driver == driver)
 
 
@@ -89,14 +89,14 @@ _FORMAT = wire.Format(
 )
 
 
-def read(found: object) -> StoredClaim:
-    """Return the parts of a claim; raises ConfigError naming the field that is not as the API has it."""
-    return _FORMAT.decode(StoredClaim, found)
+def read(claim: object) -> StoredClaim:
+    """Return the decoded parts of a claim. Raise ConfigError, naming the invalid field."""
+    return _FORMAT.decode(StoredClaim, claim)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A metav1.Condition as it is stored."""
+    """A stored metav1.Condition."""
 
     type: str
     status: str = ""
@@ -106,10 +106,10 @@ class Condition:
 
     @property
     def is_true(self) -> bool:
-        """Whether it holds."""
+        """Return whether the status is True."""
         return self.status == "True"
 
 
-def condition(found: object) -> Condition:
-    """Return one condition of an entry; raises ConfigError."""
-    return _FORMAT.decode(Condition, found)
+def condition(stored: object) -> Condition:
+    """Return one decoded condition of an entry. Raise ConfigError."""
+    return _FORMAT.decode(Condition, stored)

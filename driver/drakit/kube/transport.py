@@ -1,4 +1,4 @@
-"""The interface of a client of the API server, which the adapters here use; ``client.Client`` implements it."""
+"""The interface of a client of the API server, which the adapters of this package use; ``client.Client`` implements it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -11,17 +11,17 @@ UNREADABLE = "Unreadable"
 
 Object = Mapping[str, records.Json]
 Body = Object | Sequence[Object]
-"""What is sent: an object, or a JSON patch, which is a list of them."""
+"""A request body: an object, or a JSON patch, which is a list of objects."""
 
 
 class Stream(Protocol):
     """A running watch: one JSON object for each event, until the server ends it or ``close`` is called."""
 
     def __iter__(self) -> Iterator[Object]:
-        """Events as they come; raises ApiError when the connection breaks, ends silently after ``close``."""
+        """Yield events as they arrive. Raise ApiError when the connection breaks; after ``close`` end without an error."""
 
     def close(self) -> None:
-        """End the iteration, also one that is waiting in another thread. Safe to call twice."""
+        """End the iteration, also while another thread waits in it. Safe to call twice."""
 
 
 class Transport(Protocol):
@@ -37,7 +37,7 @@ class Transport(Protocol):
         content_type: str = JSON_TYPE,
         timeout: float | None = None,
     ) -> Object:
-        """Send one request and return the JSON object in the answer; raises ApiError for any status but 2xx, and for no answer (status 0)."""
+        """Send one request and return the JSON object of the answer. Raise ApiError for any status but 2xx, and for no answer (status 0)."""
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> Stream:
-        """Start a watch that ends after ``timeout`` seconds at the latest; raises ApiError."""
+        """Start a watch that ends after at most ``timeout`` seconds. Raise ApiError."""

@@ -1,8 +1,8 @@
-"""Watch a collection and report every change, across restarts of the watch.
+"""Watch a collection and yield every change, across restarts of the watch.
 
-A watch ends for many reasons: the server's time limit, a restart, a proxy, an expired version (410). The next watch starts at the last version
-that the former one reported; the collection is listed again only where the server reports an error. Limits and pauses have jitter, and pauses grow
-while watches end in quick succession, so that the nodes of a cluster do not reconnect at the same moment.
+A watch ends for many reasons: the server's time limit, a restart, a proxy, an expired version (410). The next watch starts at the last version of
+the one before; the collection is listed again only if the server reports an error. Limits and pauses have jitter, and pauses grow while watches end
+in quick succession, so that the nodes of a cluster do not reconnect at the same moment.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from drakit.telemetry import logs, secrets
 SERVER_SECONDS = 300
 SILENCE_SECONDS = SERVER_SECONDS * (1 + backoff.JITTER) + 30.0
 RECONNECT_SECONDS = 1.0
-"""A watch that lasted is restarted within this time, at random."""
+"""A watch that lasted is restarted after a random pause of at most this time."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 5.0
@@ -35,19 +35,19 @@ _random = random.SystemRandom()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
-    """An object of the collection; its last state where it was deleted (``gone``)."""
+class ObservedObject:
+    """An object of the collection; its last state if it ``is_deleted``."""
 
     object: transport.Object
-    gone: bool = False
+    is_deleted: bool = False
 
 
-def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event) -> Iterator[Seen | None]:
+def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event) -> Iterator[ObservedObject | None]:
     """Yield every object of a collection, then every change of one, until ``stop`` is set; yield None before each complete list.
 
-    Deletions that happen without a connection are not reported: after None, check the objects you know.
+    Deletions without a connection are not reported, so callers must check their known objects after None.
     """
-    yield from _repeated(_Follower(api, path).once, path, clock, stop)
+    yield from _repeat(_ListWatch(api, path).list_and_watch, path, clock, stop)
 
 
 def changes(
@@ -59,31 +59,31 @@ def changes(
     clock: ports.Clock,
     stop: threading.Event,
     meter: ports.Meter | None = None,
-) -> Iterator[Seen | None]:
+) -> Iterator[ObservedObject | None]:
     """Yield every change of a selected object, until ``stop`` is set; yield None where changes may have been missed, as at the start.
 
-    ``version`` is called after each None and returns the resourceVersion of a list, to start from; it may raise DrakitErrors. Never raises for an
-    error of the server. A thread ends a silent watch when ``stop`` is set.
+    ``version`` is called after each None and returns the resourceVersion of a list, where the watch starts; it may raise DrakitError. Errors of the
+    server are retried and never raised. A thread closes a silent watch when ``stop`` is set.
     """
-    yield from _repeated(_Follower(api, path, selector, version).once, path, clock, stop, meter)
+    yield from _repeat(_ListWatch(api, path, selector, version).list_and_watch, path, clock, stop, meter)
 
 
-class _Follower:
-    """Lists and watches; without a version the next round lists first, or asks ``listed`` for the version of a list."""
+class _ListWatch:
+    """A list and watch of a collection. Without a version the next round lists first, or calls ``list_version`` for the version of a list."""
 
-    def __init__(self, api: transport.Transport, path: str, selector: str = "", listed: Callable[[], str] | None = None) -> None:
+    def __init__(self, api: transport.Transport, path: str, selector: str = "", list_version: Callable[[], str] | None = None) -> None:
         self._api = api
         self._path = path
         self._selector = selector
-        self._list_version = listed
+        self._list_version = list_version
         self._version = ""
 
-    def once(self, connection: "_Connection") -> Iterator[Seen | None]:
-        """Run a list, where one is due, and one watch; raises ApiError or ConfigError when either fails."""
+    def list_and_watch(self, connection: "_Connection") -> Iterator[ObservedObject | None]:
+        """Run one list, if there is no version, and one watch. Raise ApiError or ConfigError if either fails."""
         if not self._version:
             yield None
             if self._list_version is None:
-                yield from self._listed()
+                yield from self._list()
             else:
                 self._version = self._list_version()
         query = {"fieldSelector": self._selector} if self._selector else {}
@@ -95,12 +95,12 @@ class _Follower:
                 for event in stream:
                     yield from self._changed(event)
         except errors.ApiError as error:
-            # An event that is no JSON would come again and again, as would an error that the server reports; the list has what it was about.
+            # From the same version, an event that is not JSON or an error event would recur; a new list has the changes.
             if error.status or error.reason == transport.UNREADABLE:
                 self._version = ""
             raise
 
-    def _listed(self) -> Iterator[Seen]:
+    def _list(self) -> Iterator[ObservedObject]:
         query = {"limit": str(_PAGE)}
         while True:
             page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", self._path, query=query))
@@ -111,24 +111,23 @@ class _Follower:
                 self._version = page.resource_version
                 return
 
-    def _changed(self, event: Mapping[str, records.Json]) -> Iterator[Seen]:
+    def _changed(self, event: Mapping[str, records.Json]) -> Iterator[ObservedObject]:
         is_change = _is_change(event)
         changed = event.get("object")
         if is_change:
-            yield from _objects(changed, self._path, gone=event.get("type") == "DELETED")
+            yield from _objects(changed, self._path, is_deleted=event.get("type") == "DELETED")
         self._version = api_objects.metadata_text(changed, "resourceVersion") or self._version
 
 
-def _objects(resource: object, path: str, *, gone: bool = False) -> Iterator[Seen]:
-    """The object, where it is one."""
+def _objects(resource: object, path: str, *, is_deleted: bool = False) -> Iterator[ObservedObject]:
     if isinstance(resource, Mapping):
-        yield Seen(object=resource, gone=gone)
+        yield ObservedObject(object=resource, is_deleted=is_deleted)
     else:
         _log.warning("object ignored: cannot be read", path=path)
 
 
-def _repeated(
-    once: Callable[["_Connection"], Iterator[_Item]],
+def _repeat(
+    list_and_watch: Callable[["_Connection"], Iterator[_Item]],
     path: str,
     clock: ports.Clock,
     stop: threading.Event,
@@ -139,8 +138,8 @@ def _repeated(
         while not stop.is_set():
             started = clock.monotonic()
             try:
-                for yielded in once(connection):
-                    yield yielded
+                for item in list_and_watch(connection):
+                    yield item
                     if stop.is_set():
                         return
             except errors.DrakitError as error:
@@ -156,7 +155,7 @@ def _repeated(
 
 
 def _is_change(event: Mapping[str, object]) -> bool:
-    """Return whether an event reports a change of an object; raises ApiError for an error event."""
+    """Return whether an event reports a change of an object. Raise ApiError for an error event."""
     if event.get("type") == "ERROR":
         status = event.get("object")
         status_object = status if isinstance(status, Mapping) else {}
@@ -174,7 +173,7 @@ def _text(value: object) -> str:
 
 
 class _Connection:
-    """Closes the current stream when ``stop`` is set; a thread waits for that, because the reader is blocked."""
+    """The current stream. A thread closes it when ``stop`` is set, because the reader is blocked."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -191,7 +190,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def of(self, stream: transport.Stream) -> Iterator[None]:
-        """Make this the current stream."""
+        """Use this as the current stream during the body."""
         with self._lock:
             self._stream = stream
         if self._stop.is_set():

@@ -92,7 +92,7 @@ class Claims:
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
         """Return the claim. Raises ClaimError if it was not added or was removed."""
         if ref.uid not in self._known:
-            raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
+            raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim no longer exists")
         return self._known[ref.uid]
 
     def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:

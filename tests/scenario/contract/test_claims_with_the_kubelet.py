@@ -107,7 +107,7 @@ def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: node_on_cluste
     reported = call(world, prepare=True, uids=uids)
     assert reported[uids["good"]] == ""
     assert "not allocated" in reported[uids["waiting"]]
-    assert "does not exist" in reported[STRANGER]
+    assert "no longer exists" in reported[STRANGER]
 
 
 def test_a_claim_that_was_replaced_by_one_of_its_name_is_refused(world: node_on_cluster.NodeOnCluster) -> None:

@@ -15,7 +15,7 @@ def test_an_unusable_configuration_fails_the_request_and_is_read_again() -> None
             raise errors.SettingsError("no kubeconfig is given", key="kubeconfig")
         return answers[0]
 
-    later = client.Later(connection)
+    later = client.LazyClient(connection)
     with pytest.raises(errors.ApiError, match="no connection to the API server: kubeconfig: no kubeconfig is given"):
         later.request("GET", "/version")
     answers.append(fake_transport.FakeTransport(lambda _: {"gitVersion": "v1.36.2"}))

@@ -92,7 +92,7 @@ class ScriptedApi(fake_transport.FakeTransport):
         return bool(self._script)
 
 
-def changes(api: "ScriptedApi", clock: CountingClock, stop: threading.Event) -> collections.abc.Iterator[watch.Seen | None]:
+def changes(api: "ScriptedApi", clock: CountingClock, stop: threading.Event) -> collections.abc.Iterator[watch.ObservedObject | None]:
     return watch.changes(api, "/slices", selector="a=b", version=api.version, clock=clock, stop=stop)
 
 
@@ -190,7 +190,7 @@ def follow(*script: collections.abc.Sequence[Event | errors.ApiError] | errors.A
     api = ScriptedApi(stop, *script)
     reported = []
     for seen in watch.objects(api, "/claims", clock=CountingClock(), stop=stop):
-        reported.append("-" if seen is None else f"{api_objects.metadata_text(seen.object, 'name')}{'x' if seen.gone else ''}")
+        reported.append("-" if seen is None else f"{api_objects.metadata_text(seen.object, 'name')}{'x' if seen.is_deleted else ''}")
         if not api.has_more:
             stop.set()
     return reported, api

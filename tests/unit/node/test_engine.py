@@ -159,7 +159,7 @@ def lying_claims(node: crash_node.CrashNode) -> dict[str, tuple[claims.ClaimRef,
     old = node.claim("chip-0", name="replaced")
     node.claim("chip-0", name="replaced")
     return {
-        "gone": (gone, "does not exist"),
+        "gone": (gone, "no longer exists"),
         "not allocated": (waiting, "not allocated"),
         "wrong uid": (old, "another of its name"),
         "another driver's": (node.claim("chip-0", driver="other.example.com"), "no device of driver fake.example.com"),

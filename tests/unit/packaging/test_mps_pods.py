@@ -134,7 +134,7 @@ def test_the_state_of_a_pod_says_why_it_does_not_run(
 
 def test_a_missing_template_is_an_error_that_names_it(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
     server.registry.delete(TEMPLATE, "drakit-mps", namespace=manifests.NAMESPACE)
-    with pytest.raises(core_errors.ApiError, match="PodTemplate drakit-system/drakit-mps is not there; apply drakit's manifests"):
+    with pytest.raises(core_errors.ApiError, match="PodTemplate drakit-system/drakit-mps not found; apply drakit's manifests"):
         pods.create(WANTED)
 
 

@@ -37,14 +37,14 @@ class _Collection:
         with self._lock:
             return list(self._objects.values())
 
-    def _run(self, following: Iterator[watch.Seen | None]) -> None:
+    def _run(self, following: Iterator[watch.ObservedObject | None]) -> None:
         for seen in following:
             with self._lock:
                 if seen is None:
                     self._objects.clear()
                     continue
                 uid = api_objects.metadata_text(seen.object, "uid")
-                if seen.gone:
+                if seen.is_deleted:
                     self._objects.pop(uid, None)
                 else:
                     self._objects[uid] = seen.object
