@@ -153,13 +153,13 @@ class Journal:
 
     def pool(self) -> str:
         """Return the node's own pool that a driver served here last; empty where none has. Raises JournalError."""
-        with self._reading() as database:
-            return sqlite.value(database, _POOL) or ""
+        with self._reader() as database:
+            return sqlite.meta(database, _POOL) or ""
 
     def set_pool(self, pool: str) -> None:
         """Record the node's own pool that a driver serves here. Raises JournalError."""
         if pool != self.pool():
-            self._commit(lambda database: sqlite.put(database, _POOL, pool))
+            self._commit(lambda database: sqlite.set_meta(database, _POOL, pool))
 
     def relax(self) -> None:
         """Stop waiting for the disk: later commits survive the death of this process, but may be lost in a crash of the kernel.
