@@ -59,7 +59,7 @@ def pages() -> Mapping[str, str]:
 
 
 def _author() -> Iterator[str]:
-    yield from ["# For driver authors: every public name", "", NOTE, ""]
+    yield from ["# Public API for driver authors", "", NOTE, ""]
     yield "`import drakit` has the names for a driver, `from drakit import testing` those for its tests. Start with"
     yield "[the tutorial](../tutorial/write-a-driver.md). [context.md](context.md) describes each call of `DriverContext`,"
     yield "[errors.md](errors.md) the errors."

@@ -10,15 +10,15 @@ from drakit.devices.gpu.mock import machine
 PAGE = pathlib.Path(__file__).parents[5] / "docs" / "reference" / "gpu-tables.md"
 INTRODUCTION = """# GPU tables
 
-What mock GPUs can be, from `driver/drakit/devices/gpu/mock/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured**
-(read from hardware by us or from its own log), **documented** (the vendor's guide, or a listing of `nvidia-smi mig -lgip` by its owner), or
-**guessed**.
-Public listings of one model can differ, and the comment says where: H200's `7g.141gb` has 139.75 or 140.00 GiB, B200's `1g.23gb` 22.00 or 20.50.
-The comment at the top of each file names its sources. A table that differs from what your GPU says is a bug; `nvidia-smi mig -lgip -lgipp` shows it.
+These tables describe the models of mock GPUs in `driver/drakit/devices/gpu/mock/models/`. For real GPUs drakit reads NVML and does not use them. A
+figure is **measured** (read from hardware or from its log), **documented** (the vendor's guide, or a published output of `nvidia-smi mig -lgip`), or
+**guessed**. Public listings of one model can differ, and the comment says where: H200's `7g.141gb` has 139.75 or 140.00 GiB, B200's `1g.23gb` 22.00
+or 20.50. The comment at the top of each file names its sources. If a table differs from the output of `nvidia-smi mig -lgip -lgipp` on your GPU,
+please report a bug.
 
-`enum` is what NVML is asked for a profile by (`NVML_GPU_INSTANCE_PROFILE_*`), `id` is what it calls it everywhere else, device names included.
-Memory is in MiB, placements are `start:size` in memory slices. *Counted by* says which counters the GPU has beside its memory slices: engines where
-counting all sets of partitions proves them exact, else one counter for each profile.
+`enum` is the constant with which a program requests a profile (`NVML_GPU_INSTANCE_PROFILE_*`). `id` is the profile's id in all other places,
+including device names. Memory is in MiB, placements are `start:size` in memory slices. *Counted by* names the counters of the GPU besides its memory
+slices: engines if a count of all sets of partitions proves them exact, else one counter for each profile.
 
 | Architecture | MIG mode | Offered |
 | --- | --- | --- |
