@@ -1,9 +1,8 @@
-"""Feature gates that the API server has off: which gate dropped a field of a slice, and what may then be offered.
+"""Find the feature gate that dropped fields of a slice, and reduce an inventory to what is correct without them.
 
-A server whose gate is off drops the gate's fields silently. ``differing`` compares what was sent with what is stored part by part: each gate owns a
-view of the page, and a view that differs names its gate; what no gate owns is ``UNKNOWN``. Without the field, overlapping partitions would be
-freely allocatable, and a shared device would look exclusive. ``without_*`` give the part of an inventory that is still true without the field; each
-is idempotent.
+A server whose gate is off drops the gate's fields silently. ``differing`` compares the sent and the stored page by views: each gate owns a view, and
+a view that differs names its gate; fields of no gate are ``UNKNOWN``. Without its fields, overlapping partitions could be allocated together, and a
+shared device would look exclusive. Each ``without_*`` returns the part of an inventory that is correct without the fields; it is idempotent.
 """
 
 import dataclasses
@@ -64,16 +63,16 @@ _ORDER = (*_VIEWS, _MIXINS)
 
 
 def differing(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[str, ...]:
-    """The gates whose part of the page differs, in a fixed order; empty when no part does."""
-    if [item.name for item in sent.devices] != [item.name for item in stored.devices]:
+    """Return the gates whose view of the page differs, in a fixed order."""
+    if [sent_device.name for sent_device in sent.devices] != [stored_device.name for stored_device in stored.devices]:
         return (UNKNOWN,)
     pairs = list(zip(sent.devices, stored.devices, strict=True))
-    found = {gate for gate, view in _VIEWS.items() if any(view(one) != view(other) for one, other in pairs)}
+    gates = {gate for gate, view in _VIEWS.items() if any(view(before) != view(after) for before, after in pairs)}
     if _sets(sent) != _sets(stored):
-        found.add(_PARTITIONS)
+        gates.add(_PARTITIONS)
     if sent.mixins != stored.mixins or _lost_includes(sent, stored):
-        found.add(_MIXINS)
-    return tuple(gate for gate in _ORDER if gate in found)
+        gates.add(_MIXINS)
+    return tuple(gate for gate in _ORDER if gate in gates)
 
 
 def _sets(page: resource_slice.Page) -> object:
@@ -81,44 +80,44 @@ def _sets(page: resource_slice.Page) -> object:
 
 
 def _lost_includes(sent: resource_slice.Page, stored: resource_slice.Page) -> bool:
-    """Whether anything that is still there includes other mixins than before."""
+    """Return whether any stored device, counter set or consumption includes other mixins than the sent one."""
     before = _includes(sent)
     return any(before.get(holder) != names for holder, names in _includes(stored).items())
 
 
 def _includes(page: resource_slice.Page) -> Mapping[tuple[str, ...], tuple[str, ...]]:
-    """What every device, counter set and consumption of a page includes."""
-    found: dict[tuple[str, ...], tuple[str, ...]] = {("sharedCounters", item.name): item.includes for item in page.counter_sets}
+    """Return the includes of every device, counter set and consumption of a page, by path."""
+    includes: dict[tuple[str, ...], tuple[str, ...]] = {("sharedCounters", item.name): item.includes for item in page.counter_sets}
     for item in page.devices:
-        found["devices", item.name] = item.includes
-        found |= {("devices", item.name, part.counter_set): part.includes for part in item.consumes}
-    return found
+        includes["devices", item.name] = item.includes
+        includes |= {("devices", item.name, part.counter_set): part.includes for part in item.consumes}
+    return includes
 
 
 def without_counters(offered: inventory.Inventory) -> inventory.Inventory:
-    """Devices that can be offered where shared counters are dropped (gate DRAPartitionableDevices off).
+    """Return the devices that can be offered where shared counters are dropped (gate DRAPartitionableDevices off).
 
-    Devices that draw from no set stay. Of those that share a set, only one stays, without its consumption: the last in order that draws every
-    counter of every set it names in full, that is, the whole device. A set that nobody draws in full loses all its devices.
+    Devices that consume no counters stay. Of the devices that share a set only one stays, without its consumption: the last one that consumes every
+    counter of its sets in full, which is the whole device. If no device consumes a set in full, all its devices are removed.
     """
     flat = offered.flat()
     sets = {item.name: item for item in flat.counter_sets}
-    whole = {part.counter_set: item.name for item in flat.devices if _draws_everything(item, sets) for part in item.consumes}
+    whole = {part.counter_set: item.name for item in flat.devices if _is_whole_device(item, sets) for part in item.consumes}
     kept = (item for item in flat.devices if all(whole.get(part.counter_set) == item.name for part in item.consumes))
     return inventory.Inventory.of(dataclasses.replace(item, consumes=()) for item in kept)
 
 
 def without_sharing(offered: inventory.Inventory) -> inventory.Inventory:
-    """The exclusive form of every device, for servers that drop allowMultipleAllocations (gate DRAConsumableCapacity off)."""
+    """Return the exclusive form of every device, for servers that drop allowMultipleAllocations (gate DRAConsumableCapacity off)."""
     flat = offered.flat()
     return dataclasses.replace(flat, devices=tuple(map(as_exclusive, flat.devices)))
 
 
 def without_taints(offered: inventory.Inventory) -> inventory.Inventory:
-    """Only devices without a taint, for servers that drop taints (gate DRADeviceTaints off): a tainted device must not look healthy.
+    """Return only devices without a taint, for servers that drop taints (gate DRADeviceTaints off): a tainted device must not look healthy.
 
-    What draws from a counter set that a tainted device draws from goes with it. The tainted device may be in use, and a scheduler does not count what
-    a device draws that is in no slice: it would give the same hardware away once more.
+    Devices that share a counter set with a tainted device are removed too. The tainted device may be in use, and the scheduler does not count the
+    consumption of a device that is in no slice, so it would allocate the same hardware again.
     """
     touched = {part.counter_set for item in offered.devices if item.taints for part in item.consumes}
     kept = (item for item in offered.devices if not item.taints and all(part.counter_set not in touched for part in item.consumes))
@@ -126,7 +125,7 @@ def without_taints(offered: inventory.Inventory) -> inventory.Inventory:
 
 
 def without_lists(offered: inventory.Inventory) -> inventory.Inventory:
-    """Devices without their list attributes, for servers that drop lists (gate DRAListTypeAttributes off) and then refuse the slice as a whole."""
+    """Return the devices without list attributes, for servers that drop lists (gate DRAListTypeAttributes off) and then reject the whole slice."""
     flat = offered.flat()
     return dataclasses.replace(flat, devices=tuple(map(_without_lists, flat.devices)))
 
@@ -136,16 +135,16 @@ def _without_lists(item: device.Device) -> device.Device:
     return item if len(kept) == len(item.attributes) else dataclasses.replace(item, attributes=kept)
 
 
-def _draws_everything(item: device.Device, sets: Mapping[str, device.CounterSet]) -> bool:
-    return bool(item.consumes) and all(_draws_whole(part, sets[part.counter_set]) for part in item.consumes)
+def _is_whole_device(item: device.Device, sets: Mapping[str, device.CounterSet]) -> bool:
+    return bool(item.consumes) and all(_consumes_whole_set(part, sets[part.counter_set]) for part in item.consumes)
 
 
-def _draws_whole(part: device.CounterConsumption, whole: device.CounterSet) -> bool:
+def _consumes_whole_set(part: device.CounterConsumption, whole: device.CounterSet) -> bool:
     return all(not value or part.counters.get(name) == value for name, value in whole.counters.items())
 
 
 def as_exclusive(item: device.Device) -> device.Device:
-    """The exclusive form of one flat device: without shares and without the rules for what a share may ask for."""
+    """Return the exclusive form of one flat device: without shares and without request policies."""
     if not item.allow_multiple_allocations:
         return item
     capacity = {name: capacities.Capacity(value=entry.value) for name, entry in item.capacity.items()}

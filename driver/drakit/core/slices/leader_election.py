@@ -1,8 +1,8 @@
-"""Who of several may write: leader election by a Lease (coordination.k8s.io/v1), as decisions.
+"""Decide leader election by a Lease (coordination.k8s.io/v1).
 
-The rules are those of Kubernetes' own leader election. Clocks of different machines are never compared: a lease counts as given up when it has not
-changed for its duration since *this* process first saw it so. The leader counts from the moment before it asked for its last renewal, and stops
-``duration - renew_deadline`` before anybody else may start. Everything here is pure.
+The rules are those of Kubernetes' own leader election. Clocks of different machines are never compared: a lease counts as expired when it has not
+changed for its duration since *this* process first observed it. The leader counts from the time before its last renewal request, and stops
+``duration - renew_deadline`` before another candidate may start. All functions are pure.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ _JITTER = 1.2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Seconds: how long a lease holds unrenewed, how long the leader goes on without a renewal, and the pause between two tries."""
+    """The times of an election in seconds: the duration of a lease, the leader's deadline for a renewal, and the pause between attempts."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
@@ -33,7 +33,7 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The stored lease. An empty ``holder`` has given it up. ``version`` is metadata.resourceVersion, empty before it is stored."""
+    """A stored lease. An empty ``holder`` means that it is released. ``version`` is metadata.resourceVersion, empty before it is stored."""
 
     holder: str
     duration: float
@@ -45,18 +45,18 @@ class Lease:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservedLease:
-    """The lease as last read (None: there is none), and since when, on this process's own clock, it has been exactly so."""
+    """The lease as last read (None: there is none), and when this process first read it so, on its own clock."""
 
     lease: Lease | None
     since: float
 
-    def again(self, found: Lease | None, moment: float) -> "ObservedLease":
-        """What is known after another look."""
-        return self if found == self.lease else ObservedLease(lease=found, since=moment)
+    def again(self, lease: Lease | None, moment: float) -> "ObservedLease":
+        """Return the observation after another read."""
+        return self if lease == self.lease else ObservedLease(lease=lease, since=moment)
 
 
 class Step(enum.Enum):
-    """What to do now."""
+    """The next step of a candidate."""
 
     CREATE = "create"
     TAKE = "take"
@@ -65,7 +65,7 @@ class Step(enum.Enum):
 
 
 def decide(seen: ObservedLease, me: str, moment: float) -> Step:
-    """What ``me`` does at a moment of its own clock: renew its lease, take one that is free or overdue, or wait."""
+    """Return the step of candidate ``me`` at a time of its own clock: renew its lease, take a free or expired one, or wait."""
     lease = seen.lease
     if lease is None:
         return Step.CREATE
@@ -77,7 +77,7 @@ def decide(seen: ObservedLease, me: str, moment: float) -> Step:
 
 
 def following(step: Step, seen: ObservedLease, me: str, terms: Terms, now: datetime.datetime) -> Lease:
-    """The lease to write for a step that is not WAIT; ``now`` is wall-clock time, for people who look at it."""
+    """Return the lease to write for a step that is not WAIT; ``now`` is wall-clock time, for information only."""
     before = seen.lease
     kept = before is not None and step is Step.RENEW
     return Lease(
@@ -91,5 +91,5 @@ def following(step: Step, seen: ObservedLease, me: str, terms: Terms, now: datet
 
 
 def released(lease: Lease, now: datetime.datetime) -> Lease:
-    """The lease given up, so that the next one need not wait it out."""
+    """Return the released lease, so that the next leader need not wait until it expires."""
     return dataclasses.replace(lease, holder="", duration=1.0, renewed=now)

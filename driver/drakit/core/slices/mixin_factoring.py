@@ -1,10 +1,10 @@
-"""Automatic factoring: what many devices repeat is moved into a few mixins.
+"""Move facts that many devices repeat into a few mixins.
 
 Law: ``factor(x).flat() == x.flat()``, and the result is never larger than the flat form by the measure used. The choice is deterministic.
 
-Greedy: of the fact sets that two devices have in common, take the one that saves most, give it a mixin, take its facts from every device that
-has them all, and repeat until nothing saves. So no device includes two mixins with the same fact, and the order of includes does not matter.
-Mixins live in one slice, so a mixin is paid once for every slice that is likely to need it.
+The algorithm is greedy. Of the fact sets that two devices have in common, it takes the one that saves most, makes a mixin of it, and removes its
+facts from every device that has all of them; it repeats this until no set saves bytes. So no device includes two mixins with the same fact, and the
+order of includes does not matter. A mixin belongs to one slice, so its cost counts once for every slice that probably needs it.
 """
 
 import dataclasses
@@ -33,16 +33,16 @@ _Value = TypeVar("_Value")
 
 
 def factor(inventory: inventories.Inventory, *, size: "Callable[[inventories.Inventory], int] | None" = None) -> inventories.Inventory:
-    """The smallest of the flat form, the inventory as it is, and the automatic factoring; the first of equals.
+    """Return the smallest of the flat form, the unchanged inventory, and the automatic factoring; the first of equals.
 
-    ``size`` measures an inventory, for example by its encoded slices; without one ``estimate`` does.
+    ``size`` measures an inventory, for example by its encoded slices; the default is ``estimate``.
     """
     flat = inventory.flat()
     return min((flat, inventory, _factored(flat)), key=size or estimate)
 
 
 def estimate(inventory: inventories.Inventory) -> int:
-    """About how many bytes of JSON the inventory takes in slices of 1.35 and later: names, values and punctuation, mixins paid in every slice."""
+    """Return the approximate size of the inventory's JSON in slices of 1.35 and later in bytes, with the mixins of every slice."""
     pages = paging.paginate(inventory, form=resource_slice.Form.MIXINS, layout=resource_slice.Layout.APART)
     return sum(_SLICE + _page_size(page) for page in pages)
 
@@ -73,7 +73,7 @@ def _facts(section: str, values: Mapping[str, object]) -> list[_Fact]:
 
 
 def _fact(section: str, name: str, value: object) -> _Fact:
-    """A name with its value; the value as its canonical text, which tells True from 1 and a version from text."""
+    """Return a name with its value as canonical text, which distinguishes True from 1 and a version from text."""
     if isinstance(value, capacity.Capacity) and value.policy is None:
         return section, name, str(value.value)
     return section, name, repr(value)
@@ -87,7 +87,7 @@ def _fact_size(fact: _Fact) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Factored:
-    """The outcome for some rows of facts. A mixin is its facts, and a row that has them all; a row keeps some facts and includes mixins."""
+    """The factoring of rows of facts. A mixin has its facts and the index of a row with all of them; a row keeps some facts and includes mixins."""
 
     mixins: Sequence[tuple[Collection[_Fact], int]]
     own: Sequence[Collection[_Fact]]
@@ -95,7 +95,7 @@ class _Factored:
 
 
 class _Rows:
-    """Rows of facts as bit masks, reduced step by step; ``per_slice`` rows share a slice."""
+    """The rows of facts as bit masks, factored step by step; ``per_slice`` rows share a slice."""
 
     def __init__(self, rows: Sequence[Sequence[_Fact]], per_slice: int) -> None:
         self._facts = list(dict.fromkeys(fact for row in rows for fact in row))
@@ -107,16 +107,16 @@ class _Rows:
         self._per_slice = per_slice
 
     def factored(self) -> _Factored:
-        while len(self._mixins) < MIXINS_MAX and self._take_best():
+        while len(self._mixins) < MIXINS_MAX and self._add_best_mixin():
             pass
         return _Factored(
-            mixins=[(self._named(mask), row) for mask, row in self._mixins],
-            own=[self._named(mask) for mask in self._own],
+            mixins=[(self._facts_of(mask), row) for mask, row in self._mixins],
+            own=[self._facts_of(mask) for mask in self._own],
             includes=[tuple(map(_mixin_name, numbers)) for numbers in self._included],
         )
 
-    def _take_best(self) -> bool:
-        """Make a mixin of the fact set that saves most; False when none saves."""
+    def _add_best_mixin(self) -> bool:
+        """Make a mixin of the fact set that saves most, and return True; return False when no set saves bytes."""
         best = max(self._candidates(), key=self._gain, default=0)
         if self._gain(best) <= 0:
             return False
@@ -128,8 +128,8 @@ class _Rows:
         return True
 
     def _candidates(self) -> list[int]:
-        """Fact sets that pairs of rows share, the most promising by size and number of pairs."""
-        # Rows are counted by what they could share at all: of many devices few kinds differ in more than what is theirs alone.
+        """Return the fact sets that pairs of rows share, limited to those with the largest size times number of pairs."""
+        # Rows are grouped by their repeated facts: many devices have only a few kinds that differ in more than their unique facts.
         repeated = self._repeated()
         kinds = Counter(own & repeated for own in self._own)
         shared = Counter({mask: rows * (rows - 1) // 2 for mask, rows in kinds.items() if rows > 1})
@@ -139,7 +139,7 @@ class _Rows:
         return sorted(shared, key=lambda mask: (-shared[mask] * self._size(mask), mask))[:_CANDIDATES_MAX]
 
     def _repeated(self) -> int:
-        """The facts that more than one row has."""
+        """Return the mask of the facts that more than one row has."""
         seen = repeated = 0
         for own in self._own:
             repeated |= seen & own
@@ -147,7 +147,7 @@ class _Rows:
         return repeated
 
     def _gain(self, mask: int) -> int:
-        """Bytes saved by a mixin of these facts."""
+        """Return the bytes that a mixin of these facts saves."""
         size, rows = self._size(mask), self._rows_with(mask)
         references = sum(_INCLUDE + (0 if self._included[row] else _INCLUDES) for row in rows)
         copies = len({row // self._per_slice for row in rows})
@@ -160,7 +160,7 @@ class _Rows:
     def _size(self, mask: int) -> int:
         return sum(self._sizes[index] for index in _bits(mask))
 
-    def _named(self, mask: int) -> frozenset[_Fact]:
+    def _facts_of(self, mask: int) -> frozenset[_Fact]:
         return frozenset(self._facts[index] for index in _bits(mask))
 
 
@@ -230,5 +230,5 @@ def _counter_mixins(
 
 
 def _pick(section: str, values: Mapping[str, _Value], facts: Collection[_Fact]) -> Mapping[str, _Value]:
-    """The entries that are among the facts, in the order they had."""
+    """Return the entries that are among the facts, in their order."""
     return {name: value for name, value in values.items() if _fact(section, name, value) in facts}

@@ -1,8 +1,8 @@
-"""From an inventory to pages, one a ResourceSlice, by the API's limits.
+"""Split an inventory into pages, one for each ResourceSlice, by the API's limits.
 
-Pure and deterministic: the same inventory gives the same pages. Laws: every device and counter set is on exactly one page; devices keep the
-inventory's order, which is policy (with TOGETHER, order holds on each page, and pages follow the order of their first devices); a page carries
-just the mixins it uses, in the order of their definition; an empty inventory gives one empty page, which says that the driver is here.
+The result is deterministic. Laws: every device and counter set is on exactly one page. Devices keep the inventory's order, which is policy (with
+TOGETHER, each page keeps the order, and pages follow the order of their first devices). A page has only the mixins that it uses, in the order of
+their definition. An empty inventory gives one empty page, which shows that the driver runs.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ Mixin = TypeVar("Mixin", inventories.DeviceMixin, inventories.CounterSetMixin, i
 
 
 class _Use(NamedTuple):
-    """A mixin that something on a page includes: its kind (a field of ``mixins.Mixins``) and its name."""
+    """A mixin that a page includes: its kind (a field of ``inventory.Mixins``) and its name."""
 
     kind: str
     name: str
@@ -25,7 +25,7 @@ class _Use(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Group:
-    """What must share a page: positions of devices and of counter sets in the inventory, and the mixins they use."""
+    """The parts that must share a page: positions of devices and counter sets in the inventory, and their mixins."""
 
     devices: tuple[int, ...] = ()
     counter_sets: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class _Group:
 
     @property
     def fits(self) -> bool:
-        """Whether one slice can hold it."""
+        """Return whether the group is within the limits of one slice."""
         limit = resource_slice.DEVICES_MAX_DETAILED if self.detailed else resource_slice.DEVICES_MAX
         within = len(self.devices) <= limit and len(self.counter_sets) <= resource_slice.COUNTER_SETS_MAX
         return within and (not self.uses or len(self.devices) + len(self.uses) < resource_slice.DEVICES_MAX)
@@ -51,7 +51,7 @@ class _Group:
 def paginate(
     inventory: inventories.Inventory, *, form: resource_slice.Form, layout: resource_slice.Layout
 ) -> tuple[resource_slice.Page, ...]:
-    """The pages of a pool, at least one. Raises InventoryError where devices that must share a slice are too many for one (TOGETHER)."""
+    """Return the pages of a pool, at least one. Raise InventoryError if too many devices must share a slice (TOGETHER)."""
     source = inventory.flat() if form is resource_slice.Form.FLAT else inventory
     if layout is resource_slice.Layout.TOGETHER:
         groups = _pack(_together(source))
@@ -86,12 +86,12 @@ def _set_group(index: int, item: device.CounterSet) -> _Group:
 
 
 def _is_detailed(item: device.Device) -> bool:
-    """Whether the lower limit of devices a slice applies."""
+    """Return whether the lower limit of devices in a slice applies."""
     return bool(item.taints or item.consumes) or any(isinstance(value, tuple) for value in item.attributes.values())
 
 
 def _together(source: inventories.Inventory) -> list[_Group]:
-    """Counter sets with all devices that draw from them, by the first device; devices without a set alone; unused sets last."""
+    """Return groups of counter sets with all their devices in order of the first device, single devices without a set, and unused sets last."""
     roots = _roots(source)
     parts: dict[str, _Group] = {}
     for index, item in enumerate(source.devices):
@@ -107,7 +107,7 @@ def _together(source: inventories.Inventory) -> list[_Group]:
 
 
 def _roots(source: inventories.Inventory) -> dict[str, str]:
-    """For each counter set, the name that stands for all sets joined with it by devices that draw from two."""
+    """Return the representative of each counter set; devices that consume from two sets join these sets."""
     roots = {item.name: item.name for item in source.counter_sets}
     for item in source.devices:
         joined = {roots[part.counter_set] for part in item.consumes}

@@ -1,9 +1,9 @@
-"""What to write so that the published slices of one pool become the wanted pages: the rules of Kubernetes' own slice controller.
+"""Plan the writes that turn the published slices of one pool into the wanted pages, by the rules of Kubernetes' own slice controller.
 
-A slice belongs to a page by the index its name starts with (``00000-gpu.example.com-node1-abcde``), which also is the order in which the
-scheduler tries devices. A change of one page is one update and keeps the pool's generation; a new page or a change of several raises it, so
-that the scheduler sees either all of the old or all of the new. Equality is by meaning: quantities by value, devices in order, and a taint's
-time only where both sides give one. Everything here is pure.
+A slice belongs to a page by the index at the start of its name (``00000-gpu.example.com-node1-abcde``), which is also the order in which the
+scheduler tries devices. A change of one page is one update and keeps the pool's generation. A new page or a change of several pages raises it, so
+that the scheduler sees either all old or all new slices. Equality is semantic: quantities by value, devices in order, and a taint's time only if both
+sides have one. All functions are pure.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ _TaintId = tuple[str, str, str, device.TaintEffect]
 
 
 def index_width(count: int) -> int:
-    """How many hex digits name the slices of a pool of ``count`` pages."""
+    """Return the number of hex digits in the slice names of a pool of ``count`` pages."""
     return max(resource_slice.INDEX_WIDTH_MIN, len(f"{max(count - 1, 0):x}"))
 
 
 def generate_name(index: int, width: int, driver: str, node: str) -> str:
-    """metadata.generateName of a slice, without a node's part where no node owns it; the server keeps 58 characters and adds five of its own."""
+    """Return metadata.generateName of a slice, without the node for a cluster pool; the server keeps 58 characters and appends five."""
     owner = f"{node}-" if node else ""
     return f"{index:0{width}x}-{driver}-{owner}"
 
 
 def index_of(name: str, width: int) -> int | None:
-    """The index a slice's name starts with; None when it is not exactly ``width`` hex digits before the first ``-``."""
+    """Return the index at the start of a slice's name; None unless it is exactly ``width`` hex digits before the first ``-``."""
     head, dash, _ = name.partition("-")
     return int(head, 16) if dash and len(head) == width and _INDEX.fullmatch(head) else None
 
@@ -46,9 +46,9 @@ def plan(
     pool: str,
     reach: node_selection.PoolNodes | None = None,
 ) -> resource_slice.Changes:
-    """What to delete, update and create. No page at all withdraws the pool; slices of other drivers, nodes and pools are left alone.
+    """Return the slices to delete, update and create. An empty ``pages`` withdraws the pool; slices of other drivers, nodes and pools stay.
 
-    A pool of the cluster has no node, and a ``reach``.
+    A cluster pool has no node but a ``reach``.
     """
     existing = sorted(
         (item for item in published if (item.spec.driver, item.spec.node, item.spec.pool.name) == (driver, node, pool)),
@@ -80,7 +80,7 @@ def plan(
 
 
 def _current(existing: Sequence[resource_slice.Published], count: int) -> dict[int, resource_slice.Published]:
-    """The slices that stand for pages: of the highest generation, with an index in range; the first by name where two share one."""
+    """Return the slices of pages by index: those of the highest generation with an index in range; the first by name for a duplicate index."""
     newest = max((item.spec.pool.generation for item in existing), default=0)
     current: dict[int, resource_slice.Published] = {}
     for item in existing:
@@ -91,19 +91,19 @@ def _current(existing: Sequence[resource_slice.Published], count: int) -> dict[i
 
 
 def adopt(page: resource_slice.Page, stored: Iterable[resource_slice.Page]) -> resource_slice.Page:
-    """The page with the times of taints that are stored already, so that publishing again does not restart the eviction clock.
+    """Return the page with the stored times of its taints, so that publishing again does not restart the eviction clock.
 
-    A taint is the same when device, key, value and effect are; where several pages have it, the last one counts. A time that differs from the
-    stored one by more than a second is the driver's own and stays.
+    Taints are equal when device, key, value and effect are equal; if several pages have one, the last page counts. A time that differs from the
+    stored one by more than a second was set by the driver and stays.
     """
-    known = {_taint_id(item, taint): taint.time_added for one in stored for item in one.devices for taint in item.taints}
-    if not known:
+    times = {_taint_id(item, taint): taint.time_added for stored_page in stored for item in stored_page.devices for taint in item.taints}
+    if not times:
         return page
-    return dataclasses.replace(page, devices=tuple(_with_times(item, known) for item in page.devices))
+    return dataclasses.replace(page, devices=tuple(_with_times(item, times) for item in page.devices))
 
 
-def _with_times(item: device.Device, known: Mapping[_TaintId, datetime.datetime | None]) -> device.Device:
-    taints = tuple(_with_time(taint, known.get(_taint_id(item, taint))) for taint in item.taints)
+def _with_times(item: device.Device, times: Mapping[_TaintId, datetime.datetime | None]) -> device.Device:
+    taints = tuple(_with_time(taint, times.get(_taint_id(item, taint))) for taint in item.taints)
     return item if taints == item.taints else dataclasses.replace(item, taints=taints)
 
 
@@ -118,7 +118,7 @@ def _taint_id(item: device.Device, taint: device.Taint) -> _TaintId:
 
 
 def same(wanted: resource_slice.Page, stored: resource_slice.Page) -> bool:
-    """Whether both pages mean the same to the API."""
+    """Return whether both pages are semantically equal to the API."""
     return (
         (wanted.counter_sets, len(wanted.devices)) == (stored.counter_sets, len(stored.devices))
         and _mixins_shape(wanted) == _mixins_shape(stored)
@@ -133,7 +133,7 @@ def _same_device(wanted: device.Device, stored: device.Device) -> bool:
 
 
 def _shape(item: device.Device) -> Mapping[str, object]:
-    """All fields of a device, attributes with their types (True is not 1), taints without times."""
+    """Return all fields of a device, with typed attributes (True is not 1) and taints without times."""
     fields = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
     return fields | {"attributes": _typed(item.attributes), "taints": [_taint_id(item, taint) for taint in item.taints]}
 
@@ -152,11 +152,10 @@ def _times_agree(one: datetime.datetime | None, other: datetime.datetime | None)
 
 
 def dropped(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[str, ...]:
-    """Names of the feature gates whose fields did not come back as sent, in a fixed order; empty when nothing was lost.
+    """Return the feature gates whose fields were stored differently than sent, in a fixed order.
 
-    ``unknown`` stands for any difference that no gate explains, such as a slice changed by a webhook.
+    ``unknown`` stands for a difference that no gate explains, such as a change by a webhook.
     """
     if same(sent, stored):
         return ()
-    found = feature_gates.differing(sent, stored)
-    return found or (feature_gates.UNKNOWN,)
+    return feature_gates.differing(sent, stored) or (feature_gates.UNKNOWN,)

@@ -1,8 +1,8 @@
-"""The ResourceSlices of one pool as values: pages wanted, slices published, and the changes between them.
+"""The values of one pool's ResourceSlices: wanted pages, published slices, and the changes between them.
 
-``paging`` makes pages of an inventory, ``reconcile`` the changes. Rules of paging (resource.k8s.io/v1, 1.36):
-at most 128 devices a slice, 64 where any of them has taints, counters or list attributes; at most 8 counter sets a slice; counter sets and
-devices in separate slices (together before 1.35); devices and mixins together under 128 a slice; a slice carries the mixins it uses.
+``paging`` makes the pages of an inventory, ``reconcile`` the changes. The limits of a slice (resource.k8s.io/v1, 1.36) are: 128 devices, or 64 if any
+of them has taints, counters or list attributes; 8 counter sets; counter sets and devices in separate slices (together before 1.35); fewer than 128
+devices and mixins together. A slice has the mixins that it uses.
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ DEVICES_MAX_DETAILED = 64
 COUNTER_SETS_MAX = 8
 INDEX_WIDTH_MIN = 5
 PROBE_SUFFIX = f"/{names.PROBE_POOL}"
-"""The pool of slices that only ask the API server what it stores has the name of the driver's pool and this."""
+"""The suffix that makes the name of a pool of probe slices from the name of the driver's pool."""
 
 
 class Form(enum.Enum):
-    """How devices are written: every fact on every device, or shared facts in mixins."""
+    """The form of devices in slices: every fact on every device, or shared facts in mixins."""
 
     FLAT = "flat"
     MIXINS = "mixins"
 
 
 class Layout(enum.Enum):
-    """Where counter sets go: in slices of their own (API 1.35 and later), or beside the devices that draw from them (before)."""
+    """The place of counter sets: in slices of their own (API 1.35 and later), or beside the devices that consume from them (earlier)."""
 
     APART = "apart"
     TOGETHER = "together"
@@ -35,7 +35,7 @@ class Layout(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Page:
-    """The contents of one slice."""
+    """The content of one slice."""
 
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[device.CounterSet, ...] = ()
@@ -44,7 +44,7 @@ class Page:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """spec.pool of a slice: ``count`` is the number of slices of this generation."""
+    """The spec.pool of a slice; ``count`` is the number of slices of this generation."""
 
     name: str
     generation: int
@@ -53,7 +53,7 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceSpec:
-    """spec of one ResourceSlice: of the node ``node``, or, with an empty one, of the cluster, where ``reach`` says which nodes can use it."""
+    """The spec of one ResourceSlice of a node, or with an empty ``node`` of a cluster pool, usable on the nodes of ``reach``."""
 
     driver: str
     node: str
@@ -64,7 +64,7 @@ class SliceSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A slice as the API server has it. ``version`` is metadata.resourceVersion, opaque."""
+    """A stored slice. ``version`` is the opaque metadata.resourceVersion."""
 
     name: str
     uid: str
@@ -92,7 +92,7 @@ class Update:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What to write, in this order: deletes, updates, creates. Empty when the pool is as desired."""
+    """The writes of one pool, in this order: deletes, updates, creates. Empty when the pool is as wanted."""
 
     deletes: tuple[Published, ...] = ()
     updates: tuple[Update, ...] = ()
