@@ -13,6 +13,7 @@ from drakit_cluster.lint import findings
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Dropped, Problem
 from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import table
 from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
@@ -54,6 +55,8 @@ _VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
 _NOT_LABEL = re.compile(r"[^a-z0-9-]+")
 _SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_LISTS = frozenset({"bools", "ints", "strings", "versions"})
+_ONE_VALUE = "bool, int, string or version"
 _MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
 
 
@@ -136,6 +139,13 @@ def _one_kind(mistake: Mistake) -> str:
     return "write exactly: {deviceClassName: NAME}, or a list of alternatives in firstAvailable"
 
 
+def _one_value(mistake: Mistake) -> str:
+    gate, written = Gate.LIST_TYPE_ATTRIBUTES.value, mistake.written
+    if isinstance(written, dict) and len(written) == 1 and not _LISTS.isdisjoint(written):
+        return f"a list needs the feature gate {gate}: enable it in the cluster and lint with --gate {gate}=true, or write one value: {_ONE_VALUE}"
+    return f"write one value: {_ONE_VALUE}, or, with the feature gate {gate}, one list: bools, ints, strings or versions"
+
+
 def _amount(mistake: Mistake) -> str:
     return f"write {{value: {json.dumps(str(mistake.written))}}}"
 
@@ -181,7 +191,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*", r"must be a C identifier", _identifier),
     (r".*", r"must be a version like", _version),
     (r".*", r"must name a mixin", _mixin),
-    (r".*", r"exactly one value must be", "write one of bool, int, string and version, or a list: bools, ints, strings, versions"),
+    (r".*", r"exactly one value must be", _one_value),
     (r".*", r"one of nodeName, nodeSelector, allNodes", "write one of nodeName: NAME, nodeSelector, and allNodes: true"),
     (r".*\.nodeSelectorTerms", r"exactly one", "write one term; all its expressions must hold"),
     (r".*\.requestPolicy", r"allowMultipleAllocations", "add allowMultipleAllocations: true to the device, or remove requestPolicy"),

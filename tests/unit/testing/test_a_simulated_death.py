@@ -171,7 +171,7 @@ class FanDriver(drakit.Driver[drakit.NoConfig]):
         return drakit.Inventory.of(drakit.Device(name=name) for name in ("fan-0", "fan-1"))
 
     def prepare(self, grant):
-        return drakit.Prepared(edits=drakit.Edits(env={"FAN": grant.device.name}))
+        return drakit.Prepared(edits=drakit.Edits(env={grant.device.name.upper().replace("-", "_"): "on"}))
 
     def start(self, context):
         self.watching = threading.Thread(target=self.follow, args=(context,))

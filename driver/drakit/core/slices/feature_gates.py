@@ -61,6 +61,15 @@ _VIEWS: Mapping[str, _DeviceView] = {
 
 _ORDER = (*_VIEWS, _MIXINS)
 
+EFFECTS: Mapping[str, str] = {
+    "DRADeviceTaints": "tainted devices are withdrawn",
+    _PARTITIONS: "of devices that share counters only whole ones are offered",
+    "DRAConsumableCapacity": "each shared device is offered to one claim at a time",
+    "DRAListTypeAttributes": "devices are offered without their list attributes",
+    _MIXINS: "slices are written without mixins",
+}
+"""What is offered while a gate is off, by gate."""
+
 
 def differing(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[str, ...]:
     """Return the gates whose view of the page differs, in a fixed order."""

@@ -246,7 +246,12 @@ class Publisher(SlicePublisher):
         if newly_dropped:
             # No released API has mixins, and without them every device is still published.
             log = _log.warning if newly_dropped - {"DRAMixins"} else _log.info
-            log("API server drops fields", features=sorted(newly_dropped))
+            log(
+                "API server drops fields",
+                features=sorted(newly_dropped),
+                effect="; ".join(feature_gates.EFFECTS[gate] for gate in sorted(newly_dropped)),
+                fix="enable these feature gates in the API server and the scheduler, then restart the driver",
+            )
         self._server = server
 
     def _reconcile_once(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
