@@ -95,7 +95,7 @@ def test_a_uid_that_is_no_uuid_reaches_no_path(cdi: ports.CdiDirectory, uid: str
     [
         (name(device="../x"), "device: .* is not a DNS label"),
         (name(device=""), "device: .* is not a DNS label"),
-        (name(driver="other.example.com"), "driver: .*whose files"),
+        (name(driver="other.example.com"), "driver: .*the owner of these files"),
         (edits.CdiName(driver=DRIVER, claim_uid=samples.uid(1), device="gpu-0", request="a/../b"), "request: "),
     ],
 )

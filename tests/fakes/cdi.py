@@ -35,7 +35,7 @@ class MemoryCdi:
 
     def _encoded(self, name: edits.CdiName, content: edits.Edits) -> bytes:
         if name.driver != self._driver:
-            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
+            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, the owner of these files")
         return spec.encode(name, content)
 
 

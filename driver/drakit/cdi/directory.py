@@ -1,16 +1,16 @@
-"""The CDI directory of a node: core.ports.CdiDirectory, one file a grant, ours among those of other vendors.
+"""Read and write the CDI directory of a node (core.ports.CdiDirectory): one file for each grant, beside those of other vendors.
 
 Invariants:
 
-- A file appears whole or not at all, whenever a process dies: it is written beside its place under a name that runtimes pass over (no ``.json``)
-  and renamed before ``write`` returns. Nothing is synced: a file is a copy of what the journal holds, and after a power cut, which is another boot,
-  every claim is prepared and every file written anew.
-- Only names that start with ``<driver>-claim_`` and a claim UID are ever read, replaced or removed, and temporary names of our own.
-- Files are 0644 and a missing directory is made 0755, as CDI's own tools do: a specification holds no secret, and runtimes and inspection tools
+- A file appears atomically: it is written under a temporary name that runtimes ignore (no ``.json``), and renamed before ``write`` returns. Files are
+  not synced, because they copy the journal: a power cut starts another boot, in which every claim is prepared and every file written again.
+- Only names that start with ``<driver>-claim_`` and a claim UID, and this driver's temporary names, are read, replaced or removed.
+- Files have mode 0644 and a new directory has mode 0755, as with CDI's own tools: a specification has no secret, and runtimes and inspection tools
   that do not run as root read it too. Only root can write.
 
-Two processes of a rolling update may write at once. A writer locks its own temporary file, which nobody else can open; at start, temporary files
-without a lock are removed, because their writers are dead. Nothing is locked that another user can open: an flock needs no right to write.
+Two processes of a rolling update may write at once. A writer locks its own temporary file, which no other user can open; at the start, temporary
+files without a lock are removed, because their writers are dead. Files that other users can open are never locked, because an flock needs no write
+right.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ _FIXES = {
     errno.EISDIR: "remove the directory that has the file's name",
     errno.ELOOP: "remove the symbolic link",
 }
-# How opening refuses a symbolic link, and a socket.
-_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})
+# The errors of opening a symbolic link, and a socket.
+_NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO})
 
-_Said = tuple[edits.CdiName, edits.Edits | None]
+_FileContent = tuple[edits.CdiName, edits.Edits | None]
 
 
 class Directory:
-    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written."""
+    """The files of one driver in one CDI directory. Raise CdiError when it cannot be created, read or written; no file is half written."""
 
     def __init__(self, path: pathlib.Path, *, driver: str) -> None:
         self.path = path
@@ -59,56 +59,56 @@ class Directory:
         self._name = re.compile(rf"{prefix}(?P<uid>{_UID})-.+\.json")
         self._temporary = re.compile(rf"\.{prefix}[0-9a-f]{{16}}\.tmp")
         self._reported: set[str] = set()
-        self._sweep()
+        self._remove_stale()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
-        """Make the file hold exactly this; writing what is there changes nothing. Raises CdiError, ClaimError."""
+        """Write the file, unless it has this content already. Raise CdiError, ClaimError."""
         if name.driver != self._driver:
-            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
+            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, the owner of these files")
         target, wanted = spec.file(name, content)
-        with self._refused(target), self._opened() as directory:
+        with self._as_cdi_errors(target), self._opened() as directory:
             if _content(directory, target, len(wanted) + 1) != wanted:
                 _replace(directory, target, f".{spec.file_prefix(self._driver)}", wanted)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
-        """Remove every file of a claim of this driver; nothing to remove is success. Raises CdiError, ClaimError.
+        """Remove every file of a claim, if there are any. Raise CdiError, ClaimError.
 
-        What is not ours to remove, a directory that has a file's name, is refused once all else is gone.
+        A directory with a file's name is not removed: CdiError is raised after all files are removed.
         """
         spec.check_uid(claim_uid, "claim.uid")
-        with self._refused(""):
+        with self._as_cdi_errors(""):
             if not self.path.exists():
                 return
             with self._opened() as directory:
-                own = [entry for entry in self._own(directory, claim_uid) if self._uid_of(entry) == claim_uid]
-                refusals = [refusal for entry in own if (refusal := _unlink(directory, entry)) is not None]
-        for refusal in refusals:
-            with self._refused(str(refusal.filename)):
-                raise refusal
+                own = [entry for entry in self._names_of(directory, claim_uid) if self._uid_in(entry) == claim_uid]
+                failures = [failure for entry in own if (failure := _unlink(directory, entry)) is not None]
+        for failure in failures:
+            with self._as_cdi_errors(str(failure.filename)):
+                raise failure
 
     def claims(self) -> frozenset[names.ClaimUid]:
-        """The claims that have a file of this driver. Raises CdiError."""
-        with self._refused(""), contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            found = ((self._uid_of(entry.name), entry) for entry in entries)
-            return frozenset(uid for uid, entry in found if uid and not entry.is_dir(follow_symlinks=False))
+        """Return the claims that have a file of this driver. Raise CdiError."""
+        with self._as_cdi_errors(""), contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            with_uids = ((self._uid_in(entry.name), entry) for entry in entries)
+            return frozenset(uid for uid, entry in with_uids if uid and not entry.is_dir(follow_symlinks=False))
         return frozenset()
 
     def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
-        """What the files of a claim are named after and hold, in order of name. Raises CdiError.
+        """Return the identity and edits of each file of a claim, in order of name. Raise CdiError.
 
-        Left out is a file whose content is not about the device that its name says, and a directory, which a runtime passes over too; None stands for
-        edits that are not as ``write`` leaves them. The log tells of all three, of a directory once.
+        A file whose content does not match its name is ignored, and so is a directory, as by runtimes. Edits that ``write`` did not write are None.
+        Each case is logged, a directory only once.
         """
         spec.check_uid(claim_uid, "claim.uid")
-        with self._refused(""):
+        with self._as_cdi_errors(""):
             if not self.path.exists():
                 return {}
             with self._opened() as directory:
-                own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
-                return dict(said for entry in own if (said := self._said(directory, entry)) is not None)
+                own = [entry for entry in sorted(self._names_of(directory, claim_uid)) if self._uid_in(entry) == claim_uid]
+                return dict(item for entry in own if (item := self._file_content(directory, entry)) is not None)
 
-    def _said(self, directory: int, entry: str) -> _Said | None:
-        """What a file of ours says; None for what is to be left out."""
+    def _file_content(self, directory: int, entry: str) -> _FileContent | None:
+        """Return the identity and edits of a file; None for an ignored one."""
         content = _content(directory, entry, spec.SIZE_MAX + 1)
         if content is not None or not _is_directory(directory, entry):
             return _read(self.path / entry, content, self._driver)
@@ -117,25 +117,25 @@ class Directory:
             _log.warning("CDI file ignored: path is a directory", path=str(self.path / entry))
         return None
 
-    def _uid_of(self, entry: str) -> names.ClaimUid | None:
+    def _uid_in(self, entry: str) -> names.ClaimUid | None:
         match = self._name.fullmatch(entry)
         return names.ClaimUid(match["uid"]) if match else None
 
-    def _own(self, directory: int, claim_uid: names.ClaimUid) -> list[str]:
-        """The entries whose names start as those of a claim do: told by text alone, because a directory may hold files of thousands of claims."""
-        start = f"{spec.file_prefix(self._driver)}{claim_uid}-"
-        return [entry for entry in _listing(directory) if entry.startswith(start)]
+    def _names_of(self, directory: int, claim_uid: names.ClaimUid) -> list[str]:
+        """Return the entries with the prefix of a claim; a plain prefix match is fast in a directory with files of thousands of claims."""
+        prefix = f"{spec.file_prefix(self._driver)}{claim_uid}-"
+        return [entry for entry in _listing(directory) if entry.startswith(prefix)]
 
-    def _sweep(self) -> None:
-        """Make the directory where missing, and remove the temporary files of dead writers."""
-        with self._refused(""), self._opened() as directory:
+    def _remove_stale(self) -> None:
+        """Create the directory if it is missing, and remove the temporary files of dead writers."""
+        with self._as_cdi_errors(""), self._opened() as directory:
             for entry in _listing(directory):
                 if self._temporary.fullmatch(entry):
-                    _remove_dead(directory, entry)
+                    _remove_unlocked(directory, entry)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """A descriptor of the directory, made first where missing (/var/run is emptied by a reboot)."""
+        """Yield a descriptor of the directory, which is created if it is missing (a reboot empties /var/run)."""
         try:
             descriptor = os.open(self.path, _OPEN_DIRECTORY)
         except FileNotFoundError:
@@ -148,7 +148,7 @@ class Directory:
             os.close(descriptor)
 
     @contextlib.contextmanager
-    def _refused(self, entry: str) -> Iterator[None]:
+    def _as_cdi_errors(self, entry: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -157,8 +157,8 @@ class Directory:
             raise errors.CdiError(message) from error
 
 
-def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | None:
-    """Whose file this is, and its edits where they can be believed; None for a file that does not say what its name says."""
+def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _FileContent | None:
+    """Return the identity and edits of a file; None for content that does not match the file's name."""
     name = None if content is None else spec.identity(content, driver)
     if content is None or name is None or spec.file_name(name) != path.name:
         _log.warning("CDI file ignored: content does not match its name", path=str(path))
@@ -171,23 +171,23 @@ def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | Non
 
 
 def _listing(directory: int | pathlib.Path) -> list[str]:
-    return os.listdir(directory)  # noqa: PTH208 - of a descriptor too, which no Path can be
+    return os.listdir(directory)  # noqa: PTH208 - a Path cannot be a descriptor
 
 
 def _content(directory: int, name: str, limit: int) -> bytes | None:
-    """At most ``limit`` bytes of a regular file; None when there is no such file. What is not a regular file has no content of ours."""
+    """Return at most ``limit`` bytes of a regular file; None when there is no regular file of this name."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in _NO_FILE:
+        if error.errno in _NOT_REGULAR:
             return None
         raise
     try:
         content = os.read(descriptor, limit)
-        while 0 < len(content) < limit and (more := os.read(descriptor, limit - len(content))):
-            content += more
+        while 0 < len(content) < limit and (chunk := os.read(descriptor, limit - len(content))):
+            content += chunk
     except (IsADirectoryError, BlockingIOError):
         return None
     finally:
@@ -202,7 +202,7 @@ def _is_directory(directory: int, name: str) -> bool:
 
 
 def _unlink(directory: int, name: str) -> IsADirectoryError | None:
-    """Remove a file if it is there; the refusal where it is a directory."""
+    """Remove a file if it exists; return the error for a directory."""
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -213,12 +213,12 @@ def _unlink(directory: int, name: str) -> IsADirectoryError | None:
 
 
 def _replace(directory: int, name: str, prefix: str, content: bytes) -> None:
-    """Write a file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
+    """Write a file under a temporary name and rename it; after a failure the temporary file is removed and the old file stays."""
     temporary, descriptor = _locked_temporary(directory, prefix)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        unwritten = memoryview(content)
+        while unwritten:
+            unwritten = unwritten[os.write(descriptor, unwritten) :]
         os.fchmod(descriptor, _FILE_MODE)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
@@ -230,28 +230,28 @@ def _replace(directory: int, name: str, prefix: str, content: bytes) -> None:
 
 
 def _locked_temporary(directory: int, prefix: str) -> tuple[str, int]:
-    """Create a temporary file of mode 0600 and hold its lock, which says that its writer lives; its name and descriptor."""
+    """Create a temporary file of mode 0600, lock it while its writer lives, and return its name and descriptor."""
     while True:
         name = f"{prefix}{os.urandom(8).hex()}.tmp"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
-        if _is_locked(descriptor) and os.fstat(descriptor).st_nlink:
+        if _try_lock(descriptor) and os.fstat(descriptor).st_nlink:
             return name, descriptor
-        os.close(descriptor)  # A process that has just started removed the file before it was locked.
+        os.close(descriptor)  # A starting process removed the file before it was locked.
 
 
-def _remove_dead(directory: int, name: str) -> None:
-    """Remove a temporary file whose writer no longer holds its lock; its name may be gone, because the writer renamed it."""
+def _remove_unlocked(directory: int, name: str) -> None:
+    """Remove a temporary file that its writer no longer locks; it may be absent, because the writer renamed it."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=directory)
         try:
-            if _is_locked(descriptor):
+            if _try_lock(descriptor):
                 os.unlink(name, dir_fd=directory)
         finally:
             os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Whether this descriptor could take the file's lock, and so holds it now."""
+def _try_lock(descriptor: int) -> bool:
+    """Lock the file by this descriptor, and return whether that succeeded."""
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -1,4 +1,4 @@
-"""Whether a container runtime would find a prepared device's nodes on this host."""
+"""Check that a container runtime can find a prepared device's nodes on this host."""
 
 import pathlib
 import stat
@@ -7,7 +7,7 @@ from drakit.core import edits
 
 
 def problem(content: edits.Edits) -> str:
-    """Say which device node a runtime would not find on this host, and why; empty where it finds all.
+    """Return which device node a runtime cannot find on this host, and why; an empty string where it finds all.
 
     A runtime reads type and numbers from the host's node unless the edits have them.
     """
@@ -20,5 +20,5 @@ def problem(content: edits.Edits) -> str:
         except OSError as error:
             return f"device node {path}: {error.strerror}, so no container can start with it on this host"
         if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)):
-            return f"device node {path}: is no device, so no container can start with it on this host"
+            return f"device node {path}: is not a device, so no container can start with it on this host"
     return ""

@@ -1,11 +1,11 @@
-"""A CDI specification document for one prepared grant (CDI spec 1.1.0, cncf-tags/container-device-interface).
+"""Encode and decode a CDI specification document for one prepared grant (CDI spec 1.1.0, cncf-tags/container-device-interface).
 
-The document declares the lowest version that suffices, so that old runtimes take it, and never below 0.5.0: a device name starts with a claim
-UID, which may start with a digit, and runtimes refuse that in documents of 0.3.0 and 0.4.0. Rules that a runtime applies when it loads a file
-are applied here first, because it reports a bad file only as "unresolvable CDI devices". Bytes are deterministic.
+The document declares the lowest sufficient version, so that old runtimes accept it, but at least 0.5.0: a device name starts with a claim UID, which
+may start with a digit, and runtimes reject that in documents of 0.3.0 and 0.4.0. The rules that a runtime applies when it loads a file are checked
+here first, because the runtime reports a bad file only as "unresolvable CDI devices". The bytes are deterministic.
 
-A file in the CDI directory can be damaged, or edited by hand, and what is read decides what a claim has. So ``decode`` takes only what ``encode``
-writes: other fields, values of another type, a key given twice, and edits that a runtime would refuse are errors.
+A file in the CDI directory can be damaged or edited by hand, and a restore relies on it. So ``decode`` accepts only the output of ``encode``: other
+fields, values of another type, a duplicate key, and edits that a runtime would reject are errors.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from typing import Final
 from drakit.core import edits, errors, names, records
 from drakit.core.encoding import wire
 
-FLOOR: Final = "0.5.0"
+LOWEST_VERSION: Final = "0.5.0"
 _FILE_NAME_MAX = 255
 _UID_LENGTH = 36
 _INTERFACE_NAME_MAX = 15
@@ -31,7 +31,7 @@ _VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 SIZE_MAX = 1 << 20
-"""Bytes of a file that is read."""
+"""The largest size of a file in bytes."""
 _TEXTS = wire.Format().converter(tuple[str, ...])
 
 
@@ -44,7 +44,7 @@ def _decode_env(value: object) -> dict[str, str]:
 
 
 def _encode_env(variables: Mapping[str, str]) -> list[str]:
-    """NAME=value entries in order of name; a value may hold '=' and newlines."""
+    """Return NAME=value entries in order of name; a value may contain '=' and newlines."""
     return [f"{name}={variables[name]}" for name in sorted(variables)]
 
 
@@ -71,29 +71,29 @@ _FORMAT = wire.Format(
     }
 )
 
-# What needs a version above the floor, highest first: deviceNode.hostPath (0.5.0), mount.type (0.4.0) and everything else lie below it, and
-# Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
+# The versions above the lowest one and the edits that need them, highest first. deviceNode.hostPath (0.5.0), mount.type (0.4.0) and all other fields
+# need none, and Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
 _NEEDS: tuple[tuple[str, Callable[[edits.Edits], bool]], ...] = (("1.1.0", lambda content: bool(content.net_devices)),)
-# One line, because with indentation the standard library's encoder runs in Python, at ten times the cost.
+# No indentation, because with it the standard library's encoder runs in Python and is ten times as slow.
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def file(name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
-    """The file's name and its bytes; raises CdiError naming the field that a runtime would refuse, ClaimError for a malformed identity."""
-    named = file_name(name)
+    """Return the file's name and bytes. Raise CdiError, naming a field that a runtime would reject, and ClaimError for a malformed identity."""
+    filename = file_name(name)
     check_edits(content)
     device = _Device(name=name.device_name, container_edits=content)
     document = _FORMAT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
-    return named, f"{_ENCODER.encode(document)}\n".encode()
+    return filename, f"{_ENCODER.encode(document)}\n".encode()
 
 
 def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
-    """The document as a file's bytes. Raises as ``file`` does."""
+    """Return the document as bytes. Raise as ``file`` does."""
     return file(name, content)[1]
 
 
 def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
-    """The edits of the file of this name; raises CdiError saying which field is not as ``encode`` writes it."""
+    """Return the edits of the file of this name. Raise CdiError, naming a field that ``encode`` would not write."""
     if len(content) > SIZE_MAX:
         raise errors.CdiError(f"is over {SIZE_MAX} bytes")
     try:
@@ -112,65 +112,65 @@ def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
 
 
 def version_for(content: edits.Edits) -> str:
-    """The lowest CDI version that can express the edits, at least 0.5.0."""
-    return next((version for version, is_needed in _NEEDS if is_needed(content)), FLOOR)
+    """Return the lowest CDI version that can express the edits, at least 0.5.0."""
+    return next((version for version, is_needed in _NEEDS if is_needed(content)), LOWEST_VERSION)
 
 
 def identity(content: bytes, driver: str) -> edits.CdiName | None:
-    """Whose document this is: the reverse of ``encode``; None for bytes that are no document of this driver."""
+    """Return the grant that a document belongs to, by its content; None for bytes that are no document of this driver."""
     try:
-        found = json.loads(content)
-        (device,) = found["devices"]
-        kind, name = str(found["kind"]), str(device["name"])
+        document = json.loads(content)
+        (device,) = document["devices"]
+        kind, name = str(document["kind"]), str(device["name"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     rest, _, request = name[_UID_LENGTH + 1 :].partition("_")
     share = (
         names.ShareId(rest[-_UID_LENGTH:]) if names.is_uid(rest[-_UID_LENGTH:]) and rest[-_UID_LENGTH - 1 : -_UID_LENGTH] == "-" else None
     )
-    made = edits.CdiName(
+    cdi_name = edits.CdiName(
         driver=driver,
         claim_uid=names.ClaimUid(name[:_UID_LENGTH]),
         device=rest[: -_UID_LENGTH - 1] if share else rest,
         share_id=share,
         request=request,
     )
-    well_formed = names.is_uid(made.claim_uid) and names.is_label(made.device) and _DEVICE.fullmatch(name)
-    return made if well_formed and (made.kind, made.device_name) == (kind, name) else None
+    well_formed = names.is_uid(cdi_name.claim_uid) and names.is_label(cdi_name.device) and _DEVICE.fullmatch(name)
+    return cdi_name if well_formed and (cdi_name.kind, cdi_name.device_name) == (kind, name) else None
 
 
 def file_prefix(driver: str) -> str:
-    """How the name of every file of a driver starts. '_' occurs in no driver name, so no driver's prefix starts another's."""
+    """Return the prefix of the names of a driver's files. No driver name contains '_', so no driver's prefix starts another's."""
     return f"{driver}-claim_"
 
 
 def file_name(name: edits.CdiName) -> str:
-    """``<driver>-claim_<device name>.json``; where that is over 255 bytes its end is replaced by a digest. Raises as ``check_name`` does."""
+    """Return ``<driver>-claim_<device name>.json``; over 255 bytes a digest replaces its end. Raise as ``check_name`` does."""
     check_name(name)
     stem = f"{file_prefix(name.driver)}{name.device_name}"
-    room = _FILE_NAME_MAX - len(".json")
-    if len(stem) > room:
+    stem_max = _FILE_NAME_MAX - len(".json")
+    if len(stem) > stem_max:
         digest = hashlib.sha256(stem.encode()).hexdigest()[:16]
-        stem = f"{stem[: room - len(digest) - 1]}-{digest}"
+        stem = f"{stem[: stem_max - len(digest) - 1]}-{digest}"
     return f"{stem}.json"
 
 
 def check_driver(driver: str) -> str:
-    """A driver name that can be a CDI vendor, which must start with a letter; raises CdiError."""
+    """Return a driver name that can be a CDI vendor, which must start with a letter. Raise CdiError."""
     if names.is_subdomain(driver, limit=names.DRIVER_MAX) and _VENDOR.fullmatch(driver):
         return driver
     raise errors.CdiError(f"driver: {driver!r} cannot be a CDI vendor; use a DNS subdomain that starts with a letter")
 
 
 def check_uid(uid: str, field: str) -> str:
-    """A UUID, which alone may become part of a path; raises ClaimError."""
+    """Return a UUID, the only form that may become part of a path. Raise ClaimError."""
     if names.is_uid(uid):
         return uid
     raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field=field)
 
 
 def check_name(name: edits.CdiName) -> None:
-    """An identity whose every part may become part of a path; raises ClaimError, or CdiError for the driver and the device."""
+    """Raise ClaimError, or CdiError for the driver and the device, for an identity with a part that may not become part of a path."""
     check_driver(name.driver)
     check_uid(name.claim_uid, "claim.uid")
     if name.share_id is not None:
@@ -182,9 +182,9 @@ def check_name(name: edits.CdiName) -> None:
 
 
 def check_edits(content: edits.Edits) -> None:
-    """Edits that a runtime would take; raises CdiError naming the field that it would not."""
+    """Raise CdiError for edits that a runtime would reject, naming the field."""
     if not content:
-        raise errors.CdiError("edits: empty; a runtime refuses a CDI device without edits, so give the container no CDI id instead")
+        raise errors.CdiError("edits: empty; a runtime rejects a CDI device without edits, so give the container no CDI id instead")
     for problem in _problems(content):
         raise errors.CdiError(f"edits.{problem}")
 
@@ -203,7 +203,7 @@ def _problems(content: edits.Edits) -> Iterator[str]:
 def _env_problems(field: str, variables: Mapping[str, str]) -> Iterator[str]:
     for name, value in variables.items():
         if not name or "=" in name:
-            yield f"{field}[{name!r}]: a name must not be empty or hold '='"
+            yield f"{field}[{name!r}]: a name must not be empty or contain '='"
         yield from _text_problems(f"{field}[{name!r}]", name, value)
 
 
@@ -214,7 +214,7 @@ def _node_problems(field: str, node: edits.DeviceNode) -> Iterator[str]:
     if node.type not in _NODE_TYPES:
         yield f"{field}.type: {node.type!r} is not one of b, c, u, p"
     if set(node.permissions) - set("rwm"):
-        yield f"{field}.permissions: {node.permissions!r} is not made of r, w and m"
+        yield f"{field}.permissions: {node.permissions!r} may contain only r, w and m"
     if (node.major is None) != (node.minor is None):
         yield f"{field}: give major and minor, or neither"
     for key, number, limit in (
@@ -248,12 +248,12 @@ def _net_problems(links: tuple[edits.NetDevice, ...]) -> Iterator[str]:
         for key, name in (("hostInterfaceName", link.host_interface_name), ("name", link.name)):
             if not _is_interface_name(name):
                 yield f"netDevices[{number}].{key}: {name!r} is not an interface name"
-    for key, taken in (("hostInterfaceName", [link.host_interface_name for link in links]), ("name", [link.name for link in links])):
-        yield from (f"netDevices: {key} {name!r} is used {count} times" for name, count in Counter(taken).items() if count > 1)
+    for key, used in (("hostInterfaceName", [link.host_interface_name for link in links]), ("name", [link.name for link in links])):
+        yield from (f"netDevices: {key} {name!r} is used {count} times" for name, count in Counter(used).items() if count > 1)
 
 
 def _is_interface_name(name: str) -> bool:
-    """As the kernel has it (dev_valid_name): 1 to 15 bytes, no '/', ':' or white space, not '.' or '..'."""
+    """Return whether the kernel accepts a name (dev_valid_name): 1 to 15 bytes, no '/', ':' or white space, not '.' or '..'."""
     fits = 0 < len(name.encode(errors="replace")) <= _INTERFACE_NAME_MAX
     return fits and name not in {".", ".."} and name.isprintable() and not any(char in "/:" or char.isspace() for char in name)
 
@@ -265,9 +265,9 @@ def _path_problems(field: str, path: str) -> Iterator[str]:
 
 
 def _text_problems(field: str, *texts: str) -> Iterator[str]:
-    """What neither an argument list nor JSON in UTF-8 can carry."""
+    """Yield texts that an argument list or JSON in UTF-8 cannot contain."""
     for text in texts:
         if "\0" in text:
-            yield f"{field}: {text!r} holds a NUL"
+            yield f"{field}: {text!r} contains a NUL"
         elif not text.isascii() and text.encode(errors="replace").decode() != text:
             yield f"{field}: {text!r} is not valid Unicode"

@@ -35,5 +35,5 @@ def test_a_node_that_is_not_there_is_named(fields: dict[str, object]) -> None:
 def test_a_file_that_is_no_device_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     assert host_nodes.problem(of(path=str(tmp_path / "file"))).endswith(
-        "/file: is no device, so no container can start with it on this host"
+        "/file: is not a device, so no container can start with it on this host"
     )
