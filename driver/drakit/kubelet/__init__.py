@@ -1,5 +1,4 @@
-"""The kubelet's side of a driver: gRPC services on unix sockets, and the registration that tells the kubelet of them.
+"""The interface to the kubelet: gRPC services on unix sockets, and their registration.
 
-The driver is always the server. What belongs here: sockets, messages, deadlines. What does not: any decision about a claim, which
-``core.ports.ClaimEngine`` makes.
+The driver is always the server. This package has sockets, messages and deadlines; ``core.ports.ClaimEngine`` makes every decision about a claim.
 """

@@ -1,7 +1,7 @@
-"""The kubelet's checkpoint of claims: ``dra_manager_state`` in its root directory.
+"""Read the kubelet's checkpoint of claims: ``dra_manager_state`` in its root directory.
 
-The format is not an API: a file that is not as expected counts as unknown. Since Kubernetes 1.34 it is
-``{"Data": text, "Checksum": CRC-32 of the text}``, the text a DRACheckpoint with ``ClaimInfoStateList[].ClaimUID``.
+The format is not an API, so a file in another format is ignored. Since Kubernetes 1.34 it is
+``{"Data": text, "Checksum": CRC-32 of the text}``; the text is a DRACheckpoint with ``ClaimInfoStateList[].ClaimUID``.
 """
 
 import json
@@ -16,7 +16,7 @@ _SIZE_MAX = 64 << 20
 
 
 def tracked(path: pathlib.Path) -> frozenset[names.ClaimUid] | None:
-    """The claims that the kubelet will still call for; None where the file is missing, cannot be read, or is not as expected."""
+    """Return the claims that the kubelet still tracks; None where the file is missing, unreadable, or in another format."""
     try:
         with path.open("rb") as file:
             outer = json.loads(file.read(_SIZE_MAX))

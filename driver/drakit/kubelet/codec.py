@@ -1,7 +1,7 @@
-"""Conversion between the messages of the DRA service and the core's values, and between versions of one message.
+"""Convert messages of the DRA service to the core's values and back, and between versions of one message.
 
-Claims from the kubelet are checked one by one: a malformed claim gets an error of its own and the others are processed. A response always has
-exactly one entry for each UID in the request, because the kubelet fails the whole pod otherwise.
+Claims from the kubelet are checked one by one: a malformed claim gets its own error, and the others are processed. A response always has exactly one
+entry for each UID in the request, because the kubelet fails the whole pod otherwise.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ NO_ANSWER = "the driver gave no answer for this claim; see its log"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The claims of one call: those that can be worked on, and what is wrong with the others, by UID as it was sent."""
+class Request:
+    """The claims of one call: the valid references, and the errors of the malformed claims by UID as sent."""
 
     refs: tuple[claims.ClaimRef, ...]
     refused: Mapping[str, str]
 
 
-def decode_claims(sent: Iterable[wire.Claim]) -> Asked:
-    """Check every claim; one asked for twice is worked on once."""
+def decode_claims(sent: Iterable[wire.Claim]) -> Request:
+    """Return the checked claims of a request; a claim that is sent twice is processed once."""
     refs: dict[str, claims.ClaimRef] = {}
     refused: dict[str, str] = {}
     for claim in sent:
@@ -36,27 +36,27 @@ def decode_claims(sent: Iterable[wire.Claim]) -> Asked:
             refused[claim.uid] = fault
         else:
             refs.setdefault(claim.uid, claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name))
-    return Asked(refs=tuple(ref for uid, ref in refs.items() if uid not in refused), refused=refused)
+    return Request(refs=tuple(ref for uid, ref in refs.items() if uid not in refused), refused=refused)
 
 
-def encode_prepared(asked: Asked, outcomes: Mapping[names.ClaimUid, claims.Outcome]) -> wire.NodePrepareResourcesResponse:
-    """One entry for each claim asked for."""
+def encode_prepared(request: Request, outcomes: Mapping[names.ClaimUid, claims.Outcome]) -> wire.NodePrepareResourcesResponse:
+    """Return a response with one entry for each claim of the request."""
     missing = claims.Outcome(error=NO_ANSWER)
-    entries = {str(ref.uid): _prepared(outcomes.get(ref.uid, missing)) for ref in asked.refs}
-    refused = {uid: wire.NodePrepareResourceResponse(error=text(error)) for uid, error in asked.refused.items()}
+    entries = {str(ref.uid): _prepared(outcomes.get(ref.uid, missing)) for ref in request.refs}
+    refused = {uid: wire.NodePrepareResourceResponse(error=text(error)) for uid, error in request.refused.items()}
     return wire.NodePrepareResourcesResponse(claims=entries | refused)
 
 
-def encode_unprepared(asked: Asked, results: Mapping[names.ClaimUid, str]) -> wire.NodeUnprepareResourcesResponse:
-    """One entry for each claim asked for; no error means that nothing is left."""
-    errors_by_uid = {str(ref.uid): results.get(ref.uid, NO_ANSWER) for ref in asked.refs} | dict(asked.refused)
+def encode_unprepared(request: Request, results: Mapping[names.ClaimUid, str]) -> wire.NodeUnprepareResourcesResponse:
+    """Return a response with one entry for each claim of the request; an empty error means that the claim is unprepared."""
+    errors_by_uid = {str(ref.uid): results.get(ref.uid, NO_ANSWER) for ref in request.refs} | dict(request.refused)
     return wire.NodeUnprepareResourcesResponse(
         claims={uid: wire.NodeUnprepareResourceResponse(error=text(error)) for uid, error in errors_by_uid.items()}
     )
 
 
 def text(error: str) -> str:
-    """An error as it may travel: valid UTF-8, and no longer than what a pod's event holds."""
+    """Return an error text as valid UTF-8, cut to the size of a pod's event."""
     clean = error.encode("utf-8", "replace").decode("utf-8")
     return clean if len(clean) <= ERROR_MAX else f"{clean[: ERROR_MAX - 3]}..."
 
@@ -95,6 +95,6 @@ def convert(kind: type[Message], other: message.Message) -> Message:
 
     Kubernetes keeps the field numbers of a message in all its versions, so equal bytes mean equal fields.
     """
-    made = kind.FromString(other.SerializeToString())
-    made.DiscardUnknownFields()
-    return made
+    converted = kind.FromString(other.SerializeToString())
+    converted.DiscardUnknownFields()
+    return converted

@@ -1,4 +1,4 @@
-"""The DRA services that a driver serves to the kubelet, handed to the claim engine.
+"""The DRA services that a driver serves to the kubelet; they pass claims to the claim engine.
 
 Version v1beta1, for kubelets before 1.34, is version v1 without share ids: its messages are converted and answered by the v1 service. An error in the
 engine becomes an error of the claims in that call; the process and the other calls continue.
@@ -23,7 +23,7 @@ from drakit.telemetry import logs
 
 SERVICE_V1, SERVICE_V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
 ADVERTISED = (SERVICE_V1, SERVICE_V1BETA1, health_service.SERVICE_V1, health_service.SERVICE_V1ALPHA1)
-"""gRPC services by name. The kubelet uses the first DRA service that it knows, so the newest comes first; it ignores names that it does not know."""
+"""The names of the gRPC services. The kubelet uses the first DRA service that it knows, so the newest comes first; it ignores unknown names."""
 
 _log = logs.get_logger(__name__)
 _request_ids = itertools.count(1)
@@ -38,16 +38,16 @@ class GrpcCaller:
         self._context = context
 
     def is_waiting(self) -> bool:
-        left = self.seconds_left()
-        return bool(self._context.is_active()) and (left is None or left > 0)
+        seconds = self.seconds_left()
+        return bool(self._context.is_active()) and (seconds is None or seconds > 0)
 
     def seconds_left(self) -> float | None:
-        left: float | None = self._context.time_remaining()
-        return left
+        seconds: float | None = self._context.time_remaining()
+        return seconds
 
 
 class DraService(services.DRAPluginServicer):
-    """NodePrepareResources and NodeUnprepareResources."""
+    """The DRA service v1: NodePrepareResources and NodeUnprepareResources."""
 
     def __init__(self, engine: ports.ClaimEngine) -> None:
         self._engine = engine
@@ -59,55 +59,55 @@ class DraService(services.DRAPluginServicer):
     def NodePrepareResources(  # noqa: N802 - the wire's name
         self, request: wire.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> wire.NodePrepareResourcesResponse:
-        asked = codec.decode_claims(request.claims)
-        answers = _ask(
-            _Call("NodePrepareResources", asked, context),
+        decoded = codec.decode_claims(request.claims)
+        answers = _run(
+            _Call("NodePrepareResources", decoded, context),
             self._engine.prepare,
-            lambda why: claims.Outcome(error=why),
+            lambda error: claims.Outcome(error=error),
             lambda outcome: {"error": outcome.error} if outcome.error else {"devices": [device.device for device in outcome.devices]},
         )
-        return codec.encode_prepared(asked, answers)
+        return codec.encode_prepared(decoded, answers)
 
     def NodeUnprepareResources(  # noqa: N802 - the wire's name
         self, request: wire.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> wire.NodeUnprepareResourcesResponse:
-        asked = codec.decode_claims(request.claims)
-        answers = _ask(
-            _Call("NodeUnprepareResources", asked, context), self._engine.unprepare, str, lambda error: {"error": error} if error else {}
+        decoded = codec.decode_claims(request.claims)
+        answers = _run(
+            _Call("NodeUnprepareResources", decoded, context), self._engine.unprepare, str, lambda error: {"error": error} if error else {}
         )
-        return codec.encode_unprepared(asked, answers)
+        return codec.encode_unprepared(decoded, answers)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
     method: str
-    asked: codec.Asked
+    request: codec.Request
     context: grpc.ServicerContext
 
 
-def _ask(
+def _run(
     call: _Call,
     engine: Callable[[Sequence[claims.ClaimRef], ports.Caller], Mapping[names.ClaimUid, Answer]],
     failed: Callable[[str], Answer],
-    said: Callable[[Answer], Mapping[str, object]],
+    log_fields: Callable[[Answer], Mapping[str, object]],
 ) -> Mapping[names.ClaimUid, Answer]:
     """Pass the well-formed claims to the engine and log the result of each, all under one request id."""
     with logs.bound(request_id=next(_request_ids), method=call.method):
-        for uid, fault in call.asked.refused.items():
+        for uid, fault in call.request.refused.items():
             _log.warning("claim refused: malformed", claim_uid=uid, error=fault)
-        if not call.asked.refs:
+        if not call.request.refs:
             return {}
         started = time.monotonic()
-        answers = _contained(lambda: engine(call.asked.refs, GrpcCaller(call.context)), call.asked.refs, failed)
+        answers = _errors_as_answers(lambda: engine(call.request.refs, GrpcCaller(call.context)), call.request.refs, failed)
         seconds = round(time.monotonic() - started, 6)
-        for ref in call.asked.refs:
-            answer = said(answers[ref.uid]) if ref.uid in answers else {"error": codec.NO_ANSWER}
-            write = _log.warning if "error" in answer else _log.info
-            write("claim answered", claim=str(ref), claim_uid=ref.uid, seconds=seconds, **answer)
+        for ref in call.request.refs:
+            fields = log_fields(answers[ref.uid]) if ref.uid in answers else {"error": codec.NO_ANSWER}
+            log = _log.warning if "error" in fields else _log.info
+            log("claim answered", claim=str(ref), claim_uid=ref.uid, seconds=seconds, **fields)
         return answers
 
 
-def _contained(
+def _errors_as_answers(
     work: Callable[[], Mapping[names.ClaimUid, Answer]], refs: Sequence[claims.ClaimRef], failed: Callable[[str], Answer]
 ) -> Mapping[names.ClaimUid, Answer]:
     """Return the results of the work; if it raises, the same error for every claim."""
@@ -121,10 +121,10 @@ def _contained(
 
 
 class DraV1Beta1Service(beta_services.DRAPluginServicer):
-    """NodePrepareResources and NodeUnprepareResources as the v1 service answers them."""
+    """The DRA service v1beta1, which converts messages and forwards them to the v1 service."""
 
-    def __init__(self, answering: DraService) -> None:
-        self._answering = answering
+    def __init__(self, v1: DraService) -> None:
+        self._v1 = v1
 
     def register(self, grpc_server: grpc.Server) -> None:
         """Add the service to a server."""
@@ -133,28 +133,28 @@ class DraV1Beta1Service(beta_services.DRAPluginServicer):
     def NodePrepareResources(  # noqa: N802 - the wire's name
         self, request: beta.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> beta.NodePrepareResourcesResponse:
-        answer = self._answering.NodePrepareResources(codec.convert(wire.NodePrepareResourcesRequest, request), context)
+        answer = self._v1.NodePrepareResources(codec.convert(wire.NodePrepareResourcesRequest, request), context)
         return codec.convert(beta.NodePrepareResourcesResponse, answer)
 
     def NodeUnprepareResources(  # noqa: N802 - the wire's name
         self, request: beta.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> beta.NodeUnprepareResourcesResponse:
-        answer = self._answering.NodeUnprepareResources(codec.convert(wire.NodeUnprepareResourcesRequest, request), context)
+        answer = self._v1.NodeUnprepareResources(codec.convert(wire.NodeUnprepareResourcesRequest, request), context)
         return codec.convert(beta.NodeUnprepareResourcesResponse, answer)
 
 
 def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> server.Register:
     """Return a function that adds the DRA and health services to a gRPC server."""
-    answering = DraService(engine)
-    served = (
-        answering,
-        DraV1Beta1Service(answering),
+    v1 = DraService(engine)
+    registered = (
+        v1,
+        DraV1Beta1Service(v1),
         health_service.HealthV1Service(board),
         health_service.HealthV1Alpha1Service(board),
     )
 
     def add(grpc_server: grpc.Server) -> None:
-        for service in served:
+        for service in registered:
             service.register(grpc_server)
 
     return add

@@ -1,7 +1,7 @@
-"""The health of devices, as the driver reports it to the kubelet.
+"""The board of device health that the driver reports to the kubelet.
 
-``HealthBoard`` holds it. A device without a report is healthy while discovery finds it, and unknown after discovery has not answered for a while, so
-that a hung driver does not keep reporting health. A report holds until the next report or the end of the process.
+A device without a report is healthy while discovery finds it, and unknown after discovery has not answered for a while, so that a hung driver does
+not keep reporting health. A report is valid until the next report or the end of the process.
 
 The kubelet trusts a report for 30 s and drops a driver's reports when its stream ends. So each watcher gets the full list at once, at every change
 and every 10 s.
@@ -19,24 +19,24 @@ VALID_SECONDS = 30
 STALE_SECONDS = 300.0
 MESSAGE_MAX_BYTES = 1024
 WATCHERS_MAX = 8
-UNSEEN = "the driver could not read its hardware for a while"
+STALE_MESSAGE = "the driver could not read its hardware for a while"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceHealth:
-    """The health of one device of a pool. ``found`` is the Unix time of the report or discovery; ``message`` has at most 1024 bytes."""
+    """The health of one device of a pool. ``updated_at`` is the Unix time of the report or discovery; ``message`` has at most 1024 bytes."""
 
     device: str
     pool: str = ""
     health: context.Health
     message: str
-    found: int
+    updated_at: int
 
 
 class HealthBoard:
-    """The health of one driver's devices on one node, whose own pool is ``pool``. Safe between threads.
+    """The health of one driver's devices on one node, whose own pool is ``pool``. Thread-safe.
 
-    ``stale_seconds`` is how long a device counts as healthy without a call of ``discovered``.
+    A device counts as healthy for ``stale_seconds`` after the last call of ``discovered``.
     """
 
     def __init__(self, pool: str, clock: ports.Clock, *, stale_seconds: float = STALE_SECONDS) -> None:
@@ -45,24 +45,24 @@ class HealthBoard:
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
         self._devices: Mapping[str, str] = {}
-        self._seen = 0.0
-        self._seen_at = 0
+        self._discovered_at = 0.0
+        self._discovered_unix = 0
         self._reports: dict[str, DeviceHealth] = {}
         self._watchers: set[threading.Event] = set()
         self._closed = False
 
     def discovered(self, devices: Mapping[str, str]) -> None:
-        """Set the devices that exist now, and the pool of each; to be called after every discovery."""
+        """Set the present devices and the pool of each. Call this after every discovery."""
         with self._lock:
             before, self._devices = self._devices, dict(devices)
-            returned = self._seen_at == 0 or self._is_stale()
-            self._seen, self._seen_at = self._clock.monotonic(), self._unix()
-            if before != self._devices or returned:
+            was_stale = self._discovered_unix == 0 or self._is_stale()
+            self._discovered_at, self._discovered_unix = self._clock.monotonic(), self._unix()
+            if before != self._devices or was_stale:
                 self._wake()
 
     def report(self, device: str, health: context.Health, message: str = "") -> None:
         """Set the health of a device; it replaces the last report."""
-        report = DeviceHealth(device=device, health=health, message=cut(message), found=self._unix())
+        report = DeviceHealth(device=device, health=health, message=truncated(message), updated_at=self._unix())
         with self._lock:
             before = self._reports.get(device)
             self._reports[device] = report
@@ -72,12 +72,14 @@ class HealthBoard:
     def snapshot(self) -> Sequence[DeviceHealth]:
         """Return every device that was discovered or reported, in order of name."""
         with self._lock:
-            stale = self._is_stale()
-            default = context.Health.UNKNOWN if stale else context.Health.HEALTHY
-            message = UNSEEN if stale else ""
-            held = {name: DeviceHealth(device=name, health=default, message=message, found=self._seen_at) for name in self._devices}
-            known = sorted((held | self._reports).items())
-            return [dataclasses.replace(health, pool=self._devices.get(name, self.pool)) for name, health in known]
+            is_stale = self._is_stale()
+            default = context.Health.UNKNOWN if is_stale else context.Health.HEALTHY
+            message = STALE_MESSAGE if is_stale else ""
+            defaults = {
+                name: DeviceHealth(device=name, health=default, message=message, updated_at=self._discovered_unix) for name in self._devices
+            }
+            entries = sorted((defaults | self._reports).items())
+            return [dataclasses.replace(health, pool=self._devices.get(name, self.pool)) for name, health in entries]
 
     def counts(self) -> Mapping[context.Health, int]:
         """Return the number of devices in each state."""
@@ -86,7 +88,7 @@ class HealthBoard:
 
     @contextlib.contextmanager
     def watcher(self) -> Iterator[threading.Event]:
-        """Yield an event that is set at every change and at the end; raises RetryError for too many watchers."""
+        """Yield an event that is set at every change and at the end. Raise RetryError for too many watchers."""
         wake = threading.Event()
         with self._lock:
             if len(self._watchers) >= WATCHERS_MAX:
@@ -107,18 +109,18 @@ class HealthBoard:
 
     @property
     def closed(self) -> bool:
-        """Whether the board is closed."""
+        """Return whether the board is closed."""
         with self._lock:
             return self._closed
 
     def close(self) -> None:
-        """End every stream; the kubelet then drops all health of this driver. Safe to call twice."""
+        """End every stream, so that the kubelet drops all health of this driver. Safe to call twice."""
         with self._lock:
             self._closed = True
             self._wake()
 
     def _is_stale(self) -> bool:
-        return self._seen_at != 0 and self._clock.monotonic() - self._seen > self._stale_seconds
+        return self._discovered_unix != 0 and self._clock.monotonic() - self._discovered_at > self._stale_seconds
 
     def _unix(self) -> int:
         return int(self._clock.now().timestamp())
@@ -128,9 +130,9 @@ class HealthBoard:
             wake.set()
 
 
-def cut(message: str) -> str:
-    """Return a message as the kubelet keeps it: at most 1024 bytes of valid UTF-8; a longer one ends in three dots."""
-    whole = message.encode("utf-8", "replace")
-    if len(whole) <= MESSAGE_MAX_BYTES:
-        return whole.decode()
-    return whole[: MESSAGE_MAX_BYTES - 3].decode("utf-8", "ignore") + "..."
+def truncated(message: str) -> str:
+    """Return a message within the kubelet's limit: at most 1024 bytes of valid UTF-8; a longer one ends in three dots."""
+    encoded = message.encode("utf-8", "replace")
+    if len(encoded) <= MESSAGE_MAX_BYTES:
+        return encoded.decode()
+    return encoded[: MESSAGE_MAX_BYTES - 3].decode("utf-8", "ignore") + "..."

@@ -1,4 +1,4 @@
-"""What a running driver reports of its devices' health, asked on its own socket as the kubelet asks."""
+"""Read the device health that a running driver reports, on its service socket as the kubelet does."""
 
 import pathlib
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ ANSWER_SECONDS = 2.0
 _HEALTH = {number: state for state, number in health_service.HEALTH.items()}
 
 
-def ask(folder: pathlib.Path) -> Mapping[str, health.DeviceHealth]:
-    """Return the health of each device by the driver that serves in its own ``folder``, the youngest of several; empty where none answers."""
+def read(folder: pathlib.Path) -> Mapping[str, health.DeviceHealth]:
+    """Return the health of each device from the youngest driver process that serves in ``folder``; empty where none answers."""
     for path in sockets.services(folder):
         with grpc.insecure_channel(f"unix:{path}") as channel:
             try:
@@ -27,13 +27,16 @@ def ask(folder: pathlib.Path) -> Mapping[str, health.DeviceHealth]:
 
 
 def _snapshot(channel: grpc.Channel) -> list[health.DeviceHealth]:
-    """The first snapshot of the stream: messages that are full, and one that is not. After an exact number of full ones nothing follows."""
+    """Return the first snapshot of the stream, which ends with a message that is not full.
+
+    If all its messages are full, no further message follows, and the call times out.
+    """
     stream = services.DRAResourceHealthStub(channel).NodeWatchResources(wire.NodeWatchResourcesRequest(), timeout=ANSWER_SECONDS)
     devices: list[health.DeviceHealth] = []
     try:
         for message in stream:
             devices += map(_device, message.devices)
-            if len(message.devices) < health_service.PART:
+            if len(message.devices) < health_service.DEVICES_PER_MESSAGE:
                 break
     except grpc.RpcError:
         if not devices:
@@ -42,6 +45,8 @@ def _snapshot(channel: grpc.Channel) -> list[health.DeviceHealth]:
     return devices
 
 
-def _device(told: wire.DeviceHealth) -> health.DeviceHealth:
-    state = _HEALTH.get(told.health, contexts.Health.UNKNOWN)
-    return health.DeviceHealth(device=told.device.device_name, health=state, message=told.message, found=told.last_updated_time)
+def _device(reported: wire.DeviceHealth) -> health.DeviceHealth:
+    state = _HEALTH.get(reported.health, contexts.Health.UNKNOWN)
+    return health.DeviceHealth(
+        device=reported.device.device_name, health=state, message=reported.message, updated_at=reported.last_updated_time
+    )

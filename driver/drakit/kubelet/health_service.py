@@ -1,6 +1,6 @@
-"""The health services, versions v1 and v1alpha1: one stream of the health board's snapshots for each call.
+"""The health services, versions v1 and v1alpha1: each call streams the snapshots of the health board.
 
-Each stream occupies a thread of the server while it is open, so the board bounds how many there are.
+Each open stream occupies a thread of the server, so the board limits their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,8 @@ from drakit.telemetry import logs
 
 SERVICE_V1 = "v1.DRAResourceHealth"
 SERVICE_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
-PART = 1000
-"""Devices in one message: with the longest texts still far below the 4 MiB that the kubelet takes."""
+DEVICES_PER_MESSAGE = 1000
+"""The number of devices in one message; with the longest texts it is still far below the kubelet's limit of 4 MiB."""
 
 HEALTH = {
     contexts.Health.UNKNOWN: wire.UNKNOWN,
@@ -30,7 +30,7 @@ _log = logs.get_logger(__name__)
 
 
 class HealthV1Service(services.DRAResourceHealthServicer):
-    """NodeWatchResources for kubelets from 1.37 on."""
+    """The service NodeWatchResources for kubelets since 1.37."""
 
     def __init__(self, board: health.HealthBoard) -> None:
         self._board = board
@@ -48,7 +48,7 @@ class HealthV1Service(services.DRAResourceHealthServicer):
 
 
 class HealthV1Alpha1Service(alpha_services.DRAResourceHealthServicer):
-    """NodeWatchResources for kubelets from 1.34 on."""
+    """The service NodeWatchResources for kubelets since 1.34."""
 
     def __init__(self, board: health.HealthBoard) -> None:
         self._board = board
@@ -66,7 +66,7 @@ class HealthV1Alpha1Service(alpha_services.DRAResourceHealthServicer):
 
 
 def stream(board: health.HealthBoard, context: grpc.ServicerContext) -> Iterator[wire.NodeWatchResourcesResponse]:
-    """Messages until the kubelet hangs up or the board is closed."""
+    """Yield messages until the kubelet cancels the call or the board is closed."""
     try:
         with board.watcher() as wake:
             context.add_callback(wake.set)
@@ -80,18 +80,18 @@ def stream(board: health.HealthBoard, context: grpc.ServicerContext) -> Iterator
 
 
 def encode(snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.NodeWatchResourcesResponse]:
-    """A snapshot as messages; at least one, so that the kubelet hears even of a driver without devices."""
+    """Yield a snapshot as at least one message, so that the kubelet also gets an answer from a driver without devices."""
     if not snapshot:
         yield wire.NodeWatchResourcesResponse()
-    for start in range(0, len(snapshot), PART):
-        yield wire.NodeWatchResourcesResponse(devices=[_device(entry) for entry in snapshot[start : start + PART]])
+    for start in range(0, len(snapshot), DEVICES_PER_MESSAGE):
+        yield wire.NodeWatchResourcesResponse(devices=[_device(entry) for entry in snapshot[start : start + DEVICES_PER_MESSAGE]])
 
 
 def _device(entry: health.DeviceHealth) -> wire.DeviceHealth:
     return wire.DeviceHealth(
         device=wire.DeviceIdentifier(pool_name=entry.pool, device_name=entry.device),
         health=HEALTH[entry.health],
-        last_updated_time=entry.found,
+        last_updated_time=entry.updated_at,
         health_check_timeout_seconds=health.VALID_SECONDS,
         message=entry.message,
     )

@@ -1,13 +1,13 @@
-"""Device metadata files (KEP-5304), which describe its devices to the programs in a container.
+"""Write device metadata files (KEP-5304), which describe its devices to the programs in a container.
 
-There is one file for each request of a claim, ``<folder>/<claim UID>/<request>/metadata.json``, mounted read-only at the path of KEP-5304. It
-holds the facts once in each version of the format, newest first.
+There is one file for each request of a claim, ``<folder>/<claim UID>/<request>/metadata.json``, mounted read-only at the path of KEP-5304. It has the
+metadata in each version of the format, newest first.
 
 Invariants:
 
 - A file is complete and on disk when ``add`` returns; a repeated call writes nothing.
 - ``update`` writes into the existing file, because running containers have it mounted and would never see a new file.
-- A claim's name is part of no path on the host; its request is checked to be a DNS label.
+- No host path contains a claim's name; its request is checked to be a DNS label.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ CONTAINER_FOLDER = pathlib.PurePosixPath("/var/run/kubernetes.io/dra-device-attr
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o644
 
-_Facts = dict[str, records.Json]
+_Json = dict[str, records.Json]
 
 
 class MetadataFiles:
-    """``ports.DeviceMetadata``: the files of one driver on one node, in a folder of their own.
+    """The ``ports.DeviceMetadata`` of one driver on one node: its files, in a folder of their own.
 
-    Safe between threads; calls for one claim must not overlap between processes.
+    Thread-safe; calls for one claim must not overlap between processes.
 
     ``synced=False`` writes without fsync: for volatile drivers, whose claims are prepared again after a power cut.
     """
@@ -50,57 +50,57 @@ class MetadataFiles:
     def add(
         self, ref: claim.ClaimRef, pod_claim_name: str, grant: lifecycle.GrantEntry, more: Mapping[str, devices.AttributeValue]
     ) -> edits.Mount:
-        """Add a device to the request's file and return the mount that shows it to a container. Raises CdiError.
+        """Add a device to the request's file, and return the mount of the file for a container. Raise CdiError.
 
-        ``pod_claim_name`` is the pod's name for the claim, empty unless the claim was made from a template. ``more`` are attributes beside those
-        of the device, which win.
+        ``pod_claim_name`` is the pod's name for the claim, empty unless the claim was made from a template. ``more`` are attributes that extend and
+        override those of the device.
         """
         base_request, *_ = (names.check_label(part, "request") for part in grant.request.split("/"))
         path = self._claim_folder(ref.uid) / base_request / "metadata.json"
-        with self._lock, _refused(path):
-            facts = self._read(path) or _new(ref, pod_claim_name, grant.request)
-            request = _request(facts)
-            device_facts: _Facts = {"driver": self._driver, "pool": grant.pool, "name": grant.device.name}
+        with self._lock, _as_cdi_errors(path):
+            document = self._read(path) or _new_document(ref, pod_claim_name, grant.request)
+            request = _request_of(document)
+            entry: _Json = {"driver": self._driver, "pool": grant.pool, "name": grant.device.name}
             if attributes := {**grant.device.attributes, **more}:
-                device_facts["attributes"] = {name: device_json.ATTRIBUTE.encode(attributes[name]) for name in sorted(attributes)}
-            entries = {_key(entry): entry for entry in _objects(request.get("devices"))}
-            before = entries.get(_key(device_facts), {})
-            entries[_key(device_facts)] = {**device_facts, **{key: value for key, value in before.items() if key == "networkData"}}
+                entry["attributes"] = {name: device_json.ATTRIBUTE.encode(attributes[name]) for name in sorted(attributes)}
+            entries = {_key(existing): existing for existing in _objects(request.get("devices"))}
+            before = entries.get(_key(entry), {})
+            entries[_key(entry)] = {**entry, **{key: value for key, value in before.items() if key == "networkData"}}
             request["devices"] = list(entries.values())
-            _replace(path, _encode(facts), synced=self._synced)
+            _replace(path, _encode(document), synced=self._synced)
         kind, name = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", ref.name)
         container_path = CONTAINER_FOLDER / kind / name / base_request / f"{self._driver}-metadata.json"
         return edits.Mount(host_path=str(path), container_path=str(container_path), options=("ro", "bind"))
 
     def shows(self, mount: edits.Mount) -> bool:
-        """Whether ``add`` returned this mount."""
+        """Return whether ``add`` returned this mount."""
         return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
 
     def update(self, uid: names.ClaimUid, device: str, network: claim_status.NetworkStatus) -> bool:
-        """Write a device's network facts for running containers; return whether a file of the claim has the device. Raises CdiError."""
+        """Write a device's network data for running containers, and return whether a file of the claim has the device. Raise CdiError."""
         folder = self._claim_folder(uid)
-        with self._lock, _refused(folder):
+        with self._lock, _as_cdi_errors(folder):
             written = [self._update(path, device, _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
         return any(written)
 
     def remove(self, uid: names.ClaimUid) -> None:
-        """Remove all files of a claim; nothing to remove is success. Raises CdiError."""
+        """Remove all files of a claim, if there are any. Raise CdiError."""
         folder = self._claim_folder(uid)
-        with self._lock, _refused(folder), contextlib.suppress(FileNotFoundError):
+        with self._lock, _as_cdi_errors(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
             if self._synced:
                 _sync(self._folder)
 
     def _update(self, path: pathlib.Path, device: str, network: records.Json) -> bool:
-        facts = self._read(path) or {}
-        entry = next((candidate for candidate in _objects(_request(facts).get("devices")) if candidate.get("name") == device), None)
+        document = self._read(path) or {}
+        entry = next((candidate for candidate in _objects(_request_of(document).get("devices")) if candidate.get("name") == device), None)
         if entry is None:
             return False
         if entry.get("networkData") != network:
             entry["networkData"] = network
-            metadata = _object(facts["metadata"])
+            metadata = _object(document["metadata"])
             metadata["generation"] = int(str(metadata.get("generation", 1))) + 1
-            _overwrite(path, _encode(facts))
+            _overwrite(path, _encode(document))
         return True
 
     def _claim_folder(self, uid: names.ClaimUid) -> pathlib.Path:
@@ -108,8 +108,8 @@ class MetadataFiles:
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field="claim.uid")
         return self._folder / uid
 
-    def _read(self, path: pathlib.Path) -> _Facts | None:
-        """Return the facts of a file; None if it is missing or unreadable, in which case it is written again."""
+    def _read(self, path: pathlib.Path) -> _Json | None:
+        """Return the document of a file; None if it is missing or unreadable, so that it is written again."""
         try:
             decoded, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
         except FileNotFoundError:
@@ -122,8 +122,8 @@ class MetadataFiles:
         return decoded
 
 
-def _new(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Facts:
-    named: _Facts = {"podClaimName": pod_claim_name} if pod_claim_name else {}
+def _new_document(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Json:
+    named: _Json = {"podClaimName": pod_claim_name} if pod_claim_name else {}
     return {
         "kind": KIND,
         "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid, "generation": 1},
@@ -132,39 +132,39 @@ def _new(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Facts:
     }
 
 
-def _encode(facts: Mapping[str, records.Json]) -> bytes:
-    """Encode the facts in every version of the format, one JSON object after the other."""
-    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **facts}, indent=2) + "\n" for version in VERSIONS).encode()
+def _encode(document: Mapping[str, records.Json]) -> bytes:
+    """Return the document in every version of the format, one JSON object after the other."""
+    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **document}, indent=2) + "\n" for version in VERSIONS).encode()
 
 
 def _network(network: claim_status.NetworkStatus) -> records.Json:
-    facts: dict[str, records.Json] = {
+    fields: dict[str, records.Json] = {
         "interfaceName": network.interface,
         "ips": list(network.addresses),
         "hardwareAddress": network.hardware_address,
     }
-    return {key: value for key, value in facts.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _key(facts: Mapping[str, records.Json]) -> tuple[str, str]:
-    return str(facts.get("pool")), str(facts.get("name"))
+def _key(entry: Mapping[str, records.Json]) -> tuple[str, str]:
+    return str(entry.get("pool")), str(entry.get("name"))
 
 
-def _request(facts: _Facts) -> _Facts:
-    """The one request that a file is about."""
-    return next(iter(_objects(facts.get("requests"))), {})
+def _request_of(document: _Json) -> _Json:
+    """Return the only request of a document."""
+    return next(iter(_objects(document.get("requests"))), {})
 
 
-def _objects(value: records.Json) -> list[_Facts]:
+def _objects(value: records.Json) -> list[_Json]:
     return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 
 
-def _object(value: records.Json) -> _Facts:
+def _object(value: records.Json) -> _Json:
     return value if isinstance(value, dict) else {}
 
 
 def _replace(path: pathlib.Path, content: bytes, *, synced: bool) -> None:
-    """Replace a file atomically; a file with this content already is kept, because containers may have it mounted."""
+    """Replace a file atomically; a file with equal content is kept, because containers may have it mounted."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == content:
             return
@@ -202,7 +202,7 @@ def _sync(folder: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _refused(path: pathlib.Path) -> Iterator[None]:
+def _as_cdi_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

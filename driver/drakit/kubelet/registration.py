@@ -1,16 +1,16 @@
-"""Registration: how the kubelet learns that the driver is there, and the driver that the kubelet knows.
+"""Register the driver with the kubelet.
 
-The kubelet watches ``plugins_registry``. When a socket appears it asks GetInfo (it waits 1 s), connects to the driver's own socket, and reports back
-by NotifyRegistrationStatus (5 s). It unregisters only when that registration socket disappears. So:
+The kubelet watches ``plugins_registry``. When a socket appears, it calls GetInfo (timeout 1 s), connects to the driver's own socket, and reports the
+result by NotifyRegistrationStatus (timeout 5 s). It unregisters the driver only when the registration socket disappears. So:
 
-- The socket appears last, when the driver is ready to serve.
-- Its name is new at every start, because the kubelet backs off for minutes from a path on which it once failed. The two processes of a rolling
-  update have different names for the same reason, and those that know their pod's UID say it in the name.
-- Sockets of our own earlier lives that nobody serves any more are removed first: while one lies there the kubelet holds on to the old registration,
-  and refuses a second one of the same endpoint.
-- A socket somebody deleted while the driver lives is made again; without it the kubelet would keep the driver unregistered for ever. Whoever runs
-  the registrar calls ``look`` again and again for that.
-- How long the kubelet has not known the driver is told by ``unregistered_for``: what is offered then cannot be prepared.
+- The socket is created last, when the driver is ready to serve.
+- Its name is new at every start, because the kubelet backs off for minutes from a path that failed once. The two processes of a rolling update have
+  different names for the same reason; the name contains the pod's UID where the process knows it.
+- Sockets that earlier processes of the driver left are removed first: while one exists, the kubelet keeps the old registration, and rejects a second
+  one with the same endpoint.
+- If a program deletes the socket of a running driver, ``check`` creates a new one; otherwise the driver would stay unregistered. The owner of the
+  registrar calls ``check`` at intervals.
+- ``unregistered_for`` returns for how long the driver has not been registered, because devices that are offered then cannot be prepared.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from drakit.kubelet import server, sockets
 from drakit.telemetry import logs
 
 PLUGIN_TYPE = "DRAPlugin"
-SWEEP_LOOKS = 30
-"""Looks at the own socket between two for sockets that others left when they died."""
+CHECKS_PER_SWEEP = 30
+"""The number of checks of the own socket between two removals of stale sockets."""
 _THREADS = 4
 
 _log = logs.get_logger(__name__)
 
 
 class State(enum.Enum):
-    """What the kubelet last said."""
+    """The kubelet's last answer."""
 
     UNKNOWN = "unknown"
     REGISTERED = "registered"
@@ -47,7 +47,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Status:
-    """What the kubelet last said, and why it refused."""
+    """The kubelet's last answer, with the error of a refusal."""
 
     state: State = State.UNKNOWN
     error: str = ""
@@ -55,7 +55,7 @@ class Status:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What the kubelet is told: the driver's name, the path of its own socket, and the services on it, most wanted first.
+    """The content of a registration: the driver's name, the path of its service socket, and the services on it in order of preference.
 
     ``instance`` is the pod's UID where two processes may serve at once (a rolling update); it becomes part of the socket's name.
     """
@@ -67,7 +67,7 @@ class Plugin:
 
 
 class Registrar:
-    """Keeps the driver registered with the kubelet, from ``start`` to ``stop``."""
+    """The registration of one driver with the kubelet, from ``start`` to ``stop``."""
 
     def __init__(self, plugin: Plugin, folder: pathlib.Path, clock: ports.Clock) -> None:
         self._service = _RegistrationService(plugin)
@@ -77,58 +77,61 @@ class Registrar:
         self._lost_at = clock.monotonic()
         self._changing = threading.Lock()
         self._stopped = False
-        self._looks = 0
+        self._checks = 0
         self._server = self._new_server()
 
     @property
     def status(self) -> Status:
-        """What the kubelet last said."""
+        """Return the kubelet's last answer."""
         return self._service.status
 
     @property
     def socket(self) -> pathlib.Path:
-        """Path of the registration socket."""
+        """Return the path of the registration socket."""
         return self._server.path
 
     def start(self) -> None:
-        """Show the socket to the kubelet; raises SettingsError when the folder is missing or cannot be written."""
+        """Create the registration socket. Raise SettingsError when the folder is missing or cannot be written."""
         sockets.clear_registry(self._folder, self._plugin.name)
         self._server.start()
 
     def wait_registered(self, seconds: float) -> bool:
-        """Wait until the kubelet has registered the driver; whether it has."""
+        """Wait until the kubelet has registered the driver, at most ``seconds``; return whether it has."""
         return self._service.wait_registered(seconds)
 
     def unregistered_for(self) -> float:
-        """Seconds since the kubelet last knew the driver, or since the start; 0 while it does, or another instance of the driver is there."""
+        """Return the seconds since the driver was last registered, or since the start.
+
+        Return 0 while it is registered or another instance of it runs.
+        """
         now = self._clock.monotonic()
         if self.status.state is State.REGISTERED or self.has_another():
             self._lost_at = now
         return now - self._lost_at
 
     def has_another(self) -> bool:
-        """Whether another instance of the driver offers itself to the kubelet of this node, as in a rolling update."""
+        """Return whether another instance of the driver has a registration socket on this node, as in a rolling update."""
         return sockets.has_living(self._folder, self._plugin.name, besides=self.socket)
 
     def is_succeeded(self) -> bool:
-        """Whether a younger instance of the driver offers itself to the kubelet, which prefers it."""
+        """Return whether a younger instance of the driver has a registration socket; the kubelet prefers the younger one."""
         return sockets.has_younger(self._folder, self._plugin.name, than=self.socket)
 
     def stop(self) -> None:
-        """Take the socket away, upon which the kubelet unregisters the driver. Safe to call twice."""
+        """Remove the socket, so that the kubelet unregisters the driver. Safe to call twice."""
         with self._changing:
             self._stopped = True
             self._server.stop(grace=1.0)
 
-    def look(self) -> None:
-        """Make the socket again if somebody deleted it, and now and then remove those of instances that died; cheap, and never after ``stop``."""
+    def check(self) -> None:
+        """Create the socket again if it was deleted, and sometimes remove those of dead instances. Do nothing after ``stop``."""
         with self._changing:
             if self._stopped:
                 return
             if not self._server.is_at_path():
-                self._reappear()
-            self._looks += 1
-            if self._looks % SWEEP_LOOKS == 0:
+                self._recreate_socket()
+            self._checks += 1
+            if self._checks % CHECKS_PER_SWEEP == 0:
                 with contextlib.suppress(errors.SettingsError):
                     sockets.clear_registry(self._folder, self._plugin.name)
 
@@ -143,10 +146,10 @@ class Registrar:
             label=sockets.label(self._plugin.name),
         )
 
-    def _reappear(self) -> None:
-        """Serve on a new socket in place of the one that was deleted; on failure the next look tries again."""
+    def _recreate_socket(self) -> None:
+        """Serve on a new socket in place of the deleted one; after a failure the next check retries."""
         _log.warning("registration socket deleted by another process", path=str(self._server.path))
-        self._service.forget()
+        self._service.reset()
         self._server.stop(grace=0)
         replacement = self._new_server()
         try:
@@ -157,7 +160,7 @@ class Registrar:
 
 
 class _RegistrationService(services.RegistrationServicer):
-    """Answers from memory at once, whatever the rest of the driver is busy with."""
+    """The registration service. It answers from memory, so a busy driver does not delay it."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin_info = wire.PluginInfo(
@@ -174,8 +177,8 @@ class _RegistrationService(services.RegistrationServicer):
         with self._changed:
             return self._status
 
-    def forget(self) -> None:
-        self._tell(Status())
+    def reset(self) -> None:
+        self._set_status(Status())
 
     def wait_registered(self, seconds: float) -> bool:
         with self._changed:
@@ -188,16 +191,16 @@ class _RegistrationService(services.RegistrationServicer):
         self, request: wire.RegistrationStatus, context: grpc.ServicerContext
     ) -> wire.RegistrationStatusResponse:
         if request.plugin_registered:
-            self._tell(Status(state=State.REGISTERED))
+            self._set_status(Status(state=State.REGISTERED))
             _log.info("driver registered")
             return wire.RegistrationStatusResponse()
-        self._tell(Status(state=State.REFUSED, error=request.error))
+        self._set_status(Status(state=State.REFUSED, error=request.error))
         _log.error("registration refused by the kubelet", error=request.error)
         context.set_code(grpc.StatusCode.UNKNOWN)
         context.set_details(f"registration failed: {request.error}")
         return wire.RegistrationStatusResponse()
 
-    def _tell(self, status: Status) -> None:
+    def _set_status(self, status: Status) -> None:
         with self._changed:
             self._status = status
             self._changed.notify_all()

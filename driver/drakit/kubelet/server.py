@@ -1,14 +1,14 @@
-"""One gRPC server on one unix socket, safe against stale files, second processes and other owners.
+"""A gRPC server on a unix socket that handles stale files, second processes and foreign files.
 
 Invariants:
 
-- A socket becomes visible at its path at once, complete and with mode 0600: gRPC binds it under a hidden name (which the kubelet ignores),
-  then it is renamed. gRPC on its own would replace a living server's socket without a word, and on stop remove whatever lies at the path.
-- Two living processes never serve one path: an flock beside the socket decides, and a path on which anybody listens is refused.
-- ``stop`` removes the file only while it is the one this server made.
-- A socket that somebody deleted is made again by ``renew``, and calls on the old one finish.
-- A process killed between binding and renaming leaves the hidden socket. Its name starts with the server's ``label``, by which ``clear_unfinished``
-  finds it.
+- A socket appears at its path atomically with mode 0600: gRPC binds it under a hidden name (which the kubelet ignores), then it is renamed. gRPC on
+  its own would silently replace the socket of a living server, and on stop remove any file at the path.
+- Two living processes never serve one path: an flock beside the socket decides, and a path with a listener is rejected.
+- ``stop`` removes the file only if this server created it.
+- ``renew`` creates a deleted socket again, and calls on the old one finish.
+- A process that is killed between binding and renaming leaves the hidden socket. Its name starts with the server's ``label``, by which
+  ``clear_unfinished`` finds it.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ from drakit.telemetry import logs
 FOLDER_MODE = 0o750
 SOCKET_MODE = 0o600
 STOP_SECONDS = 5.0
-"""How long a stop waits for gRPC after the grace of running calls."""
+"""The time that a stop waits for gRPC after the grace period of running calls."""
 _OPTIONS = [("grpc.so_reuseport", 0)]
 
 Register = Callable[[grpc.Server], None]
-"""Adds services to a gRPC server."""
+"""A function that adds services to a gRPC server."""
 
 _log = logs.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class SocketServer:
     """A gRPC server on a unix socket, with threads of its own so that no other service can starve it.
 
     ``register`` adds the services. With ``exclusive`` an flock on ``.<name>.lock`` beside the socket is held while serving. ``make_folder``
-    creates the socket's folder with mode 0750 where it is missing. ``label`` says whose hidden sockets are, in a folder that several drivers share.
+    creates a missing folder of the socket with mode 0750. ``label`` is the prefix of this driver's hidden sockets in a shared folder.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SocketServer:
         self._changing = threading.Lock()
 
     def start(self) -> None:
-        """Bind and serve; raises SettingsError, and leaves nothing behind, when the path cannot be used."""
+        """Bind and serve. Raise SettingsError, with nothing left behind, when the path cannot be used."""
         unix_sockets.check_path(self.path)
         with contextlib.ExitStack() as undo:
             _prepare_folder(self.path.parent, create=self._make_folder)
@@ -79,10 +79,9 @@ class SocketServer:
         _log.info("gRPC server started", path=str(self.path), threads=self._threads)
 
     def renew(self, grace: float) -> None:
-        """Serve on a new socket in place of the one that was deleted; calls on the old one have ``grace`` seconds to finish.
+        """Serve on a new socket in place of a deleted one; calls on the old one have ``grace`` seconds to finish. Do nothing after ``stop``.
 
-        Nothing happens once it is stopped. Raises SettingsError, and changes nothing, when something else is at the path now or the whole folder was
-        replaced.
+        Raise SettingsError, with nothing changed, when another file is at the path or the whole folder was replaced.
         """
         with self._changing:
             if self._serving is not None:
@@ -97,20 +96,19 @@ class SocketServer:
         _log.warning("socket recreated after a deletion", path=str(self.path))
 
     def stop(self, grace: float) -> None:
-        """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
+        """Remove the socket if this server created it, reject new calls, and wait ``grace`` seconds for running ones. Safe to call twice."""
         with self._changing:
             if self._serving is not None:
                 self._stop(self._serving, grace)
 
     def _stop(self, serving: "_Serving", grace: float) -> None:
-        # While the socket is bound its inode cannot be given to another file, so this is the time to ask whose file it is.
+        # While the socket is bound, the kernel cannot reuse its inode, so the identity of the file is reliable only before the stop.
         if self.is_at_path():
             self.path.unlink(missing_ok=True)
         ending = [*self._retired, serving]
-        end = time.monotonic() + grace + STOP_SECONDS
-        if not all(
-            stopped.wait(max(0.0, end - time.monotonic())) for stopped in [ending_server.server.stop(grace) for ending_server in ending]
-        ):
+        deadline = time.monotonic() + grace + STOP_SECONDS
+        stops = [stopping.server.stop(grace) for stopping in ending]
+        if not all(stopped.wait(max(0.0, deadline - time.monotonic())) for stopped in stops):
             _log.warning("gRPC server did not stop in time", path=str(self.path), duration_ms=1000 * (grace + STOP_SECONDS))
         for ended in ending:
             ended.pool.shutdown(wait=False)
@@ -122,8 +120,8 @@ class SocketServer:
         _log.info("gRPC server stopped", path=str(self.path))
 
     def is_at_path(self) -> bool:
-        """Whether the file at the path is the socket this server made."""
-        serving = self._serving  # Whoever stops the server takes it away, maybe in between.
+        """Return whether the file at the path is the socket that this server created."""
+        serving = self._serving  # Another thread may stop the server meanwhile.
         return serving is not None and unix_sockets.identity(self.path) == serving.identity
 
     def _serve(self) -> "_Serving":
@@ -172,5 +170,5 @@ def _prepare_folder(folder: pathlib.Path, *, create: bool) -> None:
         raise errors.SettingsError(f"{folder} is not a folder", key="socket path")
     if status.st_mode & stat.S_IWOTH:
         raise errors.SettingsError(
-            f"anybody may write to {folder}, and so replace the socket; take that right away (chmod o-w)", key="socket path"
+            f"every user may write to {folder}, and so replace the socket; remove that permission (chmod o-w)", key="socket path"
         )

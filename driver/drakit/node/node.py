@@ -239,7 +239,7 @@ class Node:
     def _guard(self) -> None:
         """Detect a lost registration and a deleted socket at intervals, and create the socket again."""
         while not self._dependencies.clock.wait(self._stop, GUARD_SECONDS):
-            self.registrar.look()
+            self.registrar.check()
             self._offer()
             if self._service.is_at_path() or self._stop.is_set():
                 continue

@@ -58,9 +58,9 @@ def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBo
     board.report("a", UNHEALTHY, "too hot")
     clock.seconds += 1000
     board.discovered(dict.fromkeys(["a"], POOL))
-    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=UNHEALTHY, message="too hot", found=1000)]
+    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=UNHEALTHY, message="too hot", updated_at=1000)]
     board.report("a", HEALTHY)
-    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=HEALTHY, message="", found=2000)]
+    assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=HEALTHY, message="", updated_at=2000)]
 
 
 def test_a_device_that_was_reported_and_is_gone_is_still_reported(board: health.HealthBoard) -> None:
@@ -74,7 +74,10 @@ def test_without_a_look_at_the_hardware_for_long_nothing_is_promised(board: heal
     board.discovered(dict.fromkeys(["a", "b"], POOL))
     board.report("b", UNHEALTHY)
     clock.seconds += 301
-    assert [(one.device, one.health, one.message) for one in board.snapshot()] == [("a", UNKNOWN, health.UNSEEN), ("b", UNHEALTHY, "")]
+    assert [(one.device, one.health, one.message) for one in board.snapshot()] == [
+        ("a", UNKNOWN, health.STALE_MESSAGE),
+        ("b", UNHEALTHY, ""),
+    ]
     assert board.counts() == {UNKNOWN: 1, HEALTHY: 0, UNHEALTHY: 1}
     board.discovered(dict.fromkeys(["a", "b"], POOL))
     assert states(board)["a"] is HEALTHY
@@ -139,5 +142,5 @@ def test_there_are_not_more_watchers_than_threads_can_bear(board: health.HealthB
     ],
 )
 def test_messages_are_cut_as_the_kubelet_would(message: str, kept: str) -> None:
-    assert health.cut(message) == kept
+    assert health.truncated(message) == kept
     assert len(kept.encode()) <= 1024

@@ -118,10 +118,10 @@ def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path) -> No
 def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration.Registrar) -> None:
     notify(registrar.socket, registered=True)
     first = registrar.socket
-    registrar.look()
+    registrar.check()
     assert registrar.socket == first
     first.unlink()
-    registrar.look()
+    registrar.check()
     assert registrar.socket != first
     assert registrar.status.state is registration.State.UNKNOWN
     assert get_info(registrar.socket).name == DRIVER
@@ -129,10 +129,10 @@ def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration
 
 def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
-    registrar.look()
+    registrar.check()
     assert not folder.exists(), "the kubelet makes its folder, the driver never"
     folder.mkdir()
-    registrar.look()
+    registrar.check()
     assert get_info(registrar.socket).name == DRIVER
 
 
@@ -140,7 +140,7 @@ def test_a_registrar_that_was_stopped_makes_no_socket_again(folder: pathlib.Path
     made = make(folder)
     made.start()
     made.stop()
-    made.look()
+    made.check()
     assert list(folder.iterdir()) == []
 
 
@@ -166,7 +166,7 @@ def test_dead_sockets_are_gone_before_the_new_one_is_there(folder: pathlib.Path)
 
 
 def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path) -> None:
-    with pytest.raises(errors.SettingsError, match="is the kubelet there"):
+    with pytest.raises(errors.SettingsError, match="check that the kubelet runs"):
         make(folder / "missing").start()
 
 
@@ -224,7 +224,7 @@ def test_how_long_the_kubelet_has_not_known_the_driver_is_reported(folder: pathl
     notify(made.socket, registered=True)
     made.socket.unlink()
     assert made.unregistered_for() == 0.0
-    made.look()
+    made.check()
     moments.seconds = 65.0
     assert made.unregistered_for() == 5.0
     made.stop()
@@ -247,8 +247,8 @@ def test_sockets_of_instances_that_die_later_are_removed_too(folder: pathlib.Pat
     made = make(folder)
     made.start()
     dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
-    for _ in range(registration.SWEEP_LOOKS):
-        made.look()
+    for _ in range(registration.CHECKS_PER_SWEEP):
+        made.check()
     assert not dead.exists()
     assert made.socket.exists()
     made.stop()

@@ -103,21 +103,21 @@ def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Chan
 
 def test_a_command_reads_the_health_of_a_driver_that_runs(served: server.SocketServer, board: health.HealthBoard) -> None:
     board.report("eth1", context.Health.UNHEALTHY, "no link")
-    read = health_client.ask(served.path.parent)
+    read = health_client.read(served.path.parent)
     assert {device: (entry.health, entry.message) for device, entry in read.items()} == {"eth1": (context.Health.UNHEALTHY, "no link")}
 
 
 def test_a_command_reads_the_health_of_more_devices_than_one_message_has(served: server.SocketServer, board: health.HealthBoard) -> None:
-    names = [f"eth{number}" for number in range(2 * health_service.PART + 1)]
+    names = [f"eth{number}" for number in range(2 * health_service.DEVICES_PER_MESSAGE + 1)]
     board.discovered(dict.fromkeys(names, "node-1"))
-    assert health_client.ask(served.path.parent).keys() == set(names)
+    assert health_client.read(served.path.parent).keys() == set(names)
 
 
 def test_no_health_is_known_where_no_driver_answers(served: server.SocketServer, tmp_path: pathlib.Path) -> None:
-    assert health_client.ask(tmp_path / "missing") == {}
+    assert health_client.read(tmp_path / "missing") == {}
     served.stop(grace=0)
     (served.path.parent / "dra.sock").touch()
-    assert health_client.ask(served.path.parent) == {}
+    assert health_client.read(served.path.parent) == {}
 
 
 def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str, str, int, int, str]]]:
@@ -172,11 +172,13 @@ def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> No
 def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
     longest = "x" * health.MESSAGE_MAX_BYTES
     snapshot = [
-        health.DeviceHealth(device=f"{'d' * 58}{number:05}", pool="p" * 253, health=context.Health.UNHEALTHY, message=longest, found=2**40)
-        for number in range(2 * health_service.PART + 1)
+        health.DeviceHealth(
+            device=f"{'d' * 58}{number:05}", pool="p" * 253, health=context.Health.UNHEALTHY, message=longest, updated_at=2**40
+        )
+        for number in range(2 * health_service.DEVICES_PER_MESSAGE + 1)
     ]
     answers = list(health_service.encode(snapshot))
-    assert [len(answer.devices) for answer in answers] == [health_service.PART, health_service.PART, 1]
+    assert [len(answer.devices) for answer in answers] == [health_service.DEVICES_PER_MESSAGE, health_service.DEVICES_PER_MESSAGE, 1]
     assert max(answer.ByteSize() for answer in answers) < 4 << 20
     assert [len(answer.devices) for answer in health_service.encode([])] == [0]
 

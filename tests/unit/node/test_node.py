@@ -138,7 +138,7 @@ def test_a_failed_registration_leaves_no_socket_and_the_next_start_works(tmp_pat
         )
         return node.Node(spec, local_node.Folders(home=tmp_path / "d", cdi=tmp_path / "c"), outside, node_name=POOL)
 
-    with pytest.raises(errors.SettingsError, match="is the kubelet there"):
+    with pytest.raises(errors.SettingsError, match="check that the kubelet runs"):
         made(tmp_path / "missing").start()
     assert list((tmp_path / "d").glob("*.sock")) == []
     (tmp_path / "r").mkdir()

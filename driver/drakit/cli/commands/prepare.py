@@ -185,7 +185,7 @@ def look(family: composition.Family) -> View:
             trouble=_trouble(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
-            health=health_client.ask(home),
+            health=health_client.read(home),
             withheld=not_offered.by(opened.author),
         )
 
