@@ -120,57 +120,66 @@ CapacityValue = Capacity | quantity.Amount
 
 def freeze_capacity(values: Mapping[str, CapacityValue], field: str) -> Mapping[str, Capacity]:
     """Return a read-only copy with checked names and values, with plain amounts as capacities. Raises InventoryError."""
-    return types.MappingProxyType(
-        {names.check_qualified(name, field): _checked(Capacity.of(value), f"{field}[{name}]") for name, value in values.items()}
-    )
+    frozen = {names.check_qualified(name, field): Capacity.of(value) for name, value in values.items()}
+    for name, capacity in frozen.items():
+        try:
+            _check_capacity(capacity)
+        except errors.InventoryError as error:
+            raise error.with_prefix(f"{field}[{name}]") from error
+    return types.MappingProxyType(frozen)
 
 
-def _checked(capacity: Capacity, field: str) -> Capacity:
-    _check_amounts({f"{field}.value": capacity.value})
+def _check_capacity(capacity: Capacity) -> None:
+    _check_amount(capacity.value, "value")
     if capacity.policy is None:
-        return capacity
-    policy, field = capacity.policy, f"{field}.requestPolicy"
-    _check_policy(policy, field)
+        return
+    policy = capacity.policy
+    _check_policy(policy)
     largest = [*policy.valid_values[-1:], policy.default]
     if policy.valid_range is not None:
         span = policy.valid_range
         largest += [span.min, span.max, None if span.step is None else span.min + span.step]
     for amount in largest:
         if amount is not None and amount > capacity.value:
-            raise errors.InventoryError(f"{amount} is above the capacity {capacity.value}", field=field)
-    return capacity
+            raise errors.InventoryError(f"{amount} is above the capacity {capacity.value}", field="requestPolicy")
 
 
-def _check_policy(policy: RequestPolicy, field: str) -> None:
-    _check_amounts(
-        {f"{field}.default": policy.default} | {f"{field}.validValues[{n}]": value for n, value in enumerate(policy.valid_values)}
-    )
+def _check_policy(policy: RequestPolicy) -> None:
+    _check_amount(policy.default, "requestPolicy.default")
+    for value in policy.valid_values:
+        _check_amount(value, "requestPolicy.validValues")
     if policy.valid_range is not None:
-        _check_range(policy.valid_range, f"{field}.validRange")
+        _check_range(policy.valid_range)
     if policy.valid_values and policy.valid_range is not None:
-        raise errors.InventoryError("give validValues or validRange, not both", field=field)
+        raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
     if (policy.valid_values or policy.valid_range) and policy.default is None:
-        raise errors.InventoryError("is required beside validValues or validRange", field=f"{field}.default")
+        raise errors.InventoryError("is required beside validValues or validRange", field="requestPolicy.default")
     if len(policy.valid_values) > VALID_VALUES_MAX:
         raise errors.InventoryError(
-            f"{len(policy.valid_values)} values are over the limit of {VALID_VALUES_MAX}", field=f"{field}.validValues"
+            f"{len(policy.valid_values)} values are over the limit of {VALID_VALUES_MAX}", field="requestPolicy.validValues"
         )
     for low, high in itertools.pairwise(policy.valid_values):
         if low.value >= high.value:
-            raise errors.InventoryError(f"{high} after {low}; must ascend, each by at least one whole unit", field=f"{field}.validValues")
+            raise errors.InventoryError(
+                f"{high} after {low}; must ascend, each by at least one whole unit", field="requestPolicy.validValues"
+            )
     if policy.default is not None and (valid := policy.round_up(policy.default)) != policy.default:
         fix = "every valid amount is below it" if valid is None else f"the next valid amount is {valid}"
-        raise errors.InventoryError(f"{policy.default} is not a valid amount; {fix}", field=f"{field}.default")
+        raise errors.InventoryError(f"{policy.default} is not a valid amount; {fix}", field="requestPolicy.default")
 
 
-def _check_range(span: ValidRange, field: str) -> None:
-    _check_amounts({f"{field}.{name}": getattr(span, name) for name in ("min", "max", "step")})
+def _check_range(span: ValidRange) -> None:
+    _check_amount(span.min, "requestPolicy.validRange.min")
+    _check_amount(span.max, "requestPolicy.validRange.max")
+    _check_amount(span.step, "requestPolicy.validRange.step")
     if span.max is not None and span.max < span.min:
-        raise errors.InventoryError(f"{span.max} is below min {span.min}", field=f"{field}.max")
+        raise errors.InventoryError(f"{span.max} is below min {span.min}", field="requestPolicy.validRange.max")
     if span.step is not None and span.step.value <= 0:
-        raise errors.InventoryError(f"{span.step} must be at least 1", field=f"{field}.step")
+        raise errors.InventoryError(f"{span.step} must be at least 1", field="requestPolicy.validRange.step")
     if span.max is not None and not span.is_on_step(span.max):
-        raise errors.InventoryError(f"{span.max} is not min {span.min} plus a multiple of step {span.step}", field=f"{field}.max")
+        raise errors.InventoryError(
+            f"{span.max} is not min {span.min} plus a multiple of step {span.step}", field="requestPolicy.validRange.max"
+        )
 
 
 def _parse_amounts(part: object, *fields: str) -> None:
@@ -185,18 +194,17 @@ def _parsed(amount: quantity.Amount) -> quantity.Quantity:
     try:
         return quantity.Quantity.of(amount)
     except (errors.QuantityError, TypeError):
-        # _check_amounts refuses it where the device is known.
+        # _check_amount refuses it where the device is known.
         return amount  # type: ignore[return-value]
 
 
-def _check_amounts(amounts: Mapping[str, object]) -> None:
-    """Raise InventoryError for the first amount, by field, that is no quantity."""
-    for field, amount in amounts.items():
-        if amount is None or type(amount) is quantity.Quantity:
-            continue
-        if not isinstance(amount, str):
-            raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
-        try:
-            quantity.Quantity.parse(amount)
-        except errors.QuantityError as error:
-            raise errors.InventoryError(error.reason, field=field) from error
+def _check_amount(amount: object, field: str) -> None:
+    """Raise InventoryError for what is neither a quantity nor None."""
+    if amount is None or type(amount) is quantity.Quantity:
+        return
+    if not isinstance(amount, str):
+        raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
+    try:
+        quantity.Quantity.parse(amount)
+    except errors.QuantityError as error:
+        raise errors.InventoryError(error.reason, field=field) from error

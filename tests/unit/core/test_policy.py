@@ -134,7 +134,7 @@ LIST: Any = []
     [
         ({"value": HALF}, "value"),
         ({"policy": capacities.RequestPolicy(default=LIST)}, "requestPolicy.default"),
-        ({"policy": capacities.RequestPolicy(default=1, valid_values=[1, HALF])}, "requestPolicy.validValues[1]"),
+        ({"policy": capacities.RequestPolicy(default=1, valid_values=[1, HALF])}, "requestPolicy.validValues"),
         ({"policy": a_range_of(min=HALF)}, "requestPolicy.validRange.min"),
         ({"policy": a_range_of(min=1, max=LIST)}, "requestPolicy.validRange.max"),
         ({"policy": a_range_of(min=1, step=HALF)}, "requestPolicy.validRange.step"),
