@@ -62,10 +62,10 @@ class FakeEvents:
         self.written: list[tuple[claims.ClaimRef, context.Event, int]] = []
         self.failures: list[errors.DrakitError] = []
 
-    def record(self, ref: claims.ClaimRef, event: context.Event, times: int, since: datetime.datetime) -> None:
+    def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.written.append((ref, event, times))
+        self.written.append((ref, notice, times))
 
 
 class FakeClaimList:

@@ -126,7 +126,7 @@ def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:
     assert json_types.objects(server.registry.get(resources.CLAIM, "c1", "default"), "status", "devices")
     telling = events.ApiEvents(api, component=samples.DRIVER, host=samples.NODE)
     for _ in range(2):
-        telling.record(ref, context.Event(reason="Throttled", message="the device is hot"), 1, NOON)
+        telling.tell(ref, context.Event(reason="Throttled", message="the device is hot"), 1, NOON)
 
 
 def granted(file: str) -> Used:
