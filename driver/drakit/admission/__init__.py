@@ -1,1 +1,1 @@
-"""Checks of objects before the API server stores them: what a claim, template or class says to our drivers, judged by the code of ``prepare``."""
+"""Check the driver configurations of claims, templates and classes before the API server stores them, with the code of ``prepare``."""

@@ -1,7 +1,7 @@
-"""The opaque parameters that an object has for our drivers, decoded as ``prepare`` decodes them.
+"""Check the opaque parameters of an object for this program's drivers, decoded as ``prepare`` decodes them.
 
-Used by ``drakit webhook`` and ``drakit lint``. What depends on the device that the scheduler chooses, on the node or on another object is left to
-``prepare``: a configuration that passes here can still be refused there. One that is refused here is refused there for every device that it is for.
+``drakit webhook`` and ``drakit lint`` use this. Checks that depend on the allocated device, the node or another object are left to ``prepare``, which
+may still reject a configuration that passes here. ``prepare`` rejects every configuration that is rejected here.
 """
 
 import dataclasses
@@ -15,19 +15,19 @@ from drakit.core.encoding import opaque_parameters, wire
 from drakit.kube import api_objects, claim_codec
 
 ENTRIES_MAX = 32
-"""Configurations that the API takes in one object. No more are read: anybody in the pod network may ask the webhook."""
+"""The API's limit of configurations in one object. No more are read, because any client in the pod network may call the webhook."""
 VALUES_MAX = opaque_parameters.SIZE_MAX
-"""Values in the parameters of a configuration that are read; each has a byte of JSON or more."""
+"""The limit of values in the parameters of a configuration; each takes at least one byte of JSON."""
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 GROUP = "resource.k8s.io"
 
 Rules = Mapping[str, config.Rules]
-"""What each driver takes, by the driver's name."""
+"""The rules for configurations of each driver, by the driver's name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """The resource of a kind, where the kind has its configurations (in every version the same place), and whose they are."""
+    """A kind of object: its resource, the path of its configurations (equal in all versions), and their source."""
 
     resource: str
     path: Sequence[str]
@@ -44,7 +44,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def is_known(api_version: str, kind: str) -> bool:
-    """Whether objects of this apiVersion and kind can be checked."""
+    """Return whether objects of this apiVersion and kind can be checked."""
     group, _, version = api_version.partition("/")
     return group == GROUP and version in VERSIONS and kind in KINDS
 
@@ -66,7 +66,7 @@ _ENTRY = api_objects.FORMAT.converter(_Entry)
 
 
 def mistakes(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.ConfigError]:
-    """What ``prepare`` would refuse in an object of one of ``KINDS``, at most one mistake for each configuration; fields are paths in the object."""
+    """Return the errors that ``prepare`` would raise for an object of one of ``KINDS``, at most one for each configuration, with paths as fields."""
     return tuple(itertools.islice(_mistakes(KINDS[kind], obj, rules), ENTRIES_MAX))
 
 
@@ -105,7 +105,7 @@ def _check(entry: object, path: str, source: claims.ConfigSource, rules: Rules) 
 
 
 def _is_countable(value: object) -> bool:
-    """Whether a JSON value has at most ``VALUES_MAX`` values; work ends there."""
+    """Return whether a JSON value has at most ``VALUES_MAX`` values, without counting further."""
     waiting = [value]
     for _ in range(VALUES_MAX):
         if not waiting:

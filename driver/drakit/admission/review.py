@@ -1,7 +1,7 @@
-"""AdmissionReview (admission.k8s.io/v1): what the API server asks of a webhook, and the answer.
+"""Answer an AdmissionReview (admission.k8s.io/v1) of the API server.
 
-Only a mistake in what is written now is refused. A deletion, a status, an object that is being deleted and an update that leaves the spec as it is
-are always allowed, so that an object that an older version let in can be labelled and removed.
+Only an invalid new spec is denied. A deletion, a status update, an object that is being deleted and an update without a change of the spec are always
+allowed, so that an object that an older version admitted can be labelled and removed.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _log = logs.get_logger(__name__)
 
 
 class Verdict(enum.Enum):
-    """What became of a request."""
+    """The result of a request."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer to a request: the HTTP status, its body, and for metrics the resource that was written ("" for none of ours)."""
+    """The answer to a request: HTTP status, body, and the written resource for metrics (empty for an unknown kind)."""
 
     verdict: Verdict
     status: http.HTTPStatus
@@ -43,7 +43,7 @@ class Answer:
 
 
 def answer(body: bytes, rules: opaque.Rules) -> Answer:
-    """Judge the object in a request by what the drivers in ``rules`` take."""
+    """Return the answer to a review of an object, checked by the ``rules`` of each driver."""
     try:
         request = api_objects.FORMAT.decode(_Review, records.parse_limited(body)).request
     except (errors.ConfigError, ValueError) as error:
@@ -87,13 +87,13 @@ class _Review:
 
 
 def _kind(kind: _Kind) -> str:
-    """A kind of ``opaque.KINDS``, or apiVersion and kind of another."""
+    """Return a kind of ``opaque.KINDS``, or apiVersion and kind of another one."""
     api_version = f"{kind.group}/{kind.version}" if kind.group else kind.version
     return kind.kind if opaque.is_known(api_version, kind.kind) else f"{api_version} {kind.kind}"[:_NAME_MAX]
 
 
 def _is_checked(request: _Request) -> bool:
-    """Whether the request writes a spec: it creates an object, or changes the spec of one that nobody deletes."""
+    """Return whether the request writes a spec: it creates an object, or changes the spec of one that is not being deleted."""
     new, old = request.object, request.old_object
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource or not isinstance(new, Mapping):
         return False
@@ -104,7 +104,7 @@ def _is_checked(request: _Request) -> bool:
 
 
 def _status(kind: str, name: str, mistakes: Sequence[errors.ConfigError]) -> Mapping[str, object]:
-    """A metav1.Status as the API server writes it for fields of its own, so that clients show every field."""
+    """Return a metav1.Status in the form of the API server's own validation errors, so that clients show every field."""
     message = "; ".join(map(str, mistakes))
     return {
         "status": "Failure",

@@ -1,1 +1,1 @@
-"""Reading what people and other programs wrote: files of a bounded size, and YAML that cannot exhaust memory or stack."""
+"""Read untrusted input: files of a limited size, and YAML that cannot exhaust memory or stack."""

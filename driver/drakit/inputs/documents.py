@@ -1,6 +1,6 @@
-"""YAML (and so JSON) of people: values as Kubernetes reads them, with limits on nesting and on what aliases multiply.
+"""Load YAML (and so JSON) with the values that Kubernetes reads, and with limits on nesting and on the expansion of aliases.
 
-Dates stay text and keys are text, as they are after a conversion to JSON. A key given twice is an error, because one of its values would be lost.
+Dates stay text and keys are text, as after a conversion to JSON. A duplicate key is an error, because one of its values would be lost.
 """
 
 import json
@@ -11,19 +11,18 @@ from typing import Any
 import yaml
 
 DEPTH_MAX = 100
-"""Levels of nesting; Kubernetes' own objects have fewer than 30."""
+"""The limit of nesting levels; Kubernetes' own objects have fewer than 30."""
 ALIASED_MAX = 100_000
-"""Values that all aliases of a text may stand for together."""
+"""The limit of values that all aliases of a text expand to."""
 
 VALUES_MAX = 2_000_000
-"""Values of one text, so that a small budget of bytes cannot cost gigabytes and minutes."""
+"""The limit of values in one text, so that a small text cannot cost gigabytes and minutes."""
 
 _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Limits are checked with the parser that loads afterwards: another one might accept what this one stops at."""
-
+"""The parser of both the check of limits and the load, because another parser might accept a text that this one rejects."""
 
 LOADING_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, RecursionError)
-"""What a loader raises for a text; numbers may be too large for a float."""
+"""The errors that a loader raises for a text; numbers may be too large for a float."""
 
 
 class DocumentError(ValueError):
@@ -31,7 +30,7 @@ class DocumentError(ValueError):
 
 
 def load(text: str) -> Any:
-    """Return the one document of a text, None for an empty text; raises DocumentError."""
+    """Return the only document of a text, None for an empty text. Raise DocumentError."""
     check_limits(text)
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, made stricter
@@ -40,7 +39,7 @@ def load(text: str) -> Any:
 
 
 def load_all(text: str) -> list[Any]:
-    """Return all documents of a text; raises DocumentError."""
+    """Return all documents of a text. Raise DocumentError."""
     check_limits(text)
     try:
         return list(yaml.load_all(text, Loader=Loader))
@@ -92,11 +91,11 @@ def reason(error: Exception) -> str:
 
 
 class _LimitError(yaml.MarkedYAMLError):
-    """A limit that an event goes beyond."""
+    """An event that exceeds a limit."""
 
 
 class _Sizes:
-    """How many values each anchor stands for, counted while events arrive."""
+    """The number of values of each anchor, counted event by event."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, int]] = []

@@ -1,4 +1,4 @@
-"""Read a file that somebody else may have written: a regular one, up to a size, without waiting for a writer."""
+"""Read untrusted files: only regular ones, up to a size limit, without blocking on a pipe."""
 
 import errno
 import os
@@ -19,8 +19,8 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 def read_bytes(path: pathlib.Path, *, limit: int, follow_links: bool = True) -> bytes:
     """Return the content of a regular file with at most ``limit`` bytes.
 
-    Raises OSError with a reason for people as its ``strerror``: also for a file of another kind, for a longer one, and, without
-    ``follow_links``, for a symbolic link in the last part of the path.
+    Raise OSError with a readable reason as its ``strerror``, also for a file of another kind, for a longer one, and, without ``follow_links``, for a
+    symbolic link in the last part of the path.
     """
     try:
         descriptor = os.open(path, _FLAGS | (0 if follow_links else os.O_NOFOLLOW))
@@ -45,7 +45,7 @@ def read_bytes(path: pathlib.Path, *, limit: int, follow_links: bool = True) -> 
 
 
 def read_text(path: pathlib.Path, *, limit: int, encoding: str = "utf-8", follow_links: bool = True) -> str:
-    """Return the text of a file as ``read_bytes`` reads it; raises OSError as that does, and for bytes that are no text."""
+    """Return the text of a file. Raise OSError as ``read_bytes`` does, and for bytes that are not text."""
     content = read_bytes(path, limit=limit, follow_links=follow_links)
     try:
         return content.decode(encoding)

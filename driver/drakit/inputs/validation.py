@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words for people, from an error of pydantic."""
+"""Turn an error of pydantic into a readable reason."""
 
 import pydantic_core
 
@@ -13,7 +13,7 @@ _EXPECTED = {
     "mapping": "a mapping",
     "model": "a mapping of settings",
 }
-"""What a type of pydantic's errors asks for, by the word before its first underscore."""
+"""The expected value by the word before the first underscore of a pydantic error type."""
 
 
 def reason(error: pydantic_core.ErrorDetails) -> str:

@@ -1,1 +1,1 @@
-"""The driver's own HTTP: whether it lives, whether it is ready, and its metrics. No kubelet and no API server is spoken to from here."""
+"""The driver's own servers: liveness, readiness, metrics and admission reviews. This package is no client of the kubelet or the API server."""

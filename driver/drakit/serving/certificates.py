@@ -1,7 +1,7 @@
 """The certificate of a TLS server, read again when its files change, so that it can be renewed without a restart.
 
 Invariant: connections always get the newest pair of certificate and key that could be loaded. A pair that does not match, as between the writes of
-its two files, changes nothing; the next change of a file is tried again.
+its two files, is ignored; the next change of a file is another attempt.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ _log = logs.get_logger(__name__)
 class Certificate:
     """A certificate chain and its private key, both in PEM.
 
-    Raises SettingsError where they cannot be loaded at first; ``key`` names their settings.
+    Raise SettingsError if the first load fails; ``key`` names their settings.
     """
 
     def __init__(self, chain: pathlib.Path, private_key: pathlib.Path, *, key: str) -> None:
@@ -34,10 +34,10 @@ class Certificate:
             files = f"{chain} and {private_key}"
             raise errors.SettingsError(f"{files} are not a certificate and its private key in PEM: {_reason(error)}", key=key) from error
         self.loaded_at = time.time()
-        """Unix time at which the certificate in use was loaded."""
+        """The Unix time at which the current certificate was loaded."""
 
     def context(self) -> ssl.SSLContext:
-        """The TLS settings of the next connection."""
+        """Return the TLS settings of the next connection."""
         with self._guard:
             version = self._version()
             if version != self._tried:
@@ -55,7 +55,7 @@ class Certificate:
         _log.info("certificate loaded", path=str(self._chain))
 
     def _version(self) -> _Version:
-        """What changes when a file is written, replaced or made readable; empty where one is missing."""
+        """Return a value that changes when a file is written, replaced or made readable; empty if one is missing."""
         try:
             states = [path.stat() for path in (self._chain, self._private_key)]
         except OSError:

@@ -1,6 +1,6 @@
-"""Named health checks, run at every request. A check returns an empty text when it passes, else what is wrong.
+"""Named health checks, run at every request. A check returns an empty text when it passes, else the reason of the failure.
 
-Invariant: a check that raises is a failed check with the error as its reason, so a bug in one cannot make an unhealthy driver look healthy.
+Invariant: a check that raises has failed with the error as its reason, so a bug in it cannot make an unhealthy driver look healthy.
 """
 
 import threading
@@ -10,22 +10,22 @@ Check = Callable[[], str]
 
 
 class Checks:
-    """Checks by name, for one question such as "is it ready?"; added by those who know the answer, from any thread."""
+    """The checks of one endpoint, such as readiness, by name. Thread-safe."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._guard = threading.Lock()
 
     def add(self, name: str, check: Check) -> None:
-        """Add a check; one of the same name is replaced."""
+        """Add a check, and replace one of the same name."""
         with self._guard:
             self._checks[name] = check
 
     def failures(self) -> Mapping[str, str]:
-        """Return what is wrong, by the name of the check; empty when all pass."""
+        """Return the reasons of failed checks by name."""
         with self._guard:
             checks = dict(self._checks)
-        return {name: why for name, check in sorted(checks.items()) if (why := _ask(check))}
+        return {name: reason for name, check in sorted(checks.items()) if (reason := _run(check))}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all checks, sorted."""
@@ -33,8 +33,8 @@ class Checks:
             return tuple(sorted(self._checks))
 
 
-def _ask(check: Check) -> str:
+def _run(check: Check) -> str:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the check has failed
+    except Exception as error:  # noqa: BLE001 - any error fails the check
         return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""gRPC health (grpc.health.v1) on a TCP port, for the kubelet's grpc probes; the same answers as /healthz and /readyz.
+"""Serve gRPC health (grpc.health.v1) on a TCP port for the kubelet's grpc probes, with the same results as /healthz and /readyz.
 
-The service name ``""`` and ``liveness`` ask whether the driver lives, ``readiness`` whether it is ready; another name is NOT_FOUND, as the protocol
-says. ``Watch`` is not offered: probes do not use it.
+The service names ``""`` and ``liveness`` check liveness, ``readiness`` checks readiness; another name is NOT_FOUND, as in the protocol.
+``Watch`` is not implemented, because probes do not use it.
 """
 
 import errno
@@ -25,7 +25,7 @@ Question = Callable[[], bool]
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Answers from questions, by service name."""
+    """The health service, with one check for each service name."""
 
     def __init__(self, questions: Mapping[str, Question]) -> None:
         self._questions = dict(questions)
@@ -53,7 +53,7 @@ class HealthServer:
         self.port = 0
 
     def start(self) -> bool:
-        """Listen; return False where another process has the address. Raises SettingsError where nobody could listen there."""
+        """Listen, or return False if another process has the address. Raise SettingsError for an address that cannot be used."""
         server = grpc.server(futures.ThreadPoolExecutor(THREADS, thread_name_prefix="health"), options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self._service, server)
         try:
@@ -62,7 +62,7 @@ class HealthServer:
             if _is_taken(self._address):
                 return False
             raise errors.SettingsError(
-                f"cannot listen on {self._address}; is it an address of this machine?", key="serve.grpc_health"
+                f"cannot listen on {self._address}; check that it is an address of this machine", key="serve.grpc_health"
             ) from error
         server.start()
         self._server = server
@@ -70,14 +70,14 @@ class HealthServer:
         return True
 
     def stop(self) -> None:
-        """Stop at once; safe to call twice and without start."""
+        """Stop at once. Safe to call twice and without start."""
         if self._server is not None:
             self._server.stop(0).wait(STOP_SECONDS)
             self._server = None
 
 
 def _is_taken(address: str) -> bool:
-    """Whether another process has an address; gRPC does not say why it cannot have it."""
+    """Return whether another process has an address, because the error of gRPC does not say so."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as asking:

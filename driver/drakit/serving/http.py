@@ -1,10 +1,8 @@
-"""A small HTTP server for probes, metrics and reviews: on an address of the operator's choice, with TLS where it is given a certificate, or on a unix
-socket that only root may open.
+"""A small HTTP server for probes, metrics and reviews, on a configured address, with TLS if it has a certificate, or on a unix socket for root only.
 
-Invariants: only GET and HEAD of ``routes`` and POST to ``reviews`` are answered. A connection has one request and ``REQUEST_SECONDS`` from its start
-to its end, the TLS handshake included, however its client sends or reads. A body has at most ``BODY_MAX`` bytes. At most ``connections_max``
-connections are open at a time; one more takes the place of the oldest that has sent no whole request, so slow clients never keep a probe waiting.
-The answers hold no secret, and no request changes anything.
+Invariants: the server answers only GET and HEAD of ``routes`` and POST to ``reviews``. A connection has one request and at most ``REQUEST_SECONDS``,
+with the TLS handshake, whether its client is slow or not. A body has at most ``BODY_MAX`` bytes. At most ``connections_max`` connections are open; a
+further one replaces the oldest without a complete request, so slow clients never block a probe. Answers have no secret, and no request changes state.
 """
 
 import contextlib
@@ -34,17 +32,17 @@ from drakit.telemetry import logs
 REQUEST_SECONDS = 5.0
 CONNECTIONS_MAX = 64
 BODY_MAX = 1 << 20
-"""Bytes of a request's body. A claim with 32 configurations of 10 KiB, before and after an update, has 640 KiB."""
+"""The largest request body in bytes. A claim with 32 configurations of 10 KiB, before and after an update, has 640 KiB."""
 FINISH_SECONDS = 1.0
-"""Longest wait for requests in progress when the server stops."""
+"""The longest wait for requests in progress when the server stops."""
 PORT_MAX = 65535
 SERVER = "drakit"
-"""What the Server header says, by which another instance of the driver is known."""
+"""The value of the Server header, which identifies another instance of the driver."""
 _SOCKET_MODE = 0o600
 _ASK_SECONDS = 1.0
 _ANSWER_MAX = 65536
 _TEXT = "text/plain; charset=utf-8"
-_PIECE = 1 << 16
+_CHUNK = 1 << 16
 _DIGITS_MAX = 12
 
 _log = logs.get_logger(__name__)
@@ -52,7 +50,7 @@ _log = logs.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Page:
-    """One answer."""
+    """The answer to a request."""
 
     body: bytes
     content_type: str = _TEXT
@@ -61,22 +59,22 @@ class Page:
 
 Route = Callable[[], Page]
 Review = Callable[[bytes], Page]
-"""Answers the body of a POST."""
+"""A function that returns the answer to the body of a POST."""
 Tls = Callable[[], ssl.SSLContext]
-"""Returns the TLS settings of the next connection."""
+"""A function that returns the TLS settings of the next connection."""
 _NO_REVIEWS: Mapping[str, Review] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where to listen: an IP address of this machine, and a port (0: any free one)."""
+    """An address to listen on: an IP address of this machine, and a port (0: any free one)."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str, *, key: str) -> "Address":
-        """``127.0.0.1:8080`` or ``[::1]:8080``; raises SettingsError naming ``key``."""
+        """Return the address in a text such as ``127.0.0.1:8080`` or ``[::1]:8080``. Raise SettingsError naming ``key``."""
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         try:
@@ -92,11 +90,11 @@ class Address:
 
 
 Place = Address | pathlib.Path
-"""Where a server listens: an address, or the path of a unix socket."""
+"""The place of a server: an address, or the path of a unix socket."""
 
 
 def checks_page(checks: checking.Checks) -> Route:
-    """A page that says ok, or 503 with a line for each thing that is wrong."""
+    """Return a page with ok, or with status 503 and a line for each failed check."""
 
     def page() -> Page:
         failures = checks.failures()
@@ -110,15 +108,15 @@ def checks_page(checks: checking.Checks) -> Route:
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Connection:
-    """An open connection: when it must be over, and whether its request is whole."""
+    """An open connection: its deadline, and whether its request is complete."""
 
     socket: socket.socket
     end: float
-    has_asked: bool = False
+    is_complete: bool = False
 
 
 class _Listener(http.server.ThreadingHTTPServer):
-    """One thread a connection, bounded in number and time. Accepting never waits."""
+    """A listener with one thread for each connection, limited in number and time. Accepting never blocks."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -141,39 +139,39 @@ class _Listener(http.server.ThreadingHTTPServer):
             super().__init__(os.fspath(place), _Requests)  # type: ignore[arg-type] # the library knows TCP only
 
     def server_bind(self) -> None:
-        """Bind, and ask no DNS for the host's name, as the library would. A socket is closed to others before anybody can connect."""
+        """Bind without the DNS request of the library. A unix socket gets mode 0600 before any client can connect."""
         socketserver.TCPServer.server_bind(self)
         if isinstance(self._place, pathlib.Path):
             self._place.chmod(_SOCKET_MODE)
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a connection. The connection's own thread shakes hands."""
+        """Accept a connection; its own thread does the TLS handshake."""
         connection, client = super().get_request()
         if self._tls is not None:
             connection = self._tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, client
 
     def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - the library's signature
-        """Note the connection, in the place of a slow one where there is none free; whether it is served."""
+        """Add the connection, in place of a slow one if all are in use; return whether it is served."""
         assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has stream sockets only
         with self._guard:
             if len(self._open) >= self._connections_max:
-                slow = next((connection for connection in self._open if not connection.has_asked), None)
+                slow = next((connection for connection in self._open if not connection.is_complete), None)
                 if slow is None:
                     return False
                 self._drop(slow)
             self._open.append(_Connection(socket=request, end=time.monotonic() + REQUEST_SECONDS))
         return True
 
-    def asked(self, request: socket.socket) -> None:
-        """Note that a connection's request is whole: it is not dropped for another one any more."""
+    def request_complete(self, request: socket.socket) -> None:
+        """Mark a connection's request as complete, so that no other connection replaces it."""
         with self._guard:
             for connection in self._open:
                 if connection.socket is request:
-                    connection.has_asked = True
+                    connection.is_complete = True
 
     def service_actions(self) -> None:
-        """Drop connections whose time is over; the library calls this twice a second."""
+        """Close connections after their deadline; the library calls this twice a second."""
         now = time.monotonic()
         with self._guard:
             for expired in [connection for connection in self._open if connection.end <= now]:
@@ -186,14 +184,14 @@ class _Listener(http.server.ThreadingHTTPServer):
         super().shutdown_request(request)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
 
     def _drop(self, connection: _Connection) -> None:
-        """Wake the connection's thread, which then ends; the caller holds the guard."""
+        """Wake the connection's thread, which then ends. The caller holds the guard."""
         self._open.remove(connection)
         with contextlib.suppress(OSError):
-            # The method of SSLSocket would also end TLS, and the connection's thread could then send in plain text.
+            # The method of SSLSocket would also end TLS, so the connection's thread could then send plain text.
             socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
 
     def finish(self, seconds: float) -> None:
-        """Wait until the open connections have ended, at most so many seconds."""
+        """Wait until the open connections have ended, at most ``seconds``."""
         with self._guard:
             self._guard.wait_for(lambda: not self._open, seconds)
 
@@ -202,7 +200,7 @@ class _Listener(http.server.ThreadingHTTPServer):
 
 
 class _Requests(http.server.BaseHTTPRequestHandler):
-    """Answers the one request of a connection."""
+    """The handler of the single request of a connection."""
 
     server: "_Listener"
     server_version = SERVER
@@ -215,10 +213,10 @@ class _Requests(http.server.BaseHTTPRequestHandler):
             self.connection.do_handshake()
 
     def do_GET(self) -> None:
-        self._answer(_page(self.server.routes, self._whole()))
+        self._answer(_page(self.server.routes, self._completed_path()))
 
     def do_HEAD(self) -> None:
-        self._answer(_page(self.server.routes, self._whole()), body=False)
+        self._answer(_page(self.server.routes, self._completed_path()), body=False)
 
     def do_POST(self) -> None:
         if not self.server.reviews:
@@ -226,31 +224,31 @@ class _Requests(http.server.BaseHTTPRequestHandler):
             return
         body = self._body()
         if isinstance(body, bytes):
-            body = _page({path: functools.partial(review, body) for path, review in self.server.reviews.items()}, self._whole())
+            body = _page({path: functools.partial(review, body) for path, review in self.server.reviews.items()}, self._completed_path())
         self._answer(body)
 
-    def _whole(self) -> str:
-        """Note that the request is whole, and return its path."""
-        self.server.asked(self.connection)
+    def _completed_path(self) -> str:
+        """Mark the request as complete, and return its path."""
+        self.server.request_complete(self.connection)
         return self.path.partition("?")[0]
 
     def _body(self) -> bytes | Page:
-        """The body of a request, or the page that refuses it."""
+        """Return the body of a request, or the page that rejects it."""
         text = self.headers.get("Content-Length", "")
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
             return Page(body=b"send the body with a Content-Length\n", status=http.HTTPStatus.LENGTH_REQUIRED)
         length = int(text)
         if length > BODY_MAX:
-            # A client that may not send to the end gets a reset in place of the answer.
-            while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
-                length -= len(piece)
+            # Without reading the body, the client would get a reset instead of the answer.
+            while length > 0 and (chunk := self.rfile.read(min(length, _CHUNK))):
+                length -= len(chunk)
             return Page(
                 body=f"the body has {text} bytes, over the limit of {BODY_MAX}\n".encode(),
                 status=http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             )
         body = self.rfile.read(length)
         if len(body) < length:
-            raise ConnectionError("the client left in the middle of its request")
+            raise ConnectionError("the client closed the connection in the middle of its request")
         return body
 
     def _answer(self, page: Page, *, body: bool = True) -> None:
@@ -267,7 +265,7 @@ class _Requests(http.server.BaseHTTPRequestHandler):
 
 
 class HttpServer:
-    """Serves ``routes`` (path to page) and ``reviews`` from ``start`` to ``stop``; ``key`` is the setting that has the address."""
+    """A server of ``routes`` (path to page) and ``reviews``, from ``start`` to ``stop``; ``key`` is the setting of its address."""
 
     def __init__(
         self,
@@ -290,7 +288,7 @@ class HttpServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was found when 0 was asked for."""
+        """Return the address, with the actual port where port 0 was requested."""
         if not isinstance(self._wanted, Address):
             raise TypeError("a server on a unix socket has no address")
         if self._listener is None:
@@ -298,10 +296,10 @@ class HttpServer:
         return Address(host=self._wanted.host, port=self._listener.server_address[1])
 
     def start(self) -> bool:
-        """Listen; return False where another process has the address. Raises SettingsError where nobody could listen there."""
+        """Listen, or return False if another process has the address. Raise SettingsError for an address that cannot be used."""
         try:
             if isinstance(self._wanted, pathlib.Path):
-                _make_way(self._wanted)
+                _prepare_path(self._wanted)
             self._listener = _Listener(
                 self._wanted, routes=self._routes, reviews=self._reviews, connections_max=self._connections_max, tls=self._tls
             )
@@ -316,7 +314,7 @@ class HttpServer:
         return True
 
     def stop(self) -> None:
-        """Stop listening and let requests in progress end; safe to call twice and without start. The next start replaces a socket's file."""
+        """Stop listening, and wait for requests in progress. Safe to call twice and without start. The next start replaces the socket's file."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
@@ -327,17 +325,17 @@ class HttpServer:
 
 
 def is_driver(address: Address) -> bool:
-    """Whether what listens at an address is an instance of the driver."""
-    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(_Connecting(address)) as connection:
+    """Return whether an instance of the driver listens at an address."""
+    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(_ClientConnection(address)) as connection:
         connection.request("HEAD", "/healthz")
         return connection.getresponse().headers.get("Server", "").strip() == SERVER
     return False
 
 
 def ask(place: Place, path: str) -> Page | None:
-    """Return the answer of whoever listens at a place; None where nobody does. One who does not speak HTTP gives an empty 502."""
+    """Return the answer of the server at a place, None where there is no server, and an empty 502 for a server that is not HTTP."""
     try:
-        with contextlib.closing(_Connecting(place)) as connection:
+        with contextlib.closing(_ClientConnection(place)) as connection:
             connection.request("GET", path)
             answer = connection.getresponse()
             return Page(body=answer.read(_ANSWER_MAX), status=http.HTTPStatus(answer.status))
@@ -347,7 +345,7 @@ def ask(place: Place, path: str) -> Page | None:
         return Page(body=b"", status=http.HTTPStatus.BAD_GATEWAY)
 
 
-class _Connecting(http.client.HTTPConnection):
+class _ClientConnection(http.client.HTTPConnection):
     """A client's connection to an address or a unix socket."""
 
     def __init__(self, place: Place) -> None:
@@ -364,8 +362,8 @@ class _Connecting(http.client.HTTPConnection):
         self.sock.connect(os.fspath(self._place))
 
 
-def _make_way(path: pathlib.Path) -> None:
-    """Make the socket's folder, and remove the socket of an earlier process; raises OSError where something else is at the path."""
+def _prepare_path(path: pathlib.Path) -> None:
+    """Create the socket's folder, and remove the socket of an earlier process. Raise OSError if another file or a listener is at the path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     in_use = unix_sockets.occupant(path)
     if in_use in {unix_sockets.Occupant.LISTENER, unix_sockets.Occupant.OTHER}:
@@ -379,6 +377,6 @@ def _page(routes: Mapping[str, Route], path: str) -> Page:
         return Page(body=f"no such page; there are {', '.join(sorted(routes))}\n".encode(), status=http.HTTPStatus.NOT_FOUND)
     try:
         return route()
-    except Exception:  # noqa: BLE001 - a bug in one page is that page's
+    except Exception:  # noqa: BLE001 - a bug in one page must not affect the others
         _log.exception("page failed", path=path)
         return Page(body=b"internal error; see the log\n", status=http.HTTPStatus.INTERNAL_SERVER_ERROR)

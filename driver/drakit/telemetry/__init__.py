@@ -1,1 +1,1 @@
-"""Structured logs."""
+"""Structured logs, and the redaction and escaping of their text."""

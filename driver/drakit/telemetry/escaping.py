@@ -1,8 +1,8 @@
-"""Text of others made safe to show: what a terminal would act on, or show as something else, is written as an escape as in JSON."""
+"""Escape untrusted text for a terminal: control characters and characters that change the displayed text become JSON escapes."""
 
 
 def escaped(text: str, *, keep: str = "") -> str:
-    """Return the text with every character that Unicode does not call printable escaped as in JSON, except those in ``keep``.
+    """Return the text with every non-printable character (by Unicode) escaped as in JSON, except those in ``keep``.
 
     Control characters, ANSI sequences, bidirectional overrides, zero-width characters and broken surrogates are not printable.
     """

@@ -1,12 +1,11 @@
-"""Structured logs: one constant message and key=value fields a line, as JSON or for a console, on standard error.
+"""Structured logs: each line has one constant message and key=value fields, as JSON or for a console, on standard error.
 
-Every module takes its logger once, ``_log = logs.get_logger(__name__)``, before anything is set up; ``setup`` decides for all of them, also later,
-what is shown and how. Fields bound by ``bound`` travel with the thread, so that a line written deep inside a call says whose call it was.
-Until ``setup`` is called, warnings and worse are shown.
+Every module makes its logger once, ``_log = logs.get_logger(__name__)``, at import. ``setup`` sets level and style for all loggers, at any time.
+Fields of ``bound`` belong to the thread, so every line inside a call has the fields of that call. Before ``setup``, warnings and errors are shown.
 
-Device families and drivers' authors log with the standard library: ``_log.info("board opened", extra={"device": name})``. Such a record comes out
-as one of our lines, with the keys of ``extra`` as fields. The loggers of drakit and of packages given to ``follow`` obey the level of ``setup``;
-those of other libraries keep the level that they have, which is WARNING unless their user set another.
+Device families and drivers' authors log with the standard library: ``_log.info("board opened", extra={"device": name})``. Such a record is written in
+the same format, with the keys of ``extra`` as fields. The loggers of drakit and of packages passed to ``follow`` have the level of ``setup``; loggers
+of other libraries keep their own level, by default WARNING.
 """
 
 import contextlib
@@ -33,14 +32,14 @@ Logger = structlog.stdlib.BoundLogger
 
 
 class Style(enum.Enum):
-    """How a line is written."""
+    """The style of a line."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class Level(enum.IntEnum):
-    """The least severe level that is shown."""
+    """The lowest level that is shown."""
 
     DEBUG = logging.DEBUG
     INFO = logging.INFO
@@ -51,7 +50,7 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(kw_only=True)
 class _Output:
-    """What ``setup`` decided; without a stream lines go to whatever standard error is at that moment."""
+    """The output that ``setup`` configured; without a stream, lines go to the current standard error."""
 
     level: Level
     render: structlog_typing.Processor
@@ -69,15 +68,15 @@ _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("d
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of one module; cheap, and bound to whatever ``setup`` says when a line is written."""
+    """Return the logger of one module; it uses the configuration of ``setup`` at the time of each line."""
     logger: Logger = structlog.wrap_logger(_Sink(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger).bind()
     return logger
 
 
 def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextIO | None = None) -> None:
-    """Decide what is shown and how, for loggers that exist and for those to come; ``stream`` is standard error unless given.
+    """Set level and style of all present and future loggers; ``stream`` is standard error by default.
 
-    Loggers taken from structlog itself, and those of the standard library, come out the same way.
+    Loggers of structlog itself and of the standard library write in the same format.
     """
     _output.level, _output.render, _output.stream = level, _renderer(style, stream or sys.stderr), stream
     structlog.configure(processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger, logger_factory=_Sink)
@@ -88,7 +87,7 @@ def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextI
 
 
 def follow(*packages: str) -> None:
-    """Let the standard library's loggers of these packages obey the level of ``setup``, as drakit's own do."""
+    """Give the standard library's loggers of these packages the level of ``setup``, as drakit's own have."""
     _FOLLOWING.update(packages)
     for package in _FOLLOWING:
         logging.getLogger(package).setLevel(_output.level)
@@ -96,7 +95,7 @@ def follow(*packages: str) -> None:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Show nothing inside the block: for a caller that tells a person itself what would be logged."""
+    """Write no log lines inside the block, for a caller that reports the same to the user itself."""
     before, _output.level = _output.level, Level.NOTHING
     try:
         yield
@@ -124,7 +123,7 @@ def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
 
 
 def _for_console(event: structlog_typing.EventDict) -> structlog_typing.EventDict:
-    """The event with texts in which a terminal finds nothing to act on; only traces keep their lines."""
+    """Return the event with escaped texts; only traces keep their line breaks."""
     kept = {"exception": "\n\t", "stack": "\n\t"}
     return {
         escaping.escaped(str(key)): escaping.escaped(value, keep=kept.get(key, "")) if isinstance(value, str) else value
@@ -152,7 +151,7 @@ def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
 
 
 def _complete(sink: "_Sink", method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
-    """Whatever is bound, and level, name and time: in one step, because every claim writes lines."""
+    """Add bound fields, level, logger and time, in one step for speed, because every claim writes lines."""
     for key, value in _bound.get().items():
         event.setdefault(key, value)
     event["level"] = "error" if method == "exception" else method
@@ -165,7 +164,7 @@ _PROCESSORS: list[structlog_typing.Processor] = [_drop_unwanted, _complete, _ren
 
 
 class _Sink:
-    """Writes finished lines of one logger, whole; a stream that is gone loses the line and nothing else."""
+    """The writer of one logger's finished lines. A line to a closed stream is dropped without an error."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -184,7 +183,7 @@ class _Sink:
 
 
 class _Bridge(logging.Handler):
-    """Writes records of the standard library's logging as our lines. A record that cannot be written as it is never fails its caller."""
+    """A handler that writes records of the standard library in the format of drakit. A record that cannot be formatted never fails its caller."""
 
     def emit(self, record: logging.LogRecord) -> None:
         given = {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
@@ -199,7 +198,7 @@ class _Bridge(logging.Handler):
             line = _line(sink, method, dict(fields))
         except structlog.DropEvent:
             return
-        except Exception:  # noqa: BLE001 - whatever an author's value does when it is written, the author's call goes on
+        except Exception:  # noqa: BLE001 - an author's value that cannot be formatted must not fail the author's call
             fault = traceback.format_exc(limit=0).strip()
             message = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
             line = _line(sink, method, {"event": message, "error": f"the line's fields cannot be written: {fault}"})

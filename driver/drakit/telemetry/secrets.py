@@ -1,25 +1,25 @@
-"""Secrets of this process that must not get into logs, errors or events, although others may echo them.
+"""Redact the secrets of this process from logs, errors and events, because other programs may echo them.
 
-Whoever uses a secret calls ``hide``. Whoever writes text that came from elsewhere calls ``redacted``; every log line goes through it. Only the last
-few secrets are known, because tokens are renewed for as long as the process lives.
+Code that uses a secret calls ``hide``. Code that writes untrusted text calls ``redacted``; every log line goes through it. Only the last few secrets
+are kept, because tokens are renewed for as long as the process lives.
 """
 
 import re
 
-_REMEMBERED = 8
+_SECRETS_MAX = 8
 _SHORTEST = 8
 _LINE_MAX = 500
 _MARK = "[redacted]"
-# Bearer tokens and JSON Web Tokens of anybody: a server may echo those of others too, or parts of ours.
+# Bearer tokens and JSON Web Tokens in general, because a server may also echo foreign tokens or parts of ours.
 _SHAPES = re.compile(r"(?i:\bbearer\s+)[-\w.~+/]{8,}=*|\beyJ[-\w.]{8,}")
 _known: tuple[str, ...] = ()
 
 
 def hide(secret: str) -> None:
-    """Let ``redacted`` remove this text from now on; text too short to be told from a word is ignored."""
+    """Let ``redacted`` remove this text from now on; text as short as a word is ignored."""
     global _known  # noqa: PLW0603 - replaced whole, so that readers need no lock
     if len(secret) >= _SHORTEST and secret not in _known:
-        _known = (*_known[1 - _REMEMBERED :], secret)
+        _known = (*_known[1 - _SECRETS_MAX :], secret)
 
 
 def redacted(text: str) -> str:
