@@ -7,7 +7,7 @@ _random = random.SystemRandom()
 
 
 class Backoff:
-    """Pauses in seconds, from ``first`` to ``longest``. One attempt after another uses it: it is not shared between threads."""
+    """The pauses between attempts in seconds, from ``first`` to ``longest``. Not thread-safe."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
