@@ -1,7 +1,6 @@
-"""Unix sockets at a path: what lies there now, who may serve there, and the removal of what dead processes left.
+"""Inspect and lock the paths of unix sockets, and remove the sockets of dead processes.
 
-A path may have 107 bytes. The flock on ``.<name>.lock`` beside a socket says which process serves it; a path on which anybody listens is never taken
-over.
+A path may have 107 bytes. The holder of the flock on ``.<name>.lock`` beside a socket serves it; a path with a listener is never taken over.
 """
 
 import enum
@@ -20,7 +19,7 @@ from drakit.telemetry import logs
 PATH_MAX_BYTES = 107
 _PROBE_SECONDS = 1.0
 _BINDING_SECONDS = 1.0
-"""How long a socket may be bound without listening: gRPC does one right after the other."""
+"""The time that a socket may be bound without listening; gRPC listens right after binding."""
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
@@ -29,7 +28,7 @@ _log = logs.get_logger(__name__)
 
 
 class Occupant(enum.Enum):
-    """What lies at a path."""
+    """The kind of file at a path."""
 
     NOTHING = "nothing"
     STALE = "stale socket"
@@ -47,7 +46,7 @@ def check_path(path: pathlib.Path) -> None:
 
 
 def occupant(path: pathlib.Path) -> Occupant:
-    """Return what lies at a path now; a socket is tested by connecting to it."""
+    """Return the kind of file at a path; a socket is tested by a connection."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -61,11 +60,11 @@ def occupant(path: pathlib.Path) -> Occupant:
 
 
 def refuse_occupied(path: pathlib.Path) -> None:
-    """Raise SettingsError where somebody listens at a path, or where something lies that is no socket."""
-    occupant_found = occupant(path)
-    if occupant_found is Occupant.LISTENER:
+    """Raise SettingsError if a process listens at a path, or if a file at the path is not a socket."""
+    present = occupant(path)
+    if present is Occupant.LISTENER:
         raise errors.SettingsError(f"another process serves {path}; stop it, or give this driver a folder of its own", key="socket path")
-    if occupant_found is Occupant.OTHER:
+    if present is Occupant.OTHER:
         raise errors.SettingsError(f"{path} exists and is not a socket; remove it", key="socket path")
 
 
@@ -81,7 +80,7 @@ class PathLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock; raises SettingsError when another process holds it."""
+        """Take the lock. Raise SettingsError when another process holds it."""
         while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -97,7 +96,7 @@ class PathLock:
             self.drop()
 
     def is_at_path(self) -> bool:
-        """Whether the file that is locked is still the one that others would lock."""
+        """Return whether the locked file is still at its path, where other processes lock."""
         if self._descriptor is None:
             return False
         try:
@@ -112,7 +111,7 @@ class PathLock:
             self._descriptor = None
 
     def remove(self) -> None:
-        """Remove the file, if it is still the one that is held."""
+        """Remove the lock file, if it is still the locked one."""
         if self.is_at_path():
             self._path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Listening on an address that another process may still have: at once where it is free, else as soon as it becomes free.
+"""Listen on an address that another process may still have: at once if it is free, else as soon as it becomes free.
 
 In a rolling update two pods in the host's network have one address. The older pod serves it, and the younger one takes it over when the older
 one ends.
@@ -18,13 +18,13 @@ _log = logs.get_logger(__name__)
 
 
 class Listener(Protocol):
-    """What is to listen."""
+    """A server that listens on an address."""
 
     def start(self) -> bool:
-        """Listen; return False where another process has the address."""
+        """Listen, or return False if another process has the address."""
 
     def stop(self) -> None:
-        """Stop listening; safe without ``start``."""
+        """Stop listening. Safe to call without ``start``."""
 
 
 class Waiting:
@@ -37,13 +37,13 @@ class Waiting:
         self.is_listening = False
 
     def start(self) -> None:
-        """Listen, now or later. Raises SettingsError where nobody could ever listen there."""
+        """Listen now, or once the address is free. Raise SettingsError for an address that cannot be used."""
         self.is_listening = self._listener.start()
         if not self.is_listening:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening, or waiting for it."""
+        """Stop listening, or waiting for the address."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)

@@ -1,4 +1,4 @@
-"""Settings from four sources: defaults, then a YAML file, then environment, then flags; later ones win.
+"""Read settings from four sources: defaults, then a YAML file, then environment, then flags; later sources override earlier ones.
 
 Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. An unknown key or ``DRAKIT_`` variable is an
 error, because a misspelt setting that is ignored is worse than a driver that does not start. ``schema.CURRENT`` says which settings the program has.
@@ -39,11 +39,11 @@ __all__ = [
 
 ENV_PREFIX, ENV_NESTING = schema.ENV_PREFIX, schema.ENV_NESTING
 SIZE_MAX = 1 << 20
-"""Bytes of a settings file."""
+"""The largest settings file in bytes."""
 
 
 def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings that hold, from all four sources.
+    """Return the effective settings from all four sources.
 
     ``flags`` are dotted keys (``node.name``) with the values given on the command line; None means not given. Raises SettingsError naming the
     key, what is wrong with it, and, for an unknown one, what was probably meant.
@@ -68,7 +68,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
 
 
 def known_keys() -> Iterator[tuple[str, object]]:
-    """Every key of this program with its default."""
+    """Return every key of this program with its default."""
     return schema.CURRENT.get().known_keys()
 
 
@@ -122,7 +122,7 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _source(key: str, flags: Mapping[str, object], file: pathlib.Path | None, environ: Mapping[str, str]) -> str:
-    """Say where the value of a key was set: the last source that has it or a part of it."""
+    """Return the source of a key's value: the last source that has the key or a part of it."""
     if any(value is not None and (key == name or key.startswith(f"{name}.")) for name, value in flags.items()):
         return "set by a flag"
     variables = {schema.CURRENT.get().variable(name): name for name, _ in known_keys()}

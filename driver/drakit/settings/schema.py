@@ -19,7 +19,7 @@ ENV_NESTING = "__"
 FRAMEWORK = ("node", "api", "publish", "report", "serve", "webhook", "log")
 """The groups that every driver's program has."""
 PUBLISHING = ("election",)
-"""The groups of programs with ``publish`` beside these."""
+"""The additional groups of programs with ``publish``."""
 _GROUP = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -32,7 +32,7 @@ class Schema:
     own: str = ""
 
     def known_keys(self) -> Iterator[tuple[str, object]]:
-        """Every key with its default."""
+        """Return every key with its default."""
         for group in self.groups:
             model = self.model.model_fields[group].annotation
             fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(model, "__pydantic_fields__", {})
@@ -44,7 +44,7 @@ class Schema:
         return f"{group}_{name}".upper() if group == self.own else ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
 
     def is_variable(self, name: str) -> bool:
-        """Return whether a name in the environment means a setting of this program, known or not."""
+        """Return whether an environment variable has the prefix of a setting of this program, known or not."""
         return name.startswith(ENV_PREFIX) or (bool(self.own) and name.startswith(f"{self.own}_".upper()))
 
 
@@ -53,7 +53,7 @@ CURRENT: contextvars.ContextVar[Schema] = contextvars.ContextVar("CURRENT", defa
 
 
 def of_driver(group: str = "", own: type | None = None, *, publishes: bool = False) -> Schema:
-    """Return the settings of an author's program, whose own are the fields of a frozen dataclass. Raises TypeError that names what is wrong."""
+    """Return the settings of an author's program; its own settings are the fields of a frozen dataclass. Raise TypeError for an invalid dataclass."""
     groups = (*FRAMEWORK, *PUBLISHING) if publishes else FRAMEWORK
     if own is None:
         return Schema(groups=groups)
@@ -72,12 +72,12 @@ def of_driver(group: str = "", own: type | None = None, *, publishes: bool = Fal
 
 
 def group_of(driver_name: str) -> str:
-    """Return the group that a driver's settings have unless another is given: ``ssd`` for ``ssd.example.com``."""
+    """Return the default group of a driver's settings: ``ssd`` for ``ssd.example.com``."""
     return driver_name.partition(".")[0].replace("-", "_")
 
 
 def own_of(settings: Settings) -> object:
-    """Return an author's own settings. Raises SettingsError where the program has none."""
+    """Return an author's own settings. Raise SettingsError where the program has none."""
     group = CURRENT.get().own
     if not group:
         raise errors.SettingsError("this program has no settings of its own", key="settings")
