@@ -126,7 +126,7 @@ def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, 
 
 
 def test_a_lost_journal_names_the_program_that_gives_a_claim_up() -> None:
-    assert recovery.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("call: python -m boards unprepare UID")
+    assert recovery.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("run: python -m boards unprepare UID")
 
 
 class Pooled(author.FakeDriver, drakit.ClusterPools):
