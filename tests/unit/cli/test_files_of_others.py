@@ -133,7 +133,7 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(shell: command_line.Comm
         os.mkfifo(home / "journal.db")
     for command in (("show",), ("journal", "list")):
         result = shell.run(*command, *mock).err
-        assert "journal.db is a symbolic link" in result or "journal.db is no regular file" in result
+        assert "journal.db is a symbolic link" in result or "journal.db is not a regular file" in result
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
