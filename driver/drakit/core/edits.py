@@ -89,7 +89,11 @@ class NetDevice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Edits:
-    """All changes of one device to a container."""
+    """All changes of one device to a container.
+
+    Runtimes merge the edits of all devices of a container. Of equal variables, equal paths of device nodes and equal container paths of mounts, the
+    last one counts; all hooks run. So name a variable by the device, and a share's variable by the share id.
+    """
 
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()

@@ -21,7 +21,7 @@ def offers_something(bench: benches.Bench) -> None:
 def fits_the_api(bench: benches.Bench) -> None:
     """Require that slices of every form can hold what is offered."""
     with bench.node() as node:
-        for offered in _pools(node):
+        for offered in pools(node):
             for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
                 paging.paginate(
                     offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART
@@ -31,10 +31,10 @@ def fits_the_api(bench: benches.Bench) -> None:
 def draws_what_counters_have(bench: benches.Bench) -> None:
     """Require that no device draws more of a counter than its counter set has: it would never be allocated."""
     with bench.node() as node:
-        pools = [offered.flat() for offered in _pools(node)]
-    if not any(device.consumes for offered in pools for device in offered.devices):
+        offers = [offered.flat() for offered in pools(node)]
+    if not any(device.consumes for offered in offers for device in offered.devices):
         raise reports.NotApplicableError("no device draws counters")
-    for offered in pools:
+    for offered in offers:
         sets = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
         for device in offered.devices:
             for part in device.consumes:
@@ -47,7 +47,8 @@ def draws_what_counters_have(bench: benches.Bench) -> None:
                     )
 
 
-def _pools(node: nodes.Node) -> Iterator[inventory.Inventory]:
+def pools(node: nodes.Node) -> Iterator[inventory.Inventory]:
+    """Yield the inventory of each pool, of the node and of the cluster."""
     yield from inventory.by_pool(node.driver.discover(), nodes.POOL).values()
     for pool in advanced.cluster_pools(node.driver):
         yield pool.inventory

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.cdi import host_nodes, spec
-from drakit.core import advanced, edits, quantity, records
+from drakit.core import advanced, edits, records
 from drakit.core import claim as claims
-from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.testing import bench as benches
-from drakit.testing import crashing, inventory_obligations, simulated_death
+from drakit.testing import container_obligations, crashing, inventory_obligations, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -108,7 +107,9 @@ def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
         offered = node.all_devices
         for group in bench.groups:
             name = ", ".join(group)
-            is_shared = all(offered[one].allow_multiple_allocations and _takes_twice(offered[one], bench.consumed) for one in group)
+            is_shared = all(
+                offered[one].allow_multiple_allocations and container_obligations.takes_twice(offered[one], bench.consumed) for one in group
+            )
             _remembers_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
             gone = bench.claim(node, *group)
             node.prepare(gone)
@@ -157,52 +158,6 @@ def _undoes_what_was_bound(bench: benches.Bench) -> None:
             node.bind(again)
             node.prepare(again)
             node.unprepare(again)
-
-
-def _shares_one_device(bench: benches.Bench) -> None:
-    with bench.node() as node:
-        for name in _shareable(bench, node):
-            one, two = bench.claim(node, name), bench.claim(node, name)
-            node.prepare(one)
-            before = node.prepare(two)
-            node.unprepare(one)
-            benches.require(node.prepare(two) == before, f"{name}: the end of one share changed another")
-            node.unprepare(two)
-
-
-def _shares_meet_in_a_container(bench: benches.Bench) -> None:
-    with bench.node() as node:
-        for name in _shareable(bench, node):
-            one, two = bench.claim(node, name), bench.claim(node, name)
-            try:
-                first, second = node.prepare(one), node.prepare(two)
-            except nodes.RefusedError as error:
-                raise reports.NotApplicableError(f"{name}: two shares cannot be prepared at once: {error}") from error
-            node.unprepare(one)
-            node.unprepare(two)
-            for variable in sorted(first.env.keys() & second.env.keys()):
-                values = f"{first.env[variable]!r} for one share and {second.env[variable]!r} for the other"
-                benches.require(
-                    first.env[variable] == second.env[variable],
-                    f"{name}: {variable} is {values}, and a container that has both sees one; name the variable by grant.share_id",
-                )
-
-
-def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
-    """Return the devices of which two claims can have shares. Raises reports.NotApplicableError if there is none."""
-    offered = node.all_devices
-    shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
-    if not shared:
-        raise reports.NotApplicableError("no device allows multiple allocations")
-    fitting = [name for name in shared if _takes_twice(offered[name], bench.consumed)]
-    if not fitting:
-        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
-    return fitting
-
-
-def _takes_twice(device: devices.Device, consumed: Mapping[str, quantity.Amount]) -> bool:
-    amounts = {name: quantity.Quantity.of(given) for name, given in consumed.items() if name in device.capacity}
-    return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
 
 
 def _accepts_parameters(bench: benches.Bench) -> None:
@@ -351,8 +306,9 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
     "unprepare succeeds without an intent, after a lost journal": _unprepares_without_an_intent,
     "claims are restored after a lost journal, and can be undone": _remembers_after_a_lost_journal,
-    "two shares of one device do not touch each other": _shares_one_device,
-    "two shares in one container give each variable one value": _shares_meet_in_a_container,
+    "two shares of one device do not touch each other": container_obligations.shares_one_device,
+    "two shares in one container give each variable one value": container_obligations.shares_meet_in_a_container,
+    "two devices in one container give each variable one value": container_obligations.devices_meet_in_a_container,
     "a bound claim that is never prepared is undone": _undoes_what_was_bound,
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,

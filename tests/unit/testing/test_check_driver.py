@@ -157,7 +157,7 @@ def test_a_broken_obligation_is_named(kind: type[author.FakeDriver], obligation:
 
 
 class Ambiguous(author.FakeDriver):
-    """Gives every share its own value of one variable."""
+    """Gives every share and every device its own value of one variable."""
 
     def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
         made = super().prepare(grant)
@@ -165,13 +165,31 @@ class Ambiguous(author.FakeDriver):
 
 
 def test_a_variable_that_two_shares_set_differently_is_found() -> None:
-    with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
+    with pytest.raises(testing.CheckError, match="breaks 2 of") as raised:
         check(Ambiguous, device_names=["pipe"], every=9)
     assert re.search(
         r"FAIL  two shares in one container give each variable one value: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
         r"'[0-9a-f-]{36}' for the other, and a container that has both sees one; name the variable by grant.share_id",
         str(raised.value),
     )
+
+
+@pytest.mark.parametrize("device, beside", [("chip-0-left", "chip-0-right"), ("chip-0", "chip-1-left")])
+def test_a_variable_that_two_devices_set_differently_is_found(device: str, beside: str) -> None:
+    with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
+        check(Ambiguous, device_names=[device], every=50)
+    assert (
+        f"FAIL  two devices in one container give each variable one value: FAKE is '{device}' for {device} and '{beside}' for {beside}, "
+        "and a container that has both sees one; name the variable by the device\n"
+    ) in str(raised.value)
+
+
+def test_devices_of_which_a_container_can_have_one_alone_may_share_a_variable() -> None:
+    hardware = author.Hardware()
+    hardware.present = {"chip-0"}
+    report = testing.check_driver(on(hardware, Ambiguous), device_names=["chip-0"], every=50)
+    (skipped,) = [item.message for item in report.checks if item.name == "two devices in one container give each variable one value"]
+    assert skipped == "no two devices can be prepared at once"
 
 
 class Misplaced(author.FakeDriver):

@@ -1,0 +1,112 @@
+"""What a driver owes where its devices meet: shares of one device, and devices of one container; see ``drakit.testing.obligations``."""
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import device as devices
+from drakit.core import inventory, quantity
+from drakit.testing import bench as benches
+from drakit.testing import inventory_obligations
+from drakit.testing import node as nodes
+from drakit.testing import report as reports
+
+
+def shares_one_device(bench: benches.Bench) -> None:
+    """Require that the end of one share leaves another as it is."""
+    with bench.node() as node:
+        for name in _shareable(bench, node):
+            one, two = bench.claim(node, name), bench.claim(node, name)
+            node.prepare(one)
+            before = node.prepare(two)
+            node.unprepare(one)
+            benches.require(node.prepare(two) == before, f"{name}: the end of one share changed another")
+            node.unprepare(two)
+
+
+def shares_meet_in_a_container(bench: benches.Bench) -> None:
+    """Require that two shares of one device set no variable to two values."""
+    with bench.node() as node:
+        for name in _shareable(bench, node):
+            try:
+                first, second = _both(bench, node, name, name)
+            except nodes.RefusedError as error:
+                raise reports.NotApplicableError(f"{name}: two shares cannot be prepared at once: {error}") from error
+            for variable in _ambiguous(first, second):
+                values = f"{first.env[variable]!r} for one share and {second.env[variable]!r} for the other"
+                raise AssertionError(
+                    f"{name}: {variable} is {values}, and a container that has both sees one; name the variable by grant.share_id"
+                )
+
+
+def devices_meet_in_a_container(bench: benches.Bench) -> None:
+    """Require that two devices set no variable to two values."""
+    with bench.node() as node:
+        tried = False
+        for one, two in _pairs(bench, node):
+            try:
+                first, second = _both(bench, node, one, two)
+            except nodes.RefusedError:
+                continue
+            tried = True
+            for variable in _ambiguous(first, second):
+                values = f"{first.env[variable]!r} for {one} and {second.env[variable]!r} for {two}"
+                raise AssertionError(f"{variable} is {values}, and a container that has both sees one; name the variable by the device")
+    if not tried:
+        raise reports.NotApplicableError("no two devices can be prepared at once")
+
+
+def takes_twice(device: devices.Device, consumed: Mapping[str, quantity.Amount]) -> bool:
+    """Return whether two claims of these amounts fit on a device."""
+    amounts = {name: quantity.Quantity.of(given) for name, given in consumed.items() if name in device.capacity}
+    return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
+
+
+def _both(bench: benches.Bench, node: nodes.Node, one: str, two: str) -> tuple[nodes.ContainerView, nodes.ContainerView]:
+    """What containers get of two claims that are prepared at once; raises nodes.RefusedError."""
+    refs = bench.claim(node, one), bench.claim(node, two)
+    try:
+        return node.prepare(refs[0]), node.prepare(refs[1])
+    finally:
+        for ref in refs:
+            node.unprepare(ref)
+
+
+def _ambiguous(first: nodes.ContainerView, second: nodes.ContainerView) -> Sequence[str]:
+    return sorted(variable for variable in first.env.keys() & second.env.keys() if first.env[variable] != second.env[variable])
+
+
+def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
+    """The devices of which two claims can have shares; raises reports.NotApplicableError where there is none."""
+    offered = node.all_devices
+    shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
+    if not shared:
+        raise reports.NotApplicableError("no device allows multiple allocations")
+    fitting = [name for name in shared if takes_twice(offered[name], bench.consumed)]
+    if not fitting:
+        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
+    return fitting
+
+
+def _pairs(bench: benches.Bench, node: nodes.Node) -> Iterator[tuple[str, str]]:
+    """Each device to try, with another that fits beside it by counters: one of its own kind where there is one."""
+    single = [group[0] for group in bench.groups if len(group) == 1]
+    for pool in inventory_obligations.pools(node):
+        offered = pool.flat()
+        by_name = offered.by_name()
+        for device in (by_name[name] for name in single if name in by_name):
+            beside = [other for other in offered.devices if other is not device and _fit(offered, device, other)]
+            alike = [other for other in beside if other.attributes.keys() == device.attributes.keys()]
+            if other := next(iter((*alike, *beside)), None):
+                yield device.name, other.name
+
+
+def _fit(offered: inventory.Inventory, *chosen: devices.Device) -> bool:
+    drawn: dict[tuple[str, str], int] = collections.defaultdict(int)
+    for part in (part for device in chosen for part in device.consumes):
+        for counter, amount in part.counters.items():
+            drawn[part.counter_set, counter] += amount.nanos
+    return all(
+        drawn[counter_set.name, counter] <= total.nanos
+        for counter_set in offered.counter_sets
+        for counter, total in counter_set.counters.items()
+    )
