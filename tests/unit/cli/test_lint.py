@@ -90,6 +90,18 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         "consumes 80Gi of a counter of 40Gi",
         "write at most 40Gi",
     ),
+    "a list as an attribute, its gate off": (
+        (devices({"name": "d0", "attributes": {"bands": {"strings": ["am", "fm"]}}}, count=1),),
+        "spec.devices[0].attributes[bands]",
+        "exactly one value must be specified",
+        "a list needs the feature gate DRAListTypeAttributes: enable it in the cluster and lint with --gate DRAListTypeAttributes=true, or write",
+    ),
+    "an attribute without a value": (
+        (devices({"name": "d0", "attributes": {"bands": {}}}, count=1),),
+        "spec.devices[0].attributes[bands]",
+        "exactly one value must be specified",
+        "write one value: bool, int, string or version, or, with the feature gate DRAListTypeAttributes, one list",
+    ),
     "default above the value": (
         (
             devices(

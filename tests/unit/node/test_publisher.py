@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import device, errors, inventory, ports
-from drakit.core.slices import resource_slice
+from drakit.core.slices import feature_gates, resource_slice
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store
@@ -405,6 +405,35 @@ def test_a_server_whose_schema_lacks_mixins_is_not_sent_any_not_even_to_ask() ->
     assert len(devices(store)) == 7
     assert not any(page.mixins or any(item.includes for item in page.devices) for page in pages)
     assert not any(item.includes for page in pages for item in page.counter_sets)
+
+
+def without_lists(page: resource_slice.Page) -> resource_slice.Page:
+    """Refuse a list attribute, as a server does that drops the list and then finds no value."""
+    if any(isinstance(value, tuple) for item in page.devices for value in item.attributes.values()):
+        raise errors.ApiError("spec.devices[0].attributes: exactly one value must be specified", status=422)
+    return page
+
+
+def test_a_gate_that_is_off_is_logged_once_with_its_effect_and_the_fix() -> None:
+    radio = device.Device(name="radio", attributes={"bands": ("am", "fm")})
+    store, stream = slice_store.FakeSliceStore(on_page(without_lists)), io.StringIO()
+    logs.setup(stream=stream)
+    try:
+        made = start(store, inventory.Inventory.of([radio]))
+        made.reconcile()
+        made.reconcile()
+    finally:
+        logs.setup(level=logs.Level.WARNING)
+    (line,) = [entry for entry in map(json.loads, stream.getvalue().splitlines()) if entry["event"] == "the API server drops fields"]
+    assert line["features"] == ["DRAListTypeAttributes"]
+    assert line["effect"] == "devices are offered without their list attributes"
+    assert line["fix"] == "enable these feature gates in the API server and the scheduler, then restart the driver"
+    [page] = [one.spec.page for one in store.list()]
+    assert dict(page.devices[0].attributes) == {}
+
+
+def test_every_gate_that_is_probed_has_an_effect_to_log() -> None:
+    assert feature_gates.EFFECTS.keys() >= publisher.GATES
 
 
 def test_what_needs_no_gate_is_published_without_any_question() -> None:
