@@ -108,8 +108,8 @@ _COMMANDS: Mapping[str, _Offered] = {
         command=lint.lint,
         meaning="""Check slices, classes, claims, templates, taint rules and pods as the API server does, and beyond.
 
-        Parameters for this driver are judged as at prepare. Objects are judged by each other: selectors that select nothing, claims that fit on no
-        node, pods whose claims are not there. The status is 0 without an error, 1 with one, 2 for files that cannot be read. Needs the extra
+        It checks parameters for this driver as prepare does, and compares the objects with each other: selectors that select nothing, claims that fit
+        on no node, pods without their claims. The status is 0 without an error, 1 with one, 2 for files that cannot be read. Needs the extra
         drakit\\[cluster].""",
         example="lint deploy/ claims.yaml",
     ),
@@ -132,35 +132,35 @@ _PUBLISH = _Offered(
     node are the publisher's: pools that it does not know are removed.""",
     example="publish --set election.namespace=default",
 )
-_JOURNAL_MEANING = """Look at the journal: what this driver remembers of its claims.
+_JOURNAL_MEANING = """Read the journal: the claims that this driver has prepared.
 
-Everything is read from a copy: the journal is not locked, migrated or set aside, also while the driver runs."""
+The commands read a copy. They never lock, migrate or move the journal, even while the driver runs."""
 _JOURNAL: Mapping[str, _Offered] = {
     "list": _Offered(
         command=journal.list_,
-        meaning="""List the claims that are remembered: their state, their devices, and whether they are of this boot.
+        meaning="""List the claims in the journal: their state, their devices, and whether they were prepared in this boot.
 
-        States are preparing, prepared and unpreparing; the first and the last are half done, and are finished by the next call or start.""",
+        States are preparing, prepared and unpreparing. The driver finishes preparing and unpreparing at its next call or start.""",
         example="journal list -o json",
     ),
     "show": _Offered(
         command=journal.show,
-        meaning="Show all that is remembered of one claim: intents, records, CDI edits, notes, and the devices as they were.",
+        meaning="Show the journal's entry of one claim: intents, records, CDI edits, states and devices.",
         example=f"journal show {_UID}",
     ),
     "export": _Offered(
         command=journal.export,
-        meaning="""Write everything in the journal as one document: for a bug report, or to keep before something is tried.
+        meaning="""Write everything in the journal as one document, for a bug report or as a backup.
 
-        It holds what users wrote into their claims' parameters; look through it before you pass it on.""",
+        It contains the parameters of users' claims. Read it before you share it.""",
         example="journal export > journal.json",
     ),
     "verify": _Offered(
         command=journal.verify,
-        meaning="""Check that the journal is whole, that every row can be read, and that CDI files are what the journal says.
+        meaning="""Check that the journal is intact, that every row can be read, and that the CDI files match the journal.
 
-        Ends with status 1 when something is wrong, and says how to fix it. While the driver runs, the files of claims in
-        progress may be reported too; check again then.""",
+        The exit status is 1 if something is wrong, and the output says how to fix it. While the driver runs, it may also report files of claims in
+        progress. In that case check again.""",
         example="journal verify",
     ),
 }

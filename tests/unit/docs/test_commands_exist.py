@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import os
 import pathlib
 import re
 import shlex
@@ -10,8 +11,12 @@ from collections.abc import Iterator
 import pytest
 import typer.main
 
+from fakes import forked_cli
 from unit.docs import markdown
 
+USAGE = "[OPTIONS]"
+"""How a line ends that shows the form of a command."""
+CLI = markdown.ROOT / "docs" / "reference" / "cli.md"
 _SEPARATORS = {"|", "&&", "||", ";", "2>&1", ">", "<"}
 _MAKE = re.compile(r"`make ([a-z0-9-]+)`")
 
@@ -41,11 +46,17 @@ def drakit_lines() -> list[tuple[str, list[str]]]:
     return [
         (f"{markdown.name(page)}: {line}", arguments)
         for page in markdown.files()
-        if page.name != "cli.md"
         for line in markdown.command_lines(page)
+        if not line.endswith(USAGE)
         if words(line)[:1] != ["helm"]  # There it is the name of a release.
         for arguments in invocations(line, "drakit")
     ]
+
+
+def sections() -> dict[str, str]:
+    """The sections of the page of commands, by command; groups of commands have none of their own."""
+    parts = re.split(r"^## (drakit [a-z -]+)$", CLI.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    return {name: text for name, text in zip(parts[::2], parts[1::2], strict=True) if USAGE in text}
 
 
 def parse(arguments: list[str]) -> None:
@@ -110,3 +121,14 @@ def test_what_kubectl_is_given_exists() -> None:
     # What ``drakit new`` makes is examples/hello, whoever's project a page is about.
     places = (markdown.ROOT, markdown.ROOT / "examples" / "hello")
     assert [path for path in given if not any((place / path).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize("command", sections())
+def test_the_page_of_commands_has_an_example_and_every_option(commands: forked_cli.Commands, command: str) -> None:
+    text = sections()[command]
+    assert re.search(rf"^(?:.* )?{command} (?!.*\{USAGE}$)", text, re.MULTILINE), "an example"
+    wide = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    shown = commands.run(*command.split()[1:], "--help", environment=wide).stdout
+    options = set(re.findall(r"^.[ *]+(--[a-z-]+)", shown, re.MULTILINE)) - {"--help"}
+    assert options == set(re.findall(r"^\| `(--[a-z-]+)`", text, re.MULTILINE))
+    assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == [], "a meaning"
