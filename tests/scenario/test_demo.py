@@ -16,10 +16,10 @@ PROMISES = [
     "gpu.drakit.dev: the API server has the 52 devices that the hardware offers",
     "nic.drakit.dev: the API server has the 2 devices that the hardware offers",
     "all four have the same parent GPU",
-    "the hardware has four GPU instances more",
+    "the hardware has four more GPU instances",
     "it is not the GPU that is partitioned",
     "all three are on one NIC",
-    "each has a share id of its own",
+    "each has its own share ID",
     "consumed capacity is rounded up to the NIC's step",
     "nothing is allocated to pod second",
     "pod second has its 50G",
@@ -28,9 +28,9 @@ PROMISES = [
     "the MIG device of that UUID exists in the hardware",
     "the hardware has a GPU instance that no container uses",
     "no CDI file defines it",
-    "the journal says that its claim was being prepared",
-    "the 6 other pods run on",
-    "no GPU instance too many: one more than before, not two",
+    "the journal has its claim in the state preparing",
+    "the 6 other pods keep running",
+    "the hardware has one more GPU instance than before, not two",
     "the journal has exactly the claims that are allocated",
     "there is one CDI file for each allocated device",
     "nothing is left on the node",
@@ -86,7 +86,7 @@ def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: p
         ran.read_until(r"^\[2/9\]")
         os.kill(int(started[1]), signal.SIGKILL)
         assert ran.end() == 1
-    assert "FAILED: the driver ended by itself with status -9" in ran.out
+    assert "FAILED: the driver exited unexpectedly with status -9" in ran.out
     assert "The end of driver.log:" in ran.out
     assert "All " not in ran.out
     assert not list(folder.iterdir())
@@ -134,7 +134,7 @@ def test_kept_up_it_and_its_page_can_be_used_until_ctrl_c(folder: pathlib.Path, 
     "arguments, message",
     [
         (("--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are "),
-        (("--mock", "dgx-h100"), "--mock: the samples ask for the MIG profiles 1g.5gb, 2g.10gb, 3g.20gb, and dgx-h100 has "),
+        (("--mock", "dgx-h100"), "--mock: the samples need the MIG profiles 1g.5gb, 2g.10gb, 3g.20gb, but dgx-h100 has "),
         (("--folder", "/tmp"), "--folder: "),
         (("--folder", f"/tmp/{'x' * 80}"), f"--folder: folder /tmp/{'x' * 80}/node-1: its path has 92 bytes"),
         (("--folder", "/proc/x"), "--folder: cannot use /proc/x: "),
@@ -156,4 +156,4 @@ def test_a_folder_in_use_is_refused(folder: pathlib.Path, commands: forked_cli.C
     (folder / "used" / "file").touch()
     ran = demo.finished(folder, "demo", "--folder", str(folder / "used"), commands=commands)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, and the demo starts with an empty node; give a new folder\n"
+    assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, but the demo needs an empty folder; choose a new one\n"

@@ -24,19 +24,19 @@ PROMISES = [
     "nothing has changed so far",
     "one device is offered",
     "consumed capacity is rounded up to the step",
-    "each has a share id of its own",
+    "each has its own share ID",
     "the root queueing discipline is the driver's HTB",
     "rate and ceil of every share are its claim's, in both directions",
     "the host has its reserve",
-    "the host's addresses and routes by it are as before",
+    "the host's addresses and routes on it are unchanged",
     "each has its claim's address, and is up",
-    "the kernel leads their frames to their shares' classes",
+    "the kernel assigns their frames to their shares' classes",
     "a pod on the host's network is refused",
     "the pods have sent no frame",
     "egress: the same classes, none removed or replaced",
-    "their counters count on",
-    "the pods' interfaces are the same",
-    "nic0 is as before: link, addresses, routes, queueing disciplines, filters",
+    "their counters continue",
+    "the pods' interfaces are unchanged",
+    "nic0 is restored: link, addresses, routes, queueing disciplines, filters",
     "no share is left",
     "the saved state is removed",
 ]
@@ -112,7 +112,7 @@ def test_it_says_what_it_changes_keeps_every_promise_and_leaves_the_kernel_as_it
     assert re.search(r"^    training +333M +340M ", ran.stdout, re.MULTILINE)
     assert host.space.state() == before
     assert not host.remembers()
-    announced, changed = ran.stdout.index("While this runs:"), ran.stdout.index("before the first change")
+    announced, changed = ran.stdout.index("While the demo runs:"), ran.stdout.index("before the first change")
     assert announced < ran.stdout.index("Frames sent on the network: none") < changed
     assert changed < ran.stdout.index("nothing has changed so far") < ran.stdout.index("[2/7]")
 
@@ -135,11 +135,11 @@ def test_an_interface_the_host_uses_is_refused_without_a_yes(uplink: Host, *, ro
 def test_a_confirmed_take_over_keeps_addresses_and_the_default_route(uplink: Host) -> None:
     before = uplink.space.state()
     with uplink.running("--yes-take-over", "--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         meanwhile = uplink.space.state()
         assert ran.end(signal.SIGINT) == 0, ran.out
-    assert "You gave --yes-take-over: nic0 carries the host's default route." in ran.out
-    assert "the host's addresses and routes by it are as before" in kept(ran.out)
+    assert "--yes-take-over is set: nic0 carries the host's default route." in ran.out
+    assert "the host's addresses and routes on it are unchanged" in kept(ran.out)
     assert (meanwhile["addresses"], meanwhile["routes"]) != (None, None)
     assert meanwhile["routes"] == before["routes"]
     assert meanwhile["qdiscs"] != before["qdiscs"]
@@ -152,7 +152,7 @@ def test_interrupted_in_the_middle_it_puts_everything_back(uplink: Host, number:
     with uplink.running("--yes-take-over") as ran:
         ran.read_until(r"^\[5/7\]")
         assert ran.end(number) == 130, ran.out
-    assert "Interrupted. Nothing of the demo is left on nic0." in ran.out
+    assert "Interrupted. nic0 is restored." in ran.out
     assert "Traceback" not in ran.out
     assert uplink.space.state() == before
     assert not uplink.remembers()
@@ -168,7 +168,7 @@ def test_killed_in_any_chapter_it_is_put_back_by_restore(uplink: Host, chapter: 
     restored = uplink.restore()
     assert (restored.returncode, restored.stderr) == (0, ""), restored.stdout
     assert "An earlier demo on nic0 (pid " in restored.stdout
-    assert "nic0 is as before." in restored.stdout
+    assert "nic0 is restored." in restored.stdout
     assert uplink.space.state() == before
     assert not uplink.remembers()
     assert "Nothing to restore on nic0" in uplink.restore().stdout
@@ -190,12 +190,12 @@ def test_killed_at_any_moment_it_is_put_back_by_restore(uplink: Host, millisecon
 def test_killed_with_shares_in_use_the_next_demo_puts_them_back_and_goes_on(host: Host) -> None:
     before = host.space.state()
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         ran.end(signal.SIGKILL)
     assert host.space.state() != before, "a killed demo puts nothing back"
     again = host.run()
     assert (again.returncode, again.stderr) == (0, ""), again.stdout
-    assert again.stdout.index("An earlier demo on nic0") < again.stdout.index("nic0 is as before.") < again.stdout.index("[1/7]")
+    assert again.stdout.index("An earlier demo on nic0") < again.stdout.index("nic0 is restored.") < again.stdout.index("[1/7]")
     assert set(PROMISES) <= set(kept(again.stdout))
     assert host.space.state() == before
 
@@ -203,7 +203,7 @@ def test_killed_with_shares_in_use_the_next_demo_puts_them_back_and_goes_on(host
 def test_a_restore_that_is_killed_is_completed_by_the_next(host: Host) -> None:
     before = host.space.state()
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         ran.end(signal.SIGKILL)
     with host.started(*host.arguments("--restore")) as restoring:
         restoring.read_until("An earlier demo")
@@ -217,7 +217,7 @@ def test_a_restore_that_is_killed_is_completed_by_the_next(host: Host) -> None:
 def test_with_its_journal_lost_it_is_put_back_all_the_same(host: Host, damage: bytes) -> None:
     before = host.space.state()
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         ran.end(signal.SIGKILL)
     journals = [file for file in host.place.rglob("*") if file.is_file() and file.name.startswith("journal")]
     assert journals
@@ -231,7 +231,7 @@ def test_with_its_journal_lost_it_is_put_back_all_the_same(host: Host, damage: b
 @pytest.mark.full
 def test_what_others_changed_after_a_kill_is_reported_and_left_alone(host: Host) -> None:
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         ran.end(signal.SIGKILL)
     host.space.ip("address", "add", "10.7.0.2/24", "dev", "nic0")
     restored = host.restore()
@@ -246,7 +246,7 @@ def test_what_others_changed_after_a_kill_is_reported_and_left_alone(host: Host)
 def test_an_interface_that_was_renamed_after_a_kill_is_put_back_under_its_new_name(host: Host) -> None:
     before = json.loads(host.space.run("tc", "-j", "qdisc"))
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         ran.end(signal.SIGKILL)
     host.space.ip("link", "set", "nic0", "down")
     host.space.ip("link", "set", "nic0", "name", "other0", "up")
@@ -259,12 +259,12 @@ def test_an_interface_that_was_renamed_after_a_kill_is_put_back_under_its_new_na
 
 def test_a_second_demo_on_the_interface_is_refused_by_name(host: Host) -> None:
     with host.running("--keep") as ran:
-        ran.read_until("The shares stay up until Ctrl-C")
+        ran.read_until("The shares stay until Ctrl-C")
         other = ["demo", "--nic", "nic0", "--speed", "1G", "--folder", str(host.folder / "other")]
         second = host.finished(*other)
         third = host.restore()
         assert ran.end(signal.SIGINT) == 0, ran.out
-    message = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait for its end\n"
+    message = f"drakit: --nic: another demo uses nic0 (pid {ran.pid}); wait until it ends\n"
     assert (second.returncode, second.stdout, second.stderr) == (1, "", message)
     assert (third.returncode, third.stdout, third.stderr) == (1, "", message)
     assert set(PROMISES) <= set(kept(ran.out)), "the first is not disturbed"
@@ -355,20 +355,20 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
         (
             (),
             ("--nic", "nic0"),
-            "drakit: --nic: nic0 is virtual (veth), so its reported speed is ignored; give it with --speed, for example --speed 1G\n",
+            "drakit: --nic: nic0 is virtual (veth), so its reported speed is ignored; add --speed RATE, for example --speed 1G\n",
         ),
-        ((), ("--nic", "nic0", "--speed", "9M"), "drakit: --speed: 9M is too slow to be shared; it takes 10M\n"),
+        ((), ("--nic", "nic0", "--speed", "9M"), "drakit: --speed: 9M is too slow to be shared; the minimum is 10M\n"),
         ((), ("--nic", "nic0", "--speed", "fast"), "drakit: --speed: "),
         ((), ("--nic", "lo", "--speed", "1G"), "drakit: --nic: lo is the loopback interface\n"),
         (
             ("ip", "link", "set", "nic0", "down"),
             ("--nic", "nic0", "--speed", "1G"),
-            "drakit: --nic: nic0 is down, and its children could not be set up: ip link set nic0 up\n",
+            "drakit: --nic: nic0 is down, so its children cannot be up; run: ip link set nic0 up\n",
         ),
         (
             ("ip", "link", "set", "nic0-wire", "down"),
             ("--nic", "nic0", "--speed", "1G", "--traffic"),
-            "drakit: --traffic: nic0 has no link, so nothing can be sent; leave it out\n",
+            "drakit: --traffic: nic0 has no link, so nothing can be sent; remove --traffic\n",
         ),
         (
             ("tc", "qdisc", "add", "dev", "nic0", "root", "pfifo"),
@@ -378,9 +378,9 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
         (
             (),
             ("--nic", "nic0", "--speed", "1G", "--mock", "dgx-h100"),
-            "drakit: --mock: give either --mock (a mock machine) or --nic (a real interface), not both",
+            "drakit: --mock: cannot be combined with --nic; remove one of the two",
         ),
-        ((), ("--traffic",), "drakit: --traffic: needs a real interface: name it with --nic\n"),
+        ((), ("--traffic",), "drakit: --traffic: needs a real interface; add --nic IFNAME\n"),
         ((), ("--nic", "nic0", "--speed", "1G", "--folder", "/tmp"), "drakit: --folder: /tmp is not empty"),
         ((), ("--nic", "nic0", "--speed", "1G", "--folder", "/proc/x"), "drakit: --folder: cannot use /proc/x: "),
     ],

@@ -1,4 +1,4 @@
-"""``drakit.run``: the command line of somebody's own driver, with drakit's commands on it alone."""
+"""``drakit.run``: the command line of an author's driver, with drakit's commands for this driver."""
 
 import contextvars
 import dataclasses
@@ -27,22 +27,22 @@ Command = Callable[..., None]
 FAMILY = "driver"
 
 _HIDDEN = ("mock", "families", "family", "every")
-# What is said of these elsewhere is said of drakit's own drivers.
+# The help of these options elsewhere is about drakit's own drivers.
 _RETOLD: Mapping[str, object] = {
     "folder": Annotated[
         pathlib.Path | None,
-        typer.Option("--folder", metavar="DIR", help="Keep everything (journal, CDI files) below DIR instead of the system's places."),
+        typer.Option("--folder", metavar="DIR", help="Keep all files (journal, CDI files) below DIR instead of the system folders."),
     ],
     "assignments": Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in the file: --set publish.rescan=30. May be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set one setting to a YAML value: --set publish.rescan=30. May be repeated."),
     ],
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Offered:
-    """A command as an author's program has it: what it does, in words that fit any driver, and how it is called."""
+    """A command of an author's program, with a help text that fits any driver, and an example."""
 
     command: Command
     meaning: str
@@ -55,71 +55,71 @@ _COMMANDS: Mapping[str, _Offered] = {
         command=run.run,
         meaning="""Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
 
-        Settings come from defaults, then --config, then DRAKIT_ variables, then flags. Slices stay published when the driver stops, so that a quick
-        restart costs nobody a device.
+        Flags override DRAKIT_ variables, which override the file of --config, which overrides the defaults. Slices stay published when the driver
+        stops, so a restart does not take devices from pods.
 
-        It works in the kubelet's folders below /var/lib/kubelet, which must be there, and in /var/run/cdi, as root.""",
+        The driver runs as root and uses the kubelet's folders below /var/lib/kubelet, which must exist, and /var/run/cdi.""",
         example="run --node $(hostname)",
     ),
     "slices": _Offered(
         command=slices.slices,
-        meaning="""Show the ResourceSlices this node would publish, without publishing them.
+        meaning="""Show the ResourceSlices that this node would publish, without publishing them.
 
-        The table compares the two forms; yaml and json print the objects (flat unless --form mixins is given).""",
+        The table compares the two forms. With -o yaml or json the command prints the objects, in the form flat unless --form is given.""",
         example="slices -o yaml",
     ),
     "show": _Offered(
         command=show.show,
         meaning="""Show devices and prepared claims.
 
-        Reads the hardware and the driver's journal; changes nothing, and needs no API server. While the driver runs, the health that it reports
-        is shown.""",
+        Reads the hardware and the driver's journal, changes nothing, and needs no API server. If the driver is running, it also shows device
+        health.""",
         example="show -o json",
     ),
     "prepare": _Offered(
         command=prepare.prepare,
         meaning="""Prepare the devices of an allocated claim, without Kubernetes.
 
-        A file holds one or more ResourceClaims as the API server would give them, with status.allocation. What a container would get is written to
-        the CDI directory, and shown.""",
+        A file has one or more ResourceClaims as the API server returns them, with status.allocation. The CDI files of the devices are written to
+        the CDI directory, and the CDI device names are printed.""",
         example="prepare claim.yaml --node $(hostname)",
     ),
     "unprepare": _Offered(
         command=prepare.unprepare,
-        meaning="Give back the devices of claims, also of claims that were never prepared.",
+        meaning="Release the devices of claims. A claim that is not prepared is not an error.",
         example=f"unprepare {_UID} --node $(hostname)",
     ),
     "doctor": _Offered(
         command=doctor.doctor,
-        meaning="""Check everything the driver needs on this node and in this cluster, and say how to fix what is missing.
+        meaning="""Check everything that the driver needs on this node and in this cluster, and print a fix for each problem.
 
-        Changes nothing. The status is 0 when the driver would work (warnings or not), 1 when it would not.""",
+        Changes nothing. The exit status is 1 if a check failed, else 0, also with warnings.""",
         example="doctor --node $(hostname)",
     ),
     "uninstall-node": _Offered(
         command=uninstall.uninstall_node,
         meaning="""List what the driver left on this node, and with --yes remove it.
 
-        End the driver first. What is removed: devices that were made for claims, CDI files, sockets, the journal, and this node's ResourceSlices. A
-        claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.""",
+        Stop the driver first. The command removes devices that were made for claims, CDI files, sockets, the journal, and this node's ResourceSlices.
+        If a claim is prepared and still allocated, its pods may be running: nothing is removed without --force.""",
         example="uninstall-node --node $(hostname) --yes",
     ),
     "lint": _Offered(
         command=lint.lint,
-        meaning="""Check slices, classes, claims, templates, taint rules and pods as the API server does, and beyond.
+        meaning="""Check slices, classes, claims, templates, taint rules and pods with the rules of the API server, and against each other.
 
-        It checks parameters for this driver as prepare does, and compares the objects with each other: selectors that select nothing, claims that fit
-        on no node, pods without their claims. The status is 0 without an error, 1 with one, 2 for files that cannot be read. Needs the extra
-        drakit\\[cluster].""",
+        The checks between objects find, for example, selectors that match no device, claims that fit on no node, and pods whose claims are missing.
+        Parameters for this driver are checked as at prepare. The exit status is 0 without errors, 1 with an error, and 2 if a file cannot be read.
+        Needs the extra drakit\\[cluster].""",
         example="lint deploy/ claims.yaml",
     ),
     "webhook": _Offered(
         command=webhook.webhook,
         meaning="""Serve the admission webhook for the driver's opaque parameters, until SIGTERM or Ctrl-C.
 
-        The API server asks it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. Parameters that prepare
-        would refuse are refused at once, with the field of the object. It answers POST /validate and needs no rights in the cluster. A new
-        certificate is used as soon as its files change.""",
+        The API server calls it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. The webhook rejects
+        parameters that prepare would reject, and names the field. It serves POST /validate and needs no rights in the cluster. It loads a new
+        certificate when the files change.""",
         example="webhook --address 127.0.0.1:8443 --certificate tls.crt --key tls.key",
     ),
 }
@@ -127,40 +127,41 @@ _PUBLISH = _Offered(
     command=functools.partial(publish.publish, family=FAMILY),
     meaning="""Publish the driver's pools that belong to no node, for the whole cluster, until SIGTERM or Ctrl-C.
 
-    Of several publishers of one driver, the one that holds a Lease writes (settings election.*). When it ends it gives the Lease up; when it is
-    killed, another takes over after election.duration. Slices stay published when the publisher stops. All slices of the driver that belong to no
-    node are the publisher's: pools that it does not know are removed.""",
+    If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is
+    killed, another publisher takes over after election.duration. Slices stay published when the publisher stops. The publisher owns all slices of
+    the driver that belong to no node, and deletes unknown pools.""",
     example="publish --set election.namespace=default",
 )
-_JOURNAL_MEANING = """Read the journal: the claims that this driver has prepared.
+_JOURNAL_MEANING = """Inspect the journal, in which this driver records its prepared claims.
 
-The commands read a copy. They never lock, migrate or move the journal, even while the driver runs."""
+Every command reads a copy. The journal itself is not locked, migrated or changed, and the driver may be running."""
 _JOURNAL: Mapping[str, _Offered] = {
     "list": _Offered(
         command=journal.list_,
-        meaning="""List the claims in the journal: their state, their devices, and whether they were prepared in this boot.
+        meaning="""List the claims in the journal, with their state, their devices, and whether they were prepared since the last boot.
 
-        States are preparing, prepared and unpreparing. The driver finishes preparing and unpreparing at its next call or start.""",
+        The states are preparing, prepared and unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is
+        preparing or unpreparing.""",
         example="journal list -o json",
     ),
     "show": _Offered(
         command=journal.show,
-        meaning="Show the journal's entry of one claim: intents, records, CDI edits, states and devices.",
+        meaning="Show the journal's entry of one claim: intents, records, CDI edits, notes, and the devices as they were allocated.",
         example=f"journal show {_UID}",
     ),
     "export": _Offered(
         command=journal.export,
-        meaning="""Write everything in the journal as one document, for a bug report or as a backup.
+        meaning="""Write the content of the journal as one document, for a bug report or as a backup.
 
-        It contains the parameters of users' claims. Read it before you share it.""",
+        It contains the parameters that users wrote in their claims. Check it before you share it.""",
         example="journal export > journal.json",
     ),
     "verify": _Offered(
         command=journal.verify,
         meaning="""Check that the journal is intact, that every row can be read, and that the CDI files match the journal.
 
-        The exit status is 1 if something is wrong, and the output says how to fix it. While the driver runs, it may also report files of claims in
-        progress. In that case check again.""",
+        Exits with status 1 if there is a problem, and prints the fix. While the driver runs, the CDI files of claims in
+        progress may be reported too; in this case, run it again.""",
         example="journal verify",
     ),
 }
@@ -168,7 +169,7 @@ _JOURNAL: Mapping[str, _Offered] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extras:
-    """What an author's program has beside drakit's commands: a class of settings, the group that they are in, and commands by name."""
+    """The author's additions to the program: a class of settings, its group, and commands by name."""
 
     settings: type | None = None
     group: str = ""
@@ -176,9 +177,9 @@ class Extras:
 
 
 def serve(make: Make, arguments: Sequence[str] | None = None, extras: Extras | None = None) -> None:
-    """Be the command line of the driver that ``make`` makes, with these arguments or the process's own; ends the process.
+    """Run the command line of the driver that ``make`` makes, with these arguments or the process's own, and exit the process.
 
-    ``make`` receives the settings where ``extras`` has a class for them.
+    ``make`` receives the settings if ``extras`` has a class for them.
     """
     program = pathlib.Path(sys.argv[0]).name
     if program == "__main__.py":
@@ -197,7 +198,7 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
 
 
 def _kind_of(make: Make, extras: Extras) -> tuple[type[drivers.Driver[Any]], str]:
-    """Return the driver's class and name: those of a class with a name, else of a driver that ``make`` makes with default settings.
+    """Return the driver's class and name; if ``make`` is not a class with a name, of a driver that it makes with default settings.
 
     A class is not called, because its ``__init__`` may open hardware that only the real settings name.
     """
@@ -213,7 +214,7 @@ def _has_name(make: object) -> TypeGuard[type[drivers.Driver[Any]]]:
 
 
 def _follow_loggers(author: object) -> None:
-    """Let ``--log-level`` hold for the loggers of the package that made this, and of the program itself."""
+    """Apply ``--log-level`` to the loggers of the author's package and program."""
     modules = (str(getattr(author, "__module__", "")), "__main__", str(getattr(sys.modules["__main__"], "__package__", None) or ""))
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
@@ -230,7 +231,7 @@ def _app(kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extra
 
 
 def _with_settings(command: Command) -> Command:
-    """An author's command, whose first parameter is the author's settings, with the options that say where settings come from."""
+    """Return an author's command with the options for settings; its first parameter is the author's settings."""
 
     def call(settings: values.Settings, /, **given: object) -> None:
         command(schema.own_of(settings), **given)
@@ -255,7 +256,7 @@ def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> type
 
 
 def _for_any_driver(command: Command) -> Command:
-    """The command without the options that are of drakit's own drivers, and with words for the others that fit any driver."""
+    """Return the command without the options for drakit's own drivers, and with help for the others that fits any driver."""
 
     @functools.wraps(command)
     def call(**given: object) -> None:
@@ -270,8 +271,8 @@ def _for_any_driver(command: Command) -> Command:
 
 
 @contextmanager
-def _served(make: Make, own: schema.Schema) -> Iterator[None]:
-    """Meanwhile every command is about this driver and no other. What a function makes has the name that the settings give it."""
+def _served(name: str, kind: type[drivers.Driver[Any]], make: Make, own: schema.Schema) -> Iterator[None]:
+    """Limit every command to this driver inside the block."""
 
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
         given = (schema.own_of(settings),) if own.own else ()

@@ -34,7 +34,7 @@ def test_what_is_asked_for_is_rounded_up_and_fits_at_either_speed(speed: int) ->
 
 @given(st.integers(min_value=0, max_value=figures.SPEED_MIN - 1))
 def test_an_interface_too_slow_to_be_shared_is_refused(speed: int) -> None:
-    with pytest.raises(errors.SettingsError, match="is too slow to be shared; it takes 10M"):
+    with pytest.raises(errors.SettingsError, match="is too slow to be shared; the minimum is 10M"):
         figures.Figures.of(speed)
 
 
@@ -52,7 +52,7 @@ def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
 def test_a_note_that_is_none_is_an_error_that_names_the_file(tmp_path: pathlib.Path, text: str) -> None:
     place = saved_state.StateFolder.of("eth1", tmp_path)
     place.file.write_text(text)
-    with pytest.raises(errors.SettingsError, match=rf"^{place.file}: cannot be read \(.*Remove it when the interface is in order"):
+    with pytest.raises(errors.SettingsError, match=rf"^{place.file}: cannot be read \(.*Check the interface, then remove the file"):
         place.read()
 
 

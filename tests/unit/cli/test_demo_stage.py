@@ -14,7 +14,7 @@ def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:
 
     def check_alive() -> None:
         if patience_ends:
-            raise stage.DemoError("the driver ended by itself with status 1")
+            raise stage.DemoError("the driver exited unexpectedly with status 1")
 
     return stage.Stage(rich.console.Console(file=written, width=200), chapters=2, check_alive=check_alive), written
 
@@ -55,7 +55,7 @@ def test_waiting_in_vain_ends_and_names_what_was_waited_for() -> None:
 
 def test_waiting_for_a_driver_that_died_ends_at_once() -> None:
     result, _ = staged(patience_ends=True)
-    with pytest.raises(stage.DemoError, match="the driver ended by itself"):
+    with pytest.raises(stage.DemoError, match="the driver exited unexpectedly"):
         result.wait("the sun rises", lambda: None)
 
 

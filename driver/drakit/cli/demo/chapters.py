@@ -31,7 +31,7 @@ _STALL = fault_injection.Fault(call="create_gpu_instance", moment=fault_injectio
 
 
 def show_publishing(scene: demo_cluster.World) -> None:
-    """Slices of both drivers: how many, how large, and that they say what the hardware has."""
+    """Show the slices of both drivers with their size, and check that they have the devices of the hardware."""
     stage = scene.stage
     stage.chapter("The driver publishes what the node has")
     stage.say(
@@ -54,15 +54,15 @@ def show_publishing(scene: demo_cluster.World) -> None:
         )
     stage.table(["DRIVER", "SLICES", "DEVICES", "BYTES STORED", "WITHOUT MIXINS", "RATIO"], rows)
     stage.say(
-        "Each possible MIG placement is a device. A mixin (KEP-4815) holds once what many devices share. No released Kubernetes stores mixins; "
-        "this cluster does, with the gate DRAMixins. Elsewhere the driver writes the flat form."
+        "Each possible MIG placement is a device. A mixin (KEP-4815) has attributes that many devices share. No released Kubernetes stores "
+        "mixins; this cluster does, with the feature gate DRAMixins. On other clusters the driver writes the flat form."
     )
     for promise in promises:
         stage.check(*promise)
 
 
 def _complete(scene: demo_cluster.World, driver: str, wanted: frozenset[str]) -> list[json_types.Object]:
-    """The driver's slices, once there are as many devices as there should be."""
+    """Return the driver's slices if they have all devices, else an empty list."""
     stored = scene.slices(driver)
     return stored if len(_published(stored)) >= len(wanted) else []
 
@@ -78,13 +78,13 @@ def _published(stored: Iterable[json_types.Object]) -> frozenset[str]:
 
 
 def _bytes(objects: Iterable[object]) -> int:
-    """Size of the specs as compact JSON, as they are sent."""
+    """Return the size of the specs as compact JSON, as the driver sends them."""
     specs = (entry["spec"] for entry in objects if isinstance(entry, dict))
     return sum(len(json.dumps(spec, separators=(",", ":")).encode()) for spec in specs)
 
 
 def show_partitions(scene: demo_cluster.World) -> None:
-    """1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb with one parent, on the memory-slice map; then a whole GPU."""
+    """Show 1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb of one parent on the map of memory slices."""
     stage = scene.stage
     stage.chapter("One claim, four MIG partitions of one GPU")
     stage.say("KEP-4815's example: 1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb, selected by CEL, with matchAttribute gpu.drakit.dev/parentUUID.")
@@ -103,14 +103,14 @@ def show_partitions(scene: demo_cluster.World) -> None:
         ["large", "medium", "small-a", "small-b"],
     )
     stage.check("all four have the same parent GPU", len(parents), 1)
-    stage.check("the hardware has four GPU instances more", now.counts.gpu_instances - before.gpu_instances, 4)
+    stage.check("the hardware has four more GPU instances", now.counts.gpu_instances - before.gpu_instances, 4)
 
 
 def show_whole(scene: demo_cluster.World) -> None:
-    """A whole GPU: the one without partitions."""
+    """Show that a claim for a whole GPU gets the GPU without partitions."""
     stage = scene.stage
-    stage.chapter("A whole GPU, beside partitioned ones")
-    stage.say("Partitions and whole GPUs consume the same counters, so nobody has to decide in advance which GPU is partitioned.")
+    stage.chapter("A whole GPU next to a partitioned one")
+    stage.say("Partitions and whole GPUs consume the same counters, so no GPU has to be partitioned in advance.")
     scene.create(demo_cluster.load("20-whole-gpu"))
     scene.run(_WHOLE)
     (given,) = demo_cluster.results(scene.claim_of(_WHOLE))
@@ -123,10 +123,10 @@ def show_whole(scene: demo_cluster.World) -> None:
 
 
 def show_sharing(scene: demo_cluster.World) -> None:
-    """Three claims on one NIC: share ids, and the consumed capacity after rounding."""
+    """Show three claims on one NIC, with share IDs and the consumed capacity after rounding."""
     stage = scene.stage
     stage.chapter("Three claims share one NIC by bandwidth")
-    stage.say("The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M (KEP-5075).")
+    stage.say("The NIC is still one device; each claim gets a share with its own ID. Bandwidth is allocated in steps of 10M (KEP-5075).")
     scene.create(demo_cluster.load("30-shared-nic"))
     scene.run(*_SHARED)
     given = {pod: _only(scene, pod) for pod in _SHARED}
@@ -137,9 +137,7 @@ def show_sharing(scene: demo_cluster.World) -> None:
     stage.table(["POD", "REQUESTED", "CONSUMED", "NIC", "SHARE ID"], rows)
     stage.show(scene.node.bandwidth_bars(stage.room))
     stage.check("all three are on one NIC", len({json_types.text(result, "device") for result in given.values()}), 1)
-    stage.check(
-        "each has a share id of its own", len({json_types.text(result, "shareID") for result in given.values()} - {""}), len(_SHARED)
-    )
+    stage.check("each has its own share ID", len({json_types.text(result, "shareID") for result in given.values()} - {""}), len(_SHARED))
     stage.check("consumed capacity is rounded up to the NIC's step", {pod: _consumed(result) for pod, result in given.items()}, _SHARED)
     installed = {share.id: quantity.Quantity.of(share.bandwidth) for share in scene.node.look().shares}
     wanted = {json_types.text(result, "shareID"): quantity.Quantity.parse(_consumed(result)) for result in given.values()}
@@ -149,13 +147,13 @@ def show_sharing(scene: demo_cluster.World) -> None:
 def show_waiting(scene: demo_cluster.World) -> None:
     """A pod waits because the bandwidth is in use, and starts when another pod ends."""
     stage = scene.stage
-    stage.chapter("A pod waits for bandwidth, and starts when another ends")
+    stage.chapter("A pod waits for bandwidth, and starts when another pod ends")
     *shared, second = demo_cluster.load("40-waiting")
     scene.create(shared)
     scene.run("first")
-    stage.say("Pod first took 50G of the same NIC. Pod second wants 50G of it too:")
+    stage.say("Pod first uses 50G of the same NIC. Pod second requests 50G too:")
     scene.create([second])
-    reason = stage.wait("the scheduler has looked for devices for pod second", lambda: _lack_of_devices(scene, "second"))
+    reason = stage.wait("the scheduler has tried to place pod second", lambda: _lack_of_devices(scene, "second"))
     stage.say(f"{demo_cluster.phase(scene.pod('second'))}: {reason}", style="yellow")
     stage.check("nothing is allocated to pod second", demo_cluster.results(scene.claim_of("second")), [])
     stage.say("Now pod first is deleted.")
@@ -168,13 +166,13 @@ def show_waiting(scene: demo_cluster.World) -> None:
 
 
 def _lack_of_devices(scene: demo_cluster.World, pod: str) -> str:
-    """Why no device suits; empty while the scheduler waits for something else, such as the claim to be made from its template."""
+    """Return why no device fits; empty while the scheduler waits for something else, such as the claim of the pod's template."""
     reason = demo_cluster.unschedulable(scene.pod(pod))
     return reason if ", request " in reason else ""
 
 
 def show_apart(scene: demo_cluster.World) -> None:
-    """Two requests on two NICs by distinctAttribute."""
+    """Show two requests that distinctAttribute places on two NICs."""
     stage = scene.stage
     stage.chapter("Two shares on two different NICs")
     stage.say("Both requests would fit on one NIC. distinctAttribute nic.drakit.dev/ifName keeps them apart.")
@@ -205,17 +203,17 @@ def _consumed(result: json_types.Object) -> str:
 
 
 def show_container(scene: demo_cluster.World) -> None:
-    """One request's CDI file, and the environment and device nodes of the container that asked for it."""
+    """Show the CDI file of one request, and the environment and device nodes of its container."""
     stage = scene.stage
     stage.chapter("What a container sees")
     seen = scene.cluster.node(scene.node_name).runtime.view(demo_cluster.NAMESPACE, _CONTAINER_POD, _CONTAINER)
-    stage.say(f"Container {_CONTAINER} of pod {_CONTAINER_POD} uses one request. The kubelet gave the runtime one CDI device:")
+    stage.say(f"Container {_CONTAINER} of pod {_CONTAINER_POD} uses one request. The kubelet passed one CDI device to the runtime:")
     stage.lines(*seen.cdi_devices)
     files = [file for file in scene.node.look().cdi_files if node_view.names(file, *seen.cdi_devices)]
     stage.check("one CDI file defines it", len(files), 1)
     stage.lines(f"{files[0]}:", *node_view.cdi_summary(files[0]))
     given = {name: value for name, value in seen.env.items() if name.startswith(_VARIABLE)}
-    stage.say("So its container has:")
+    stage.say("The container has:")
     stage.lines(*(f"{name}={value}" for name, value in sorted(seen.env.items())))
     stage.lines(" ".join(node.path for node in seen.edits.device_nodes))
     stage.check("it sees one GPU device, and none of the other containers'", len(given), 1)
@@ -223,9 +221,9 @@ def show_container(scene: demo_cluster.World) -> None:
 
 
 def show_crash(scene: demo_cluster.World) -> None:
-    """Kill the driver between creating a GPU instance and recording it; start it again; count."""
+    """Kill the driver after it created a GPU instance and before it recorded that, restart it, and check the node."""
     scene.stage.chapter("The driver is killed in the middle of a prepare")
-    scene.stage.say("Pod whole-gpu is deleted, so that a GPU is free. Then a pod asks for a 3g.20gb partition of it.")
+    scene.stage.say("Pod whole-gpu is deleted to free a GPU. Then a new pod requests a 3g.20gb partition.")
     scene.delete_pods("whole-gpu")
     before = scene.node.look().counts.gpu_instances
     uid = _kill_during_prepare(scene)
@@ -239,9 +237,9 @@ def _kill_during_prepare(scene: demo_cluster.World) -> str:
     injected = fault_injection.Faults(scene.node.machine.directory)
     injected.arm(_STALL)
     scene.create(demo_cluster.load("60-one-partition"))
-    stalled = scene.stage.wait("the driver is in the middle of its prepare", injected.stalled)
+    stalled = scene.stage.wait("the driver is preparing the claim", injected.stalled)
     scene.stage.check(
-        "the driver hangs in the hardware call that makes the GPU instance", [stall.pid for stall in stalled], [scene.driver.pid]
+        "the driver hangs in the hardware call that creates the GPU instance", [stall.pid for stall in stalled], [scene.driver.pid]
     )
     pid, status = scene.driver.pid, scene.driver.kill()
     injected.disarm()
@@ -255,21 +253,21 @@ def _show_half_done_claim(scene: demo_cluster.World, uid: str, instances: int) -
     scene.stage.show(scene.node.memory_map(scene.stage.room))
     scene.stage.check("the hardware has a GPU instance that no container uses", seen.counts.gpu_instances, instances + 1)
     scene.stage.check("no CDI file defines it", seen.files_of(uid), ())
-    scene.stage.check("the journal says that its claim was being prepared", entry and entry.state, lifecycle.State.PREPARING)
-    complaint = scene.stage.wait("the kubelet complains", lambda: scene.warning_about(_CRASH_POD))
+    scene.stage.check("the journal has its claim in the state preparing", entry and entry.state, lifecycle.State.PREPARING)
+    complaint = scene.stage.wait("the kubelet reports the failure", lambda: scene.warning_about(_CRASH_POD))
     scene.stage.say(f"The kubelet: {complaint}", style="yellow")
     others = {name: demo_cluster.phase(scene.pod(name)) for name in scene.pods() if name != _CRASH_POD}
-    scene.stage.check(f"the {len(others)} other pods run on", set(others.values()), {"Running"})
+    scene.stage.check(f"the {len(others)} other pods keep running", set(others.values()), {"Running"})
 
 
 def _restart_driver(scene: demo_cluster.World) -> None:
     scene.driver.start()
     seconds = scene.run(_CRASH_POD)
     scene.stage.say(
-        f"The driver is started again (pid {scene.driver.pid}). {seconds:.2f} s later pod {_CRASH_POD} runs, by the kubelet's own retry."
+        f"The driver is restarted (pid {scene.driver.pid}). The kubelet retries, and {seconds:.2f} s later pod {_CRASH_POD} is running."
     )
     recovered = [line for line in scene.driver.lines() if "recovered" in line and "undone=1" in line]
-    scene.stage.check("the driver's log says that it rolled back one half-done claim", len(recovered), 1)
+    scene.stage.check("the driver's log reports that it rolled back one claim", len(recovered), 1)
 
 
 def _show_recovered_state(scene: demo_cluster.World, uid: str, instances: int) -> None:
@@ -278,19 +276,19 @@ def _show_recovered_state(scene: demo_cluster.World, uid: str, instances: int) -
     allocated = {demo_cluster.uid(claim): len(demo_cluster.results(claim)) for claim in scene.claims() if demo_cluster.results(claim)}
     scene.stage.say(f"Now: {seen.counts}.")
     scene.stage.check("the claim is prepared", entry and entry.state, lifecycle.State.PREPARED)
-    scene.stage.check("no GPU instance too many: one more than before, not two", seen.counts.gpu_instances, instances + 1)
+    scene.stage.check("the hardware has one more GPU instance than before, not two", seen.counts.gpu_instances, instances + 1)
     scene.stage.check("the journal has exactly the claims that are allocated", {entry.claim.uid for entry in seen.entries}, set(allocated))
     scene.stage.check("there is one CDI file for each allocated device", seen.counts.cdi_files, sum(allocated.values()))
-    scene.stage.check("nothing is half done", seen.counts.half_done, 0)
+    scene.stage.check("no claim is in progress", seen.counts.half_done, 0)
 
 
 def show_end(scene: demo_cluster.World) -> None:
-    """Delete every pod; no GPU instance, share, CDI file, journal entry or allocation is left."""
+    """Delete every pod, and check that no GPU instance, share, CDI file, journal entry or allocation is left."""
     stage = scene.stage
     stage.chapter("All pods are deleted, and nothing is left")
     stage.say(f"Before: {scene.node.look().counts}.")
     scene.delete_pods(*scene.pods())
-    stage.wait("the claims are given back", lambda: not any(map(demo_cluster.results, scene.claims())))
+    stage.wait("the claims are released", lambda: not any(map(demo_cluster.results, scene.claims())))
     stage.check("nothing is left on the node", scene.node.look().counts, node_view.Counts())
     stage.check(
         "no claim is allocated or reserved", [json_types.text(claim, "metadata", "name") for claim in scene.claims() if _is_held(claim)], []

@@ -35,7 +35,7 @@ class World:
             self.api.create(KINDS[json_types.text(entry, "kind")], entry)
 
     def pod(self, name: str) -> json_types.Object | None:
-        """A pod of the demo's namespace; None when there is none."""
+        """Return a pod of the demo's namespace, or None."""
         try:
             return self.api.get(resources.POD, name, NAMESPACE)
         except errors.NotFoundError:
@@ -49,7 +49,7 @@ class World:
         return time.monotonic() - began
 
     def pods(self) -> list[str]:
-        """The names of all pods of the demo's namespace."""
+        """Return the names of all pods of the demo's namespace."""
         listing = self.api.list(resources.POD, namespace=NAMESPACE)
         return [json_types.text(pod, "metadata", "name") for pod in listing.items]
 
@@ -62,11 +62,11 @@ class World:
         self.stage.wait(f"the claims of {', '.join(names)} are released", lambda: not any(map(_is_idle, self.claims())))
 
     def claims(self) -> list[json_types.Object]:
-        """All claims of the demo's namespace."""
+        """Return all claims of the demo's namespace."""
         return self.api.list(resources.CLAIM, namespace=NAMESPACE).items
 
     def claim_of(self, pod: str) -> json_types.Object:
-        """The (only) claim of a pod; raises DemoError when it has none yet."""
+        """Return the only claim of a pod; raises DemoError if it has none yet."""
         pod_object = self.pod(pod) or {}
         for listed in json_types.objects(pod_object, "spec", "resourceClaims"):
             name = json_types.text(listed, "resourceClaimName") or _generated(pod_object, json_types.text(listed, "name"))
@@ -86,28 +86,28 @@ class World:
         return lines
 
     def warning_about(self, pod: str) -> str:
-        """The last warning that the cluster gave about a pod; empty when there is none."""
+        """Return the last Warning event about a pod, empty if there is none."""
         events = self.api.list(resources.EVENT, namespace=NAMESPACE, field_selector=f"involvedObject.name={pod},type=Warning").items
         return f"{json_types.text(events[-1], 'reason')}: {json_types.text(events[-1], 'message')}" if events else ""
 
     def slices(self, driver: str) -> list[json_types.Object]:
-        """The slices that a driver published for the node."""
+        """Return the slices that a driver published for the node."""
         listing = self.api.list(resources.SLICE, field_selector=f"spec.driver={driver},spec.nodeName={self.node_name}")
         return listing.items
 
 
 def uid(entry: json_types.Object) -> str:
-    """An object's UID."""
+    """Return an object's UID."""
     return json_types.text(entry, "metadata", "uid")
 
 
 def phase(pod: json_types.Object | None) -> str:
-    """A pod's phase; empty for none."""
+    """Return a pod's phase, empty for None."""
     return json_types.text(pod, "status", "phase")
 
 
 def unschedulable(pod: json_types.Object | None) -> str:
-    """Why the scheduler cannot place a pod; empty when it has not said so."""
+    """Return why the scheduler cannot place a pod, empty if it has not reported that."""
     for condition in json_types.objects(pod, "status", "conditions"):
         if (json_types.text(condition, "type"), json_types.text(condition, "status")) == ("PodScheduled", "False"):
             return json_types.text(condition, "message")
@@ -120,7 +120,7 @@ def results(claim: json_types.Object) -> list[json_types.Object]:
 
 
 def _is_idle(claim: json_types.Object) -> bool:
-    """Whether a claim holds devices that no pod uses any more."""
+    """Return whether a claim is allocated but reserved for no pod."""
     return bool(results(claim)) and not json_types.items(claim, "status", "reservedFor")
 
 
@@ -137,12 +137,12 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> list[json_types.Object]:
-    """The objects of one sample, for example ``20-whole-gpu``."""
+    """Return the objects of one sample, for example ``20-whole-gpu``."""
     return _objects((folder() / f"{name}.yaml").read_text("utf-8"))
 
 
 def classes() -> list[json_types.Object]:
-    """The device classes, as ``daemonset/base`` has them."""
+    """Return the device classes of ``daemonset/base``."""
     return _objects(classes_file().read_text("utf-8"))
 
 

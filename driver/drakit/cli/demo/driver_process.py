@@ -1,4 +1,4 @@
-"""The node driver as a real process of its own, so that it can be killed as a kernel or an operator would kill it."""
+"""The node driver as a separate process, which the demo can kill."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ _TAIL_LINES = 15
 
 
 def command(*, machine: str, node: str, folder: pathlib.Path, kubeconfig: pathlib.Path) -> tuple[str, ...]:
-    """The command that a person would type, as arguments; ``folder`` is the node's."""
+    """Return the arguments of ``drakit run``; ``folder`` is the node's folder."""
     places = ("--folder", str(folder), "--kubeconfig", str(kubeconfig))
     return ("drakit", "run", "--mock", machine, "--node", node, *places)
 
@@ -26,7 +26,7 @@ def command(*, machine: str, node: str, folder: pathlib.Path, kubeconfig: pathli
 class Child:
     """A ``drakit`` command that can be started, killed and started again; its log is appended to one file.
 
-    ``scratch`` is where its temporary files go: a process that is killed cannot remove them.
+    ``scratch`` is the folder of its temporary files, because a killed process cannot remove them.
     """
 
     def __init__(self, arguments: Sequence[str], log: pathlib.Path, scratch: pathlib.Path) -> None:
@@ -38,11 +38,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's id; 0 when none runs."""
+        """Return the process ID, 0 if no process runs."""
         return self._running.pid if self._running else 0
 
     def start(self) -> None:
-        """Start it, in a session of its own, so that Ctrl-C on the terminal reaches only us; it ends when we are gone, however we went."""
+        """Start it in a new session, so that Ctrl-C on the terminal does not reach it. It stops when the demo's process ends."""
         self._marked = self.log.stat().st_size if self.log.exists() else 0
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         environment = _environment() | {"TMPDIR": str(self._scratch)}
@@ -57,13 +57,13 @@ class Child:
             )
 
     def check_alive(self) -> None:
-        """Raise DemoError when it ended by itself."""
+        """Raise DemoError if the process has exited."""
         status = None if self._running is None else self._running.poll()
         if status is not None:
-            raise stage.DemoError(f"the driver ended by itself with status {status}")
+            raise stage.DemoError(f"the driver exited unexpectedly with status {status}")
 
     def kill(self) -> int:
-        """SIGKILL: no warning, no clean-up. Returns the exit status, which is minus the signal's number."""
+        """Kill it with SIGKILL and return the exit status, which is minus the signal's number."""
         if self._running is None:
             return 0
         running, self._running = self._running, None
@@ -71,7 +71,7 @@ class Child:
         return _ended(running)
 
     def stop(self) -> int:
-        """SIGTERM, and SIGKILL if that is not enough; returns the exit status. Nothing to stop is fine."""
+        """Stop it with SIGTERM, after a timeout with SIGKILL; return the exit status, 0 if it is not running."""
         if self._running is None:
             return 0
         running, self._running = self._running, None
@@ -83,21 +83,21 @@ class Child:
         return _ended(running)
 
     def lines(self) -> list[str]:
-        """What it logged since it was last started."""
+        """Return the log lines since its last start."""
         if not self.log.exists():
             return []
         return self.log.read_bytes()[self._marked :].decode(errors="replace").splitlines()
 
 
 def _ended(running: "subprocess.Popen[bytes]") -> int:
-    """The exit status, and no descriptor left open."""
+    """Close its standard input, wait for its end and return the exit status."""
     if running.stdin is not None:
         running.stdin.close()
     return running.wait()
 
 
 def print_tail(out: rich.console.Console, log: pathlib.Path) -> None:
-    """Print the last lines of a log; nothing where there is no log."""
+    """Print the last lines of a log, if it exists."""
     lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if log.exists() else []
     if lines:
         out.print(f"\nThe end of {log.name}:", markup=False)
@@ -106,5 +106,5 @@ def print_tail(out: rich.console.Console, log: pathlib.Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings meant for another driver."""
+    """Return this process's environment without drakit's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(settings.ENV_PREFIX)}

@@ -23,7 +23,7 @@ _ALL_GPUS = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Numbers of instances, shares, files and claims; all zero on a node that nobody uses."""
+    """Numbers of instances, shares, files and claims; all zero on an unused node."""
 
     gpu_instances: int = 0
     nic_shares: int = 0
@@ -32,7 +32,7 @@ class Counts:
     half_done: int = 0
 
     def __str__(self) -> str:
-        kinds = ("GPU instance", "NIC share", "CDI file", "prepared claim", "half-done claim")
+        kinds = ("GPU instance", "NIC share", "CDI file", "prepared claim", "claim in progress")
         return ", ".join(output.counted(amount, kind) for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
 
 
@@ -58,7 +58,7 @@ class Snapshot:
         )
 
     def files_of(self, uid: str) -> tuple[pathlib.Path, ...]:
-        """The CDI files of one claim."""
+        """Return the CDI files of one claim."""
         return tuple(file for file in self.cdi_files if uid in file.name)
 
     def entry(self, uid: str) -> lifecycle.Entry | None:
@@ -80,7 +80,7 @@ class NodeView:
         self._nics = mock_nics.MockPort(chosen)
 
     def look(self) -> Snapshot:
-        """Return the present state."""
+        """Return the current state."""
         return Snapshot(
             instances={gpu.uuid: tuple(self._gpus.gpu_instances(gpu.uuid)) for gpu in self._gpus.gpus()},
             shares=self._nics.shares(),
@@ -113,12 +113,12 @@ class NodeView:
         return lines
 
     def bandwidth_bars(self, width: int | None = None) -> list[str]:
-        """Every NIC's bandwidth, and the shares taken from it."""
+        """Return a bar of each NIC's bandwidth with its shares."""
         bars = [bar for offered, entries in self._views() for bar in show.bars(offered, entries)]
         return [line for bar in bars for line in (bar.device, *drawing.draw_bar(bar, width))]
 
     def mig_uuids(self) -> frozenset[str]:
-        """The UUIDs of all MIG devices that exist in the hardware."""
+        """Return the UUIDs of all MIG devices that exist in the hardware."""
         return frozenset(
             compute.mig_uuid
             for gpu in self._gpus.gpus()
@@ -127,14 +127,14 @@ class NodeView:
         )
 
     def interfaces(self) -> frozenset[str]:
-        """The names of the network interfaces that are offered."""
+        """Return the names of the offered network interfaces."""
         flat = [offered.flat() for _, offered in self.offers()]
         return frozenset(
             str(device.attributes["ifName"]) for inventory in flat for device in inventory.devices if "ifName" in device.attributes
         )
 
     def profiles(self) -> frozenset[str]:
-        """The names of the MIG profiles that this machine's GPUs know."""
+        """Return the names of the MIG profiles of this machine's GPUs."""
         return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
 
     def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:

@@ -27,7 +27,7 @@ class DemoError(errors.DrakitError):
 
 
 class Stage:
-    """The demo's output. ``wait`` calls ``check_alive``, which raises when the thing waited for can no longer happen."""
+    """The demo's output. ``wait`` calls ``check_alive``, which raises if the event can no longer happen."""
 
     def __init__(self, console: rich.console.Console, *, chapters: int, check_alive: Callable[[], None] = lambda: None) -> None:
         self.checks = 0
@@ -39,13 +39,13 @@ class Stage:
 
     @property
     def room(self) -> int | None:
-        """Return the width that a picture may have; None in a pipe, where it may have any."""
+        """Return the maximum width of a picture; None in a pipe, which has no limit."""
         width = output.width(self._console)
         return None if width is None else width - _INDENT - 2
 
     @property
     def seconds(self) -> float:
-        """Seconds since the demo began."""
+        """Return the seconds since the demo began."""
         return time.monotonic() - self._began
 
     def chapter(self, title: str) -> None:

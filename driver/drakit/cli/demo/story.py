@@ -1,4 +1,4 @@
-"""The order of the demo: everything is set up, shown chapter by chapter, and taken down again whatever happens."""
+"""Runs the demo: starts cluster and driver, runs the chapters in order, and stops everything, also after an error."""
 
 import contextlib
 import dataclasses
@@ -104,11 +104,13 @@ def _node(plan: Plan) -> node_view.NodeView:
     if missing := _PROFILES - node.profiles():
         offered = ", ".join(sorted(node.profiles())) or "none"
         raise errors.SettingsError(
-            f"the samples ask for the MIG profiles {', '.join(sorted(missing))}, and {plan.machine} has {offered}; take dgx-a100-40gb-2gpu",
+            f"the samples need the MIG profiles {', '.join(sorted(missing))}, but {plan.machine} has {offered}; use dgx-a100-40gb-2gpu",
             key="--mock",
         )
     if _INTERFACE not in node.interfaces() or len(node.interfaces()) < 2:
-        raise errors.SettingsError(f"the samples ask for two NICs, one of them {_INTERFACE}; {plan.machine} offers fewer", key="--mock")
+        raise errors.SettingsError(
+            f"the samples need two NICs, one of them {_INTERFACE}, which {plan.machine} does not have; use dgx-a100-40gb-2gpu", key="--mock"
+        )
     return node
 
 
@@ -154,8 +156,8 @@ def _end(out_stage: stage.Stage) -> None:
     out_stage.table(
         ["COMMAND", "SHOWS"],
         [
-            ("drakit demo --keep", "this again, with a cluster that stays up for your own kubectl"),
-            ("drakit demo --web", "this again, in a browser too, until Ctrl-C"),
+            ("drakit demo --keep", "this demo, with a cluster that keeps running for your kubectl"),
+            ("drakit demo --web", "this demo, also in a browser, until Ctrl-C"),
             ("drakit slices --mock dgx-h100", "the slices of another machine"),
             ("drakit show --mock dgx-a100-40gb-2gpu", "devices, memory-slice maps and bandwidth"),
             ("drakit prepare --help", "how to prepare a claim from a file, without a cluster"),
@@ -165,11 +167,11 @@ def _end(out_stage: stage.Stage) -> None:
 
 
 def _keep(plan: Plan, scene: demo_cluster.World) -> None:
-    """Leave everything up until Ctrl-C."""
+    """Keep everything running until Ctrl-C."""
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
-    what = "cluster and the page" if plan.web else "cluster"
+    subject = "cluster and the page keep" if plan.web else "cluster keeps"
     output.for_scripts(scene.cluster.kubeconfig)
-    scene.stage.chapterless(f"The {what} stay{'' if plan.web else 's'} up until Ctrl-C.")
+    scene.stage.chapterless(f"The {subject} running until Ctrl-C.")
     scene.stage.commands(
         f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
         "kubectl get resourceslices",
@@ -198,4 +200,4 @@ def _tell_failure(plan: Plan, error: Exception) -> None:
 
 def _check_empty(place: pathlib.Path) -> None:
     if any(entry.name != local_cluster.LOCK for entry in place.iterdir()):
-        raise errors.SettingsError(f"{place} is not empty, and the demo starts with an empty node; give a new folder", key="--folder")
+        raise errors.SettingsError(f"{place} is not empty, but the demo needs an empty folder; choose a new one", key="--folder")

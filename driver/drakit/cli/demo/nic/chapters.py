@@ -1,4 +1,4 @@
-"""The chapters of the demo on a real interface. Each says what it does, does it, and checks the kernel's state."""
+"""The chapters of the demo on a real interface. Each announces its step, runs it, and checks the kernel's state."""
 
 import os
 from collections.abc import Mapping
@@ -25,34 +25,34 @@ _CLAIMS = "claims.yaml"
 def announce(act: scene.Scene) -> None:
     """Show the interface and what will change; change nothing yet."""
     stage, chosen = act.stage, act.figures
-    stage.chapter(f"{act.name}, as it is, and what will be changed")
+    stage.chapter(f"The state of {act.name}, and what the demo changes")
     stage.lines(*act.written.lines)
-    stage.say("While this runs:")
+    stage.say("While the demo runs:")
     changes = [
         f"the root queueing discipline of {act.name} is replaced by an HTB of {figures.rate(chosen.speed)} bit/s with a class for each share",
-        f"what {act.name} receives is redirected to a new interface drb{act.written.ifindex}, with classes of the same rates",
+        f"received traffic of {act.name} is redirected to a new interface drb{act.written.ifindex}, with classes of the same rates",
         f"the host's own traffic through {act.name} is limited to {figures.rate(chosen.reserve)} bit/s each way, forwarded traffic to 1M",
-        "three pods (network namespaces) get a macvlan child each",
+        "three pods (network namespaces) each get a macvlan child",
     ]
     stage.lines(*(f"- {change}" for change in changes))
     sent = "a few seconds of datagrams at the shares' rates, twice" if act.options.traffic else "none, without --traffic"
-    stage.say(f"Its name, address, MTU, IP addresses and routes are not touched. Frames sent on the network: {sent}.")
-    stage.say(f"At the end and at Ctrl-C all of it is restored. After a kill: drakit demo --nic {act.name} --restore")
+    stage.say(f"The name, MAC address, MTU, IP addresses and routes do not change. Frames sent on the network: {sent}.")
+    stage.say(f"The demo restores everything at the end and at Ctrl-C. If it is killed, run: drakit demo --nic {act.name} --restore")
     if act.checked.used_by_host:
-        stage.say(f"You gave --yes-take-over: {act.name} {act.checked.used_by_host}.", style="yellow")
+        stage.say(f"--yes-take-over is set: {act.name} {act.checked.used_by_host}.", style="yellow")
 
 
 def remember(act: scene.Scene) -> None:
-    """The state is saved on disk, and nothing has changed yet."""
+    """Save the state on disk before the first change."""
     act.place.write(act.written)
     act.stage.check(f"the interface's state is saved in {act.place.file}, before the first change", act.place.read(), act.written)
     act.stage.check("nothing has changed so far", interface_state.differences(act.written.lines, act.interface_state()), ())
 
 
 def offer(act: scene.Scene) -> None:
-    """The device, as the driver would publish it."""
+    """Show the device as the driver would publish it."""
     stage = act.stage
-    stage.chapter("The driver sees it, and offers it as a device that many claims may share")
+    stage.chapter("The driver offers the interface as a device that many claims can share")
     act.driver.start()
     offered = act.driver.opened.offered.inventory
     stage.check("one device is offered", len(offered.devices), 1)
@@ -60,14 +60,14 @@ def offer(act: scene.Scene) -> None:
     stage.table(["ATTRIBUTE", "VALUE"], [(name, device.attributes[name]) for name in _SAID])
     bandwidth = device.capacity[offers.BANDWIDTH]
     stage.say(
-        f"Device {device.name} has {bandwidth.value} of bandwidth to share out: its speed less {figures.rate(act.figures.reserve)} for the host. "
+        f"Device {device.name} has a bandwidth of {bandwidth.value}: its speed minus {figures.rate(act.figures.reserve)} for the host. "
         f"Shares come in steps of {figures.rate(act.figures.step)}; a claim without a request gets {figures.rate(act.figures.default)}."
     )
     stage.check("it is this interface", device.attributes[offers.IF_NAME], act.name)
     stage.check("it is shared by bandwidth", device.allow_multiple_allocations)
     room = act.figures.speed - act.figures.reserve
     stage.check(
-        "its capacity is the speed less the reserve, in whole steps",
+        "its capacity is the speed minus the reserve, rounded down to a step",
         bandwidth.value,
         quantity.Quantity.of(room - room % act.figures.step),
     )
@@ -76,7 +76,7 @@ def offer(act: scene.Scene) -> None:
 def ask(act: scene.Scene) -> None:
     """Allocate three claims, their requests rounded up."""
     stage, chosen = act.stage, act.figures
-    stage.chapter("Three claims ask for bandwidth, and a scheduler allocates them")
+    stage.chapter("Three claims request bandwidth, and the allocator of a scheduler allocates them")
     stage.say("The local cluster's allocator decides, from the slice that the driver would publish (KEP-5075).")
     wanted = claims.documents(act.driver.family(), act.driver.opened.offered.inventory, chosen)
     given = claims.allocated(wanted)
@@ -95,33 +95,35 @@ def ask(act: scene.Scene) -> None:
         dict(chosen.consumed),
     )
     stage.check(
-        "each has a share id of its own", len({json_types.text(result, "shareID") for result in results.values()} - {""}), len(chosen.asked)
+        "each has its own share ID", len({json_types.text(result, "shareID") for result in results.values()} - {""}), len(chosen.asked)
     )
 
 
 def prepare(act: scene.Scene) -> None:
-    """The shares are made in the kernel; what the host had is still there."""
+    """Make the shares in the kernel, and check that the host's addresses and routes are unchanged."""
     stage, chosen = act.stage, act.figures
-    stage.chapter("The driver prepares them: classes in the kernel")
+    stage.chapter("The driver prepares the claims: it makes classes in the kernel")
     for ref in act.refs.values():
         act.driver.prepare(ref)
     opened = act.driver.opened
     for bar in show.bars(opened.offered.inventory, tuple(opened.journal.entries())):
         stage.show([bar.device, *drawing.draw_bar(bar, stage.room)])
-    stage.say(f"What tc -s class show dev {act.name} would list, and drb{act.written.ifindex} for what comes in:")
+    stage.say(
+        f"The classes of {act.name}; drb{act.written.ifindex} has the same for received traffic. See: tc -s class show dev {act.name}"
+    )
     stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
     stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {htb.MAJOR:x}:"])
     _check_rates(act, chosen.speed)
     kept = interface_state.only(act.written.lines, "address", "route")
     stage.check(
-        "the host's addresses and routes by it are as before", interface_state.only(act.interface_state(), "address", "route"), kept
+        "the host's addresses and routes on it are unchanged", interface_state.only(act.interface_state(), "address", "route"), kept
     )
 
 
 def attach(act: scene.Scene) -> None:
-    """Each pod gets an interface by the hook that its claim's CDI file names."""
+    """Attach an interface to each pod with the hook in its claim's CDI file."""
     stage = act.stage
-    stage.chapter("Each pod gets an interface of its own, by the hook in its CDI file")
+    stage.chapter("The hook in the CDI file gives each pod its own interface")
     hook = pods.hooks(act.cdi_files(act.refs[figures.TRAINING]))[0]
     stage.say("A container runtime finds this hook in the claim's CDI file, and calls it before the container starts:")
     stage.lines(f"{hook.path} {' '.join(hook.args)}", f"within {hook.timeout} s, with the container's state on standard input")
@@ -140,19 +142,19 @@ def attach(act: scene.Scene) -> None:
         {name: (interface.addresses, interface.up) for name, interface in observed.items()},
         {name: ((f"{claims.address(name, act.figures)}/{claims.PREFIX}",), True) for name in act.refs},
     )
-    stage.check("the kernel leads their frames to their shares' classes", _members(act), _expected_members(act))
+    stage.check("the kernel assigns their frames to their shares' classes", _members(act), _expected_members(act))
     said = pods.call(hook, pods.state("main", "0" * 32, os.getpid()))
     stage.check("a pod on the host's network is refused", (said.status, "hostNetwork" in said.words), (1, True))
     _check_silence(act)
 
 
 def lower(act: scene.Scene) -> None:
-    """The interface's speed is lowered while the shares are in use; classes are changed where they are."""
+    """Lower the interface's speed while the shares are in use; the driver changes the classes in place."""
     stage, chosen = act.stage, act.figures
     stage.chapter("The speed is lowered while the pods use it: classes are changed in place")
     stage.say(
-        f"The driver is stopped, and started again by an admin who gives {act.name} {figures.rate(chosen.lowered)}. The pods are not touched. Claim "
-        f"{figures.METRICS} may borrow as much as the interface has, which is less now."
+        f"The driver is restarted with a speed of {figures.rate(chosen.lowered)} for {act.name}. The pods keep running. Claim "
+        f"{figures.METRICS} may borrow up to the speed of the interface, which is lower now."
     )
     before, observed = act.view(), {name: _observed(act, pod) for name, pod in act.living.items()}
     act.driver.stop()
@@ -164,19 +166,19 @@ def lower(act: scene.Scene) -> None:
     for side, classes in before.sides.items():
         stage.check(f"{side}: the same classes, none removed or replaced", sorted(after.sides[side]), sorted(classes))
     grown = all(after.sent(minor).bytes >= before.sent(minor).bytes for minor in before.sides[scene.EGRESS])
-    stage.check("their counters count on", grown)
-    stage.check("the pods' interfaces are the same", {name: _observed(act, pod) for name, pod in act.living.items()}, observed)
+    stage.check("their counters continue", grown)
+    stage.check("the pods' interfaces are unchanged", {name: _observed(act, pod) for name, pod in act.living.items()}, observed)
 
 
 def send(act: scene.Scene) -> None:
-    """With --traffic: all pods send as fast as they can, and each class lets out its rate."""
+    """With --traffic, send from all pods as fast as possible, and check that each class sends its rate."""
     if not act.options.traffic:
         return
     stage = act.stage
     shares = act.shares()
     limits = {name: share.bandwidth for name, share in shares.items() if not share.ceil}
     senders = {name: act.living[name] for name in limits}
-    stage.say(f"The pods of {' and '.join(limits)} send as fast as they can for {traffic.SECONDS:.0f} s; their classes count what leaves:")
+    stage.say(f"The pods of {' and '.join(limits)} send as fast as they can for {traffic.SECONDS:.0f} s. Their classes count the traffic:")
     measured = _sent(act, limits, senders)
     rows = [
         (name, figures.rate(limits[name]), figures.rate(round(sender.rate / _KILO) * _KILO), f"{100 * sender.rate / limits[name]:.1f}%")
@@ -194,7 +196,7 @@ def send(act: scene.Scene) -> None:
 
 
 def _sent(act: scene.Scene, limits: Mapping[str, int], senders: Mapping[str, pods.Pod]) -> Mapping[str, traffic.Measured]:
-    """Measure what left; repeat a low result, because a busy machine may not serve the classes in time."""
+    """Measure the sent traffic; repeat a low result, because a busy machine may not serve the classes in time."""
     minors = {name: share.minor for name, share in act.shares().items() if name in limits}
     for _ in range(_TRIES):
         with traffic.flowing(senders, limits):
@@ -212,19 +214,19 @@ def _check_rates(act: scene.Scene, speed: int) -> None:
     rates = {name: view.rates(share.minor) for name, share in shares.items()}
     wanted = {name: (_whole(amount), _whole(amount if act.figures.asked[name] else speed)) for name, amount in act.figures.consumed.items()}
     act.stage.check("rate and ceil of every share are its claim's, in both directions", rates, wanted)
-    act.stage.check("all together have the interface's speed", view.rates(htb.ROOT), (_whole(speed), _whole(speed)))
+    act.stage.check("all shares together have the interface's speed", view.rates(htb.ROOT), (_whole(speed), _whole(speed)))
     act.stage.check("the host has its reserve", view.rates(htb.HOST)[0], _whole(act.figures.reserve))
 
 
 def _check_silence(act: scene.Scene) -> None:
-    """No pod has sent a frame by itself."""
+    """Check that no pod has sent a frame."""
     view = act.view()
     sent = {name: view.sent(share.minor).packets for name, share in act.shares().items()}
     act.stage.check("the pods have sent no frame", sent, dict.fromkeys(act.refs, 0))
 
 
 def _roots(act: scene.Scene) -> list[str]:
-    """The root queueing discipline of the interface, without its place."""
+    """Return the root queueing discipline of the interface, without its parent."""
     return [
         line.partition(" parent ")[0] for line in act.interface_state() if line.startswith("qdisc ") and line.endswith("parent ffffffff")
     ]
@@ -252,5 +254,5 @@ def _consumed(result: json_types.Object) -> str:
 
 
 def _whole(rate: int) -> int:
-    """A rate in whole bytes, as the kernel keeps it."""
+    """Return a rate in whole bytes, as the kernel stores it."""
     return rate // 8 * 8

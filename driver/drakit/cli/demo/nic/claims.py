@@ -22,12 +22,12 @@ _FIRST_HOST = 11
 
 
 def address(claim: str, chosen: figures.Figures) -> str:
-    """The address of a claim's pod, of a network that is reserved for documentation (RFC 5737)."""
+    """Return the address of a claim's pod, from a network that is reserved for documentation (RFC 5737)."""
     return f"{NETWORK}.{_FIRST_HOST + list(chosen.asked).index(claim)}"
 
 
 def documents(family: composition.Family, offered: inventory.Inventory, chosen: figures.Figures) -> list[object]:
-    """The slices, two classes, and the claims: two held to their rates, one that may borrow what others leave."""
+    """Return the slices, two classes, and the claims: two with a fixed rate, and one that may borrow unused bandwidth."""
     borrowing = {"ceil": figures.rate(chosen.speed)}
     made = [_class(figures.LIMITED, None), _class(figures.BORROWING, borrowing)]
     sheaf = slices.sheaf(family, offered, resource_slice.Form.FLAT)
@@ -36,7 +36,7 @@ def documents(family: composition.Family, offered: inventory.Inventory, chosen: 
 
 
 def allocated(wanted: Sequence[object]) -> list[json_types.Object]:
-    """The claims with their allocations, in order; raises ConfigError where one does not fit."""
+    """Return the claims with their allocations, in order; raises ConfigError if a claim does not fit."""
     taken = manifests.take(manifests.read("demo", yaml_documents.dump_all(wanted)), features.FeatureGates())
     if taken.problems:
         raise errors.ConfigError(taken.problems[0].text, field=taken.problems[0].field)
@@ -51,7 +51,7 @@ def allocated(wanted: Sequence[object]) -> list[json_types.Object]:
 
 
 def result(claim: json_types.Object) -> json_types.Object:
-    """What a claim was given."""
+    """Return the allocation result of a claim."""
     return json_types.objects(claim, "status", "allocation", "devices", "results")[0]
 
 
@@ -60,7 +60,7 @@ def _label(claim: json_types.Object) -> str:
 
 
 def _named(slice_object: object, number: int) -> object:
-    """A slice with a name, which a server would make up."""
+    """Return a slice with a name, which an API server would generate."""
     if not isinstance(slice_object, dict):
         raise TypeError("a slice is an object")
     return {**slice_object, "metadata": {"name": f"{nic_driver.NAME}-{number}"}}

@@ -1,6 +1,6 @@
-"""Checks whether the demo may use an interface: the driver's own rules and some more. It changes nothing.
+"""Checks whether the demo may use an interface: the driver's rules and some more. It changes nothing.
 
-Each refusal is a SettingsError of one line that says what to do. An interface that the host itself uses is refused without ``--yes-take-over``.
+Each refusal is a SettingsError with the fix. An interface that the host itself uses is refused without ``--yes-take-over``.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from drakit.devices.nic.discovery import eligibility, offers
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import parts
 
-_SPEED_FIX = "give it with --speed, for example --speed 1G"
+_SPEED_FIX = "add --speed RATE, for example --speed 1G"
 _SPEED_MAX = 10**15
 _ANY = nic_settings.BandwidthPolicy(default=quantity.ONE, min=quantity.ONE, step=quantity.ONE)
 
@@ -57,7 +57,9 @@ class CheckedInterface:
 def check_rights() -> None:
     """Raise SettingsError unless the user is root."""
     if os.geteuid() != 0:
-        raise errors.SettingsError("needs root: it changes the queueing of a real interface; drakit demo alone needs none", key="--nic")
+        raise errors.SettingsError(
+            "needs root, because it changes the queueing of a real interface; drakit demo without --nic does not", key="--nic"
+        )
 
 
 def find(machine: kernel_port.KernelPort, name: str) -> port.Interface:
@@ -70,7 +72,7 @@ def find(machine: kernel_port.KernelPort, name: str) -> port.Interface:
 
 
 def survey(machine: kernel_port.KernelPort, options: DemoOptions) -> CheckedInterface:
-    """The interface, where the demo may use it; raises SettingsError, HardwareError."""
+    """Return the interface if the demo may use it; raises SettingsError, HardwareError."""
     interface = find(machine, options.interface)
     shaping = machine.shaping()
     if shaping.missing:
@@ -85,17 +87,17 @@ def survey(machine: kernel_port.KernelPort, options: DemoOptions) -> CheckedInte
         limit = f"the demo would limit the host's own traffic through it to {figures.rate(numbers.reserve)} bit/s"
         raise errors.SettingsError(f"{options.interface} {used}: {limit}; to allow that, add --yes-take-over", key="--nic")
     if options.traffic and not interface.carrier:
-        raise errors.SettingsError(f"{options.interface} has no link, so nothing can be sent; leave it out", key="--traffic")
+        raise errors.SettingsError(f"{options.interface} has no link, so nothing can be sent; remove --traffic", key="--traffic")
     host_state = machine.host_state(options.interface)
     if host_state is None or not host_state.up:
         raise errors.SettingsError(
-            f"{options.interface} is down, and its children could not be set up: ip link set {options.interface} up", key="--nic"
+            f"{options.interface} is down, so its children cannot be up; run: ip link set {options.interface} up", key="--nic"
         )
     return CheckedInterface(interface=interface, figures=numbers, classifier=shaping.classifier, used_by_host=used)
 
 
 def pattern(interface: str) -> str:
-    """A glob that is this name only."""
+    """Return a glob that matches only this name."""
     return glob.escape(interface)
 
 
@@ -110,7 +112,7 @@ def _verdict(machine: kernel_port.KernelPort, options: DemoOptions, *, take_over
 
 
 def _why(refusal: eligibility.Refusal) -> str:
-    """The reason, and where it is the speed, the option that gives one."""
+    """Return the reason, with the option that sets the speed if that is missing."""
     return f"{refusal.reason}; {_SPEED_FIX}" if refusal.is_of_speed else refusal.reason
 
 

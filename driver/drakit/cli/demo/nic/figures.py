@@ -1,7 +1,7 @@
-"""What the demo asks of an interface of some speed; pure. Rates are bits per second.
+"""The rates of the demo for an interface of some speed, in bits per second; pure.
 
-Everything is in proportion to the speed: requests come in steps of about a hundredth of it, so that rounding shows on any interface, and what is
-asked for, with the host's reserve, fits in nine tenths of it, so that the speed can be lowered while the shares are in use.
+All rates are in proportion to the speed. A step is about a hundredth of it, so that rounding is visible on any interface. The requests and the host's
+reserve fit in nine tenths of it, so that the speed can be lowered while the shares are in use.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _ODD, _TENTHS = 3, 10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """``asked`` is what each claim asks for (None: the default), ``consumed`` what that must become; ``lowered`` is a speed that still holds all."""
+    """``asked`` has the request of each claim (None: the default), ``consumed`` the expected capacity; all shares fit in the speed ``lowered``."""
 
     speed: int
     step: int
@@ -32,9 +32,9 @@ class Figures:
 
     @classmethod
     def of(cls, speed: int) -> Self:
-        """The figures for an interface of this speed; raises SettingsError where it is too slow to be shared."""
+        """Return the figures for an interface of this speed; raises SettingsError if it is too slow to be shared."""
         if speed < SPEED_MIN:
-            raise errors.SettingsError(f"{rate(speed)} is too slow to be shared; it takes {rate(SPEED_MIN)}", key="--speed")
+            raise errors.SettingsError(f"{rate(speed)} is too slow to be shared; the minimum is {rate(SPEED_MIN)}", key="--speed")
         step = 10 ** (len(str(speed)) - 3)
         steps = {TRAINING: speed // 3 // step, STORAGE: speed // 7 // step}
         asked: dict[str, int | None] = {name: count * step + _ODD * (step // _TENTHS) for name, count in steps.items()}
@@ -51,5 +51,5 @@ class Figures:
 
 
 def rate(bits: int) -> str:
-    """A rate as Kubernetes writes it."""
+    """Return a rate as a Kubernetes quantity."""
     return str(quantity.Quantity.of(bits))

@@ -1,7 +1,7 @@
-"""What the kernel says of one interface, as lines that can be kept, compared and shown.
+"""The kernel's state of one interface, as lines that can be saved, compared and printed.
 
-All that could be changed by sharing it is there, and nothing that changes by itself: the link, its addresses, the routes by it, its queueing
-disciplines and the filters at its hooks, and the driver's own ifb. Layouts: linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/pkt_sched.h.
+It has everything that sharing could change, and nothing that changes by itself: the link, its addresses and routes, its queueing disciplines and
+filters, and the driver's ifb. Layouts: linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/pkt_sched.h.
 """
 
 import ipaddress
@@ -27,7 +27,7 @@ _LOCAL = 255
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
-    """The lines of the interface of this index; none where there is none. Raises OSError."""
+    """Return the lines of the interface with this index; empty if it does not exist. Raises OSError."""
     if not link_requests.name_of(sock, ifindex):
         return ()
     parts = (_link, _ifb, _addresses, _routes, _qdiscs, _filters)
@@ -35,12 +35,12 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
 
 
 def differences(was: Sequence[str], now: Sequence[str]) -> Lines:
-    """What is lacking, with ``-``, and what is there too many, with ``+``; empty where all is as it was."""
+    """Return missing lines with ``-`` and additional lines with ``+``; empty if nothing changed."""
     return (*(f"- {line}" for line in was if line not in now), *(f"+ {line}" for line in now if line not in was))
 
 
 def only(lines: Sequence[str], *kinds: str) -> Lines:
-    """The lines of some kinds: ``link``, ``address``, ``route``, ``qdisc``, ``filter``."""
+    """Return the lines of some kinds: ``link``, ``address``, ``route``, ``qdisc``, ``filter``."""
     return tuple(line for line in lines if line.startswith(tuple(f"{kind} " for kind in kinds)))
 
 
@@ -77,7 +77,7 @@ def _route(body: bytes, ifindex: int) -> Iterator[str]:
     route = rtnetlink.attributes(body[_RTMSG.size :])
     table = rtnetlink.as_number(route[_TABLE]) if _TABLE in route else short
     if table == _LOCAL:
-        # The kernel derives these from the addresses, for IPv6 some time after: when it has seen that nobody else has the address.
+        # The kernel derives these from the addresses; for IPv6 only after duplicate address detection.
         return
     metric = rtnetlink.as_number(route[_PRIORITY]) if _PRIORITY in route else 0
     size = 4 if family == socket.AF_INET else 16
@@ -87,7 +87,7 @@ def _route(body: bytes, ifindex: int) -> Iterator[str]:
 
 
 def _hops(route: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
-    """The ways of one route that leave by the interface."""
+    """Yield the next hops of one route through the interface."""
     if _OIF in route and rtnetlink.as_number(route[_OIF]) == ifindex:
         yield _way(route)
     for index, weight, _, way in rtnetlink.hops(route.get(_MULTIPATH, b"")):

@@ -1,7 +1,7 @@
-"""Pods, as far as the network sees them: a namespace of its own with one process in it, and a container runtime that calls the hooks of CDI files.
+"""Minimal pods: a network namespace with one process, and a container runtime that calls the hooks of CDI files.
 
-The process reads a pipe that nobody writes to and ends when the demo does, however that ends; the namespace goes with it, and takes its interfaces
-along. IPv6 is off in it, because the kernel would send frames of its own for every interface that is set up.
+The process reads a pipe, so it ends when the demo's process ends for any reason. Its namespace and the interfaces in it end with it. IPv6 is off in
+the namespace, because the kernel would send frames for every interface that comes up.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ _GRACE_SECONDS = 5.0
 
 
 class Pod:
-    """A sandbox with one process; made by ``Pod``, removed by ``close``. Raises OSError."""
+    """A sandbox with one process, which ``close`` removes. Raises OSError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,21 +34,21 @@ class Pod:
 
     @property
     def pid(self) -> int:
-        """The process that lives in it."""
+        """Return the process ID."""
         return self._living.pid
 
     @property
     def namespace(self) -> str:
-        """The path of its network namespace."""
+        """Return the path of its network namespace."""
         return f"/proc/{self.pid}/ns/net"
 
     def cookie(self) -> int:
-        """The cookie of its network namespace."""
+        """Return the cookie of its network namespace."""
         with rtnetlink.Socket.open(self.namespace) as sock:
             return sock.cookie
 
     def close(self) -> None:
-        """End it; its interfaces go with it, soon. Twice is fine."""
+        """Stop it; the kernel then removes its interfaces. Safe to call twice."""
         if self._living.stdin is not None:
             self._living.stdin.close()
         try:
@@ -69,14 +69,14 @@ class Hook:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HookResult:
-    """How a hook ended, and what it told the pod's owner."""
+    """The exit status of a hook, and its message."""
 
     status: int
     words: str
 
 
 def hooks(files: Sequence[pathlib.Path]) -> tuple[Hook, ...]:
-    """The hooks that a runtime calls before a container starts which was given the devices of these CDI files."""
+    """Return the hooks that a runtime calls before it starts a container with the devices of these CDI files."""
     hook_list = []
     for file in files:
         for device in json.loads(file.read_text("utf-8"))["devices"]:
@@ -93,7 +93,7 @@ def call(hook: Hook, state: Mapping[str, object]) -> HookResult:
 
 
 def state(name: str, sandbox: str, pid: int) -> Mapping[str, object]:
-    """The state of a container that is being created, as containerd gives it."""
+    """Return the state of a container that is being created, as containerd passes it."""
     annotations = {
         f"{_CRI}container-name": name,
         f"{_CRI}container-type": "container",
@@ -111,12 +111,12 @@ def state(name: str, sandbox: str, pid: int) -> Mapping[str, object]:
 
 
 def _begin() -> "subprocess.Popen[bytes]":
-    """A process in a network namespace of its own; must be called in a thread that ends afterwards: it stays there."""
+    """Start a process in a new network namespace. Call it in a thread that ends afterwards, because the thread stays in the namespace."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         code = ctypes.get_errno()
         raise OSError(code, f"unshare: {os.strerror(code)}")
     for file in _IPV6:
-        with contextlib.suppress(OSError):  # Not there where the kernel has no IPv6.
+        with contextlib.suppress(OSError):  # Missing if the kernel has no IPv6.
             file.write_text("1\n", "ascii")
     return subprocess.Popen(
         ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/", env={"PATH": os.defpath}

@@ -36,7 +36,7 @@ def _restored(place: saved_state.StateFolder, saved: saved_state.SavedState, mac
     left = _settled(saved)
     with rtnetlink.Socket.open() as sock:
         if parts.find(sock, saved.ifindex).any_of_ours:
-            raise errors.HardwareError("restore", f"{saved.interface} still has parts of the demo's: {'; '.join(left)}")
+            raise errors.HardwareError("restore", f"{saved.interface} still has changes of the demo: {'; '.join(left)}")
     if left and failure is not None:
         raise failure
     return left
@@ -57,13 +57,15 @@ def _is_here(saved: saved_state.SavedState, place: saved_state.StateFolder) -> b
     if saved.boot != scene.boot_id():
         return False
     if saved.cookie != cookie():
-        reason = f"it is of an interface {saved.interface} of another network namespace; restore it there, or, where that is gone, remove the file"
+        reason = (
+            f"belongs to {saved.interface} in another network namespace; run --restore there, or remove the file if that namespace is gone"
+        )
         raise errors.SettingsError(reason, key=str(place.file))
     return True
 
 
 def cookie() -> int:
-    """The cookie of this network namespace; 0 where the kernel has none (before Linux 5.14)."""
+    """Return the cookie of this network namespace; 0 if the kernel has none (before Linux 5.14)."""
     try:
         with rtnetlink.Socket.open() as sock:
             return sock.cookie
@@ -72,7 +74,7 @@ def cookie() -> int:
 
 
 def _unprepare_all(place: saved_state.StateFolder, saved: saved_state.SavedState) -> None:
-    """Unprepare every claim that the journal knows."""
+    """Unprepare every claim in the journal."""
     family = scene.family(place, saved.interface)
     with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
         refs = [entry.claim for entry in opened.journal.entries()]

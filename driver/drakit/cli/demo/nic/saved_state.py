@@ -81,12 +81,12 @@ class StateFolder:
 
     @property
     def node(self) -> pathlib.Path:
-        """Where the driver keeps its journal, its socket and the CDI files."""
+        """Return the folder of the driver's journal, its socket and the CDI files."""
         return self.folder / "node"
 
     @property
     def log(self) -> pathlib.Path:
-        """The driver's log."""
+        """Return the path of the driver's log."""
         return self.folder / "driver.log"
 
     @property
@@ -101,7 +101,7 @@ class StateFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            reason = f"cannot be read ({error}); it holds an interface's state before a demo changed it. Remove it when the interface is in order"
+            reason = f"cannot be read ({error}); it has an interface's state from before a demo. Check the interface, then remove the file"
             raise errors.SettingsError(reason, key=str(self.file)) from error
 
     def write(self, state: SavedState) -> None:
@@ -126,9 +126,11 @@ class StateFolder:
     def check(self) -> None:
         """Raise SettingsError if a given folder is not empty or the path is too long for sockets."""
         if self.is_given and any(entry.name != LOCK for entry in self.folder.iterdir()):
-            raise errors.SettingsError(f"{self.folder} is not empty, and the demo starts with an empty node; give a new folder", key=_KEY)
+            raise errors.SettingsError(f"{self.folder} is not empty, but the demo needs an empty folder; choose a new one", key=_KEY)
         if len(os.fsencode(self.folder)) > _PATH_MAX:
-            raise errors.SettingsError(f"{self.folder} has more than {_PATH_MAX} bytes, and sockets need short paths", key=_KEY)
+            raise errors.SettingsError(
+                f"{self.folder} has more than {_PATH_MAX} bytes, which is too long for sockets; choose a shorter path", key=_KEY
+            )
 
     def clear(self) -> None:
         """Remove an earlier demo's files, except the saved state."""
@@ -164,12 +166,12 @@ def _lock(descriptor: int, place: StateFolder) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise errors.SettingsError(f"another demo uses {place.folder}; wait for its end", key="--nic") from error
+        raise errors.SettingsError(f"another demo uses {place.folder}; wait until it ends", key="--nic") from error
 
 
 @contextlib.contextmanager
 def alone_on(interface: str, ifindex: int) -> Iterator[None]:
-    """The interface; raises SettingsError that names the demo which is at work on it."""
+    """Lock the interface inside the block; raises SettingsError with the PID of the demo that uses it."""
     name = _NAMED.format(ifindex)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mine:
         try:
@@ -177,14 +179,14 @@ def alone_on(interface: str, ifindex: int) -> Iterator[None]:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            reason = f"another demo uses {interface}{_owner(name)}; wait for its end"
+            reason = f"another demo uses {interface}{_owner(name)}; wait until it ends"
             raise errors.SettingsError(reason, key="--nic") from error
         mine.listen()
         yield
 
 
 def _owner(name: str) -> str:
-    """The process that holds a name, for people; empty where it cannot be told."""
+    """Return the PID of the process that holds a name, as text; empty if it is unknown."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.connect(name)
         pid, _, _ = _CREDENTIALS.unpack(other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))

@@ -1,6 +1,6 @@
 """The driver of one interface in this process, with journal, locks, CDI files and attach socket, and the readers of the kernel's state.
 
-What the demo shows and checks is read through a port and sockets of its own, not through the driver.
+The demo reads what it shows and checks through its own port and sockets, not through the driver.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def family(place: saved_state.StateFolder, interface: str, chosen: figures.Figur
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """The classes of both directions, by number, as the kernel gives them."""
+    """The classes of both directions by number, as the kernel reports them."""
 
     sides: Mapping[str, Classes]
 
@@ -76,7 +76,7 @@ class Driver:
         return self._opened
 
     def family(self, speed: int = 0) -> composition.Family:
-        """The driver for a speed, that of the interface if none is given."""
+        """Return the driver for a speed, by default the interface's."""
         return family(self._place, self._interface, self._figures, speed=speed)
 
     def start(self, speed: int = 0) -> None:
@@ -99,7 +99,7 @@ class Driver:
         return source.refs
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """A claim, as the API server would give it."""
+        """Return a claim as the API server would."""
         return self._source.fetch(ref)
 
     def prepare(self, ref: claims.ClaimRef) -> None:
@@ -117,7 +117,7 @@ class Driver:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What the chapters act on. ``refs`` are the claims and ``living`` their pods, by the claim's name, from the chapter on that makes them."""
+    """The objects that the chapters use. ``refs`` has the claims and ``living`` their pods by the claim's name, once a chapter has made them."""
 
     stage: stage.Stage
     options: eligibility_check.DemoOptions
@@ -131,37 +131,37 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """The interface."""
+        """Return the name of the interface."""
         return self.options.interface
 
     @property
     def figures(self) -> figures.Figures:
-        """What is asked of it."""
+        """Return the rates for the interface."""
         return self.checked.figures
 
     def interface_state(self) -> interface_state.Lines:
-        """Read the interface's present state from the kernel."""
+        """Read the interface's current state from the kernel."""
         with rtnetlink.Socket.open() as sock:
             return interface_state.read(sock, self.written.ifindex)
 
     def shares(self) -> dict[str, port.Share]:
-        """The shares that are installed, by the name of their claim."""
+        """Return the installed shares by the name of their claim."""
         by_id = {share.id: share for share in self.machine.shares() if share.ifindex == self.written.ifindex}
         return {name: by_id[share_id] for name, share_id in self._share_ids().items() if share_id in by_id}
 
     def shares_left(self) -> int:
-        """How many shares the interface has, whoever made them."""
+        """Return the number of shares on the interface."""
         return sum(share.ifindex == self.written.ifindex for share in self.machine.shares())
 
     def view(self) -> View:
-        """The classes in the kernel."""
+        """Return the classes in the kernel."""
         with rtnetlink.Socket.open() as sock:
             ifb = ifb_links.find(sock, self.written.ifindex)
             sides = {EGRESS: self.written.ifindex, INGRESS: ifb.ifindex if ifb else 0}
             return View(sides={side: tc_messages.classes(sock, ifindex) if ifindex else {} for side, ifindex in sides.items()})
 
     def cdi_files(self, ref: claims.ClaimRef) -> tuple[pathlib.Path, ...]:
-        """The CDI files of a claim."""
+        """Return the CDI files of a claim."""
         return tuple(sorted(self.driver.family().folders.cdi.glob(f"*{ref.uid}*.json")))
 
     def class_rows(self) -> list[tuple[str, ...]]:
@@ -169,7 +169,7 @@ class Scene:
         named = {
             htb.ROOT: "all",
             htb.HOST: "the host itself",
-            htb.STRAY: "frames of no known sender",
+            htb.STRAY: "frames of unknown senders",
             htb.DEFAULT: "the rest",
         }
         named |= {share.minor: f"claim {name}" for name, share in self.shares().items()}
@@ -185,5 +185,5 @@ class Scene:
 
 
 def boot_id() -> str:
-    """The id of this boot."""
+    """Return the ID of this boot."""
     return composition.BOOT_ID.read_text().strip()

@@ -74,12 +74,12 @@ def _play(
     logs.setup(level=logs.Level.NOTHING, style=logs.Style.CONSOLE)
     earlier = place.read()
     if earlier is not None:
-        out_stage.say(f"An earlier demo on {earlier.interface} (pid {earlier.pid}) was killed. Its changes are undone first.")
+        out_stage.say(f"An earlier demo on {earlier.interface} (pid {earlier.pid}) was killed. Its changes are removed first.")
         left = restore.restore(place, earlier, machine)
         place.clear()
         _tell_left(out_stage, earlier.interface, left)
     elif options.restore:
-        out_stage.say(f"Nothing to restore on {options.interface}: there is no {place.file}.")
+        out_stage.say(f"Nothing to restore on {options.interface}: {place.file} does not exist.")
     if options.restore:
         return 0
     return _perform(options, place, machine, out_stage)
@@ -157,16 +157,16 @@ def _show(act: scene.Scene) -> None:
 
 
 def _close(act: scene.Scene) -> None:
-    """End the pods, then the driver; no error of theirs prevents the restore."""
+    """Stop the pods, then the driver; their errors do not prevent the restore."""
     for close in (*(pod.close for pod in act.living.values()), act.driver.stop):
         with contextlib.suppress(Exception):
             close()
 
 
 def _keep(act: scene.Scene) -> None:
-    """Leave the shares up until Ctrl-C."""
+    """Keep the shares until Ctrl-C."""
     out_stage = act.stage
-    out_stage.chapterless("The shares stay up until Ctrl-C.")
+    out_stage.chapterless("The shares stay until Ctrl-C.")
     link = shlex.quote(act.name)
     out_stage.commands(
         f"tc -s class show dev {link}",
@@ -181,10 +181,10 @@ def _keep(act: scene.Scene) -> None:
 
 def _end(act: scene.Scene, ending: _Ending) -> int:
     out_stage = act.stage
-    out_stage.chapter("Everything is removed, and the interface is as before")
+    out_stage.chapter("Everything is removed, and the interface is restored")
     out_stage.lines(*act.written.lines)
     try:
-        out_stage.check(f"{act.name} is as before: link, addresses, routes, queueing disciplines, filters", ending.left, ())
+        out_stage.check(f"{act.name} is restored: link, addresses, routes, queueing disciplines, filters", ending.left, ())
         out_stage.check("no share is left", act.shares_left(), 0)
         out_stage.check("the saved state is removed", act.place.file.exists(), wanted=False)
     except stage.DemoError as error:
@@ -208,14 +208,14 @@ def _tell_failure(act: scene.Scene, ending: _Ending) -> None:
 
 def _tell_left(out_stage: stage.Stage, interface: str, left: interface_state.Lines) -> None:
     if not left:
-        out_stage.say(f"{interface} is as before.")
+        out_stage.say(f"{interface} is restored.")
         return
-    out_stage.say(f"The demo's changes of {interface} are undone. These differences come from another program:", style="yellow")
+    out_stage.say(f"The demo's changes of {interface} are removed. These differences come from another program:", style="yellow")
     out_stage.lines(*left)
 
 
 def _how_it_is(options: eligibility_check.DemoOptions) -> str:
-    """Return a sentence, after Ctrl-C, that says whether anything of the demo is left."""
+    """Return a sentence for Ctrl-C that reports whether the interface is restored."""
     if options.place.file.exists():
-        return f"Not everything is restored; to do so: drakit demo --nic {options.interface} --restore"
-    return f"Nothing of the demo is left on {options.interface}."
+        return f"{options.interface} is not fully restored; run: drakit demo --nic {options.interface} --restore"
+    return f"{options.interface} is restored."

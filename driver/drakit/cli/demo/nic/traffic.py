@@ -1,8 +1,7 @@
-"""Traffic that a share's class must hold to its rate, without a peer: datagrams to nobody, counted by the class that lets them out.
+"""Traffic without a receiver, which a share's class must limit to its rate; the class counts what it sends.
 
-They go to an address reserved for documentation (RFC 5737), which a static neighbour entry gives the sender's own MAC address. A switch that gets
-such a frame learns that the address is where the frame came from, and forwards no frame back there; so they end at the first port, and flood no
-network.
+The datagrams go to an address reserved for documentation (RFC 5737), for which a static neighbour entry has the sender's own MAC address. A switch
+learns this address on the port from which the frame came, and does not forward the frame to it. So the frames do not flood the network.
 """
 
 import concurrent.futures
@@ -34,9 +33,9 @@ _IDLE, _WAITING = 3, 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a class let out, in bits per second; in which part of the looks something waited in it; and which part of its time the machine was idle.
+    """The rate that a class sent in bits per second, the part of samples in which frames waited in it, and the part of the time the machine was idle.
 
-    Where nothing waited, the senders were too slow to try the class; where the machine was not idle, the kernel may have come too late to serve it.
+    If no frame waited, the senders were too slow to test the class. If the machine was not idle, the kernel may have served the class too late.
     """
 
     rate: float
@@ -45,13 +44,13 @@ class Measured:
 
     @property
     def is_fair(self) -> bool:
-        """Whether too little is the class's fault, and not the machine's."""
+        """Return whether a low rate is caused by the class, and not by a busy machine."""
         return self.waiting >= _KEPT_BUSY and self.idle >= _AT_LEISURE
 
 
 @contextlib.contextmanager
 def flowing(senders: Mapping[str, pods.Pod], rates: Mapping[str, int]) -> Iterator[None]:
-    """Every pod sends as fast as it can, until the block ends. ``rates`` say for whom it is worth to hand the kernel many datagrams at once."""
+    """Send from every pod as fast as possible inside the block. Pods with a high rate pass many datagrams to the kernel at once."""
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
         threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=len(senders)))
@@ -63,7 +62,7 @@ def flowing(senders: Mapping[str, pods.Pod], rates: Mapping[str, int]) -> Iterat
 
 
 def measure(view: scene.Scene, minors: Mapping[str, int], seconds: float = SECONDS) -> dict[str, Measured]:
-    """Count what the classes let out, once the bursts they had saved are spent."""
+    """Measure what the classes send, after their saved bursts are used up."""
     time.sleep(_SETTLE_SECONDS)
     before, began, first = _ticks(), time.monotonic(), view.view()
     looks: list[scene.View] = []
@@ -83,7 +82,7 @@ def measure(view: scene.Scene, minors: Mapping[str, int], seconds: float = SECON
 
 
 def _waits(look: scene.View, minor: int) -> bool:
-    """Whether frames waited in a class, or in one of its pods'."""
+    """Return whether frames waited in a class, or in a class below it."""
     classes = look.sides[scene.EGRESS]
     return any(shaped.counters.backlog for shaped in classes.values() if minor in {shaped.spec.minor, shaped.spec.parent})
 
@@ -93,7 +92,7 @@ def _part(samples: Sequence[bool]) -> float:
 
 
 def _ticks() -> tuple[int, int]:
-    """The machine's clock ticks since boot, all and idle (proc_stat(5))."""
+    """Return the machine's clock ticks since boot, all and idle (proc_stat(5))."""
     counts = [int(word) for word in _STAT.read_text("ascii").splitlines()[0].split()[1:9]]
     return sum(counts), counts[_IDLE] + counts[_WAITING]
 
@@ -103,7 +102,7 @@ def _idle(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
-    """A socket in the pod, aimed at nobody, and how much to give it at once."""
+    """Return a connected socket in the pod, and the number of bytes to send at once."""
     with rtnetlink.Socket.open(pod.namespace) as route:
         link = link_requests.find(route, claims.INTERFACE)
         if link is None:
@@ -114,14 +113,14 @@ def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
     sock.settimeout(_STALL_SECONDS)
     sock.connect((NOBODY, _PORT))
     if fast:
-        with contextlib.suppress(OSError):  # Before Linux 4.18 there is none, and one by one is slower but right.
+        with contextlib.suppress(OSError):  # Before Linux 4.18, datagrams are sent one by one, which is slower.
             sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
             size *= _SEGMENTS
     return sock, size
 
 
 def _send(sock: socket.socket, size: int, stop: threading.Event) -> None:
-    """Send until told to stop. The kernel holds the sender up while its class has enough; without a link it drops, and that is counted nowhere."""
+    """Send until ``stop`` is set. The kernel blocks the sender while its class is full; without a link it drops frames uncounted."""
     content = bytes(size)
     while not stop.is_set():
         with contextlib.suppress(OSError):
