@@ -295,7 +295,7 @@ def test_a_claim_that_is_no_longer_prepared_gets_nothing(driver: nic_attach.Runn
     (hook,) = hooks
     said = nic_attach.run(hook["path"], hook["args"], json.dumps(pod.state()).encode())
     assert said == nic_attach.Said(
-        1, "drakit: the claim's share of nic0 is not prepared on this node; it is tried again when the claim is\n"
+        1, "drakit: the claim's share of nic0 is not prepared on this node; the kubelet retries after it has prepared the claim\n"
     )
     assert not children(pod)
 

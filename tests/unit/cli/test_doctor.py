@@ -235,7 +235,7 @@ def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
 
 def test_a_wheel_without_the_hooks_program_is_reported_with_how_to_bring_it() -> None:
     def missing() -> bytes:
-        raise errors.HardwareError("attach client", "it is not part of this installation; use the driver's image or a checkout")
+        raise errors.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
 
     found = nics.of_program(missing)
     assert found.verdict is Verdict.FAILED

@@ -1,16 +1,16 @@
-"""The attachment of a sandbox to a share when a runtime calls for its interface, and its rollback.
+"""Attachment of a sandbox to a share when the container runtime calls for its interface, with rollback and background repair.
 
 Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; direct its frames to the
-share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the
-next container of the sandbox, or the next attempt after a crash of the driver, runs the same steps and finds them done.
+share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step is idempotent: the
+next container of the sandbox, or the next attempt after a crash of the driver, runs the same steps again.
 
-``AttachmentCollector`` repairs and removes attachments in the background. At start, children with our mark and an unknown share are removed: a driver
-died between a claim's end and the child's. A share is known while the journal plans or has it, or while it is installed, so that pods keep what they
-have while the journal is incomplete. At intervals, each recorded attachment is compared with the kernel: it is removed where its sandbox is gone, and
-its frames are directed to the share's class again where they are not.
+``AttachmentCollector`` repairs and removes attachments in the background. At start, it removes children with the driver's mark and an unknown share.
+A driver that dies between the removal of a claim and of its child leaves one. A share is known while the journal plans or has it, or while it is
+installed, so pods keep their interfaces while the journal is incomplete. At intervals, the collector compares each recorded attachment with the
+kernel. It removes an attachment whose sandbox is gone, and directs frames to the share's class again where the kernel does not.
 
-A claim that no container lists is prepared and never attached. Kubelet and runtime see no error, so an Event reports it: once for a claim, after a
-while in which an image may be pulled, and never for a claim that was attached at any time.
+A claim that no container lists is prepared and never attached. Neither the kubelet nor the runtime reports an error, so the driver records one Event
+for the claim. It waits first, because an image may still be pulled, and records none for a claim that was ever attached.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ Grant = drivers.Grant[object]
 
 def log_keys(grant: Grant | None, sandbox: server.Request | sandboxes.Attachment, **more: object) -> dict[str, object]:
     """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
-    named: dict[str, object] = {}
+    grant_keys: dict[str, object] = {}
     if grant is not None:
-        named = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name, "share_id": grant.share_id}
-    return {**named, "pod": sandbox.pod, "sandbox": sandbox.sandbox, **more}
+        grant_keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name, "share_id": grant.share_id}
+    return {**grant_keys, "pod": sandbox.pod, "sandbox": sandbox.sandbox, **more}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call for an interface, with the sandbox's namespace open; ``descriptor`` is the caller's."""
+    """One call for an interface, with the sandbox's namespace open. The caller owns ``descriptor``."""
 
     request: server.Request
     grant: Grant
@@ -72,17 +72,17 @@ class Attacher:
     def attach(
         self, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool], *, just_read: Grant | None = None
     ) -> None:
-        """Attach an interface to the sandbox whose namespace is open as ``descriptor``. ``just_read`` is the grant, if known.
+        """Attach an interface to the sandbox whose namespace is open as ``descriptor``.
 
-        Raises RefusedError, DrakitError.
+        ``just_read`` is the grant where the caller has read it. Raise RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
             raise server.RefusedError(
-                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", server.Reason.HOST_NETWORK
+                "the pod uses the host's network (hostNetwork), which cannot get a share of a NIC", server.Reason.HOST_NETWORK
             )
-        grant = just_read or self._prepared(request)[0]
+        grant = just_read or self._prepared_share(request)[0]
         with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))):
-            grant, share = self._wanted(request, is_waited_for)
+            grant, share = self._current_grant(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
                 self._attach(call, is_waited_for)
@@ -94,14 +94,14 @@ class Attacher:
     def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the existing links of an attachment, usually one or none."""
         own = sandboxes.alias(share.id, attachment.sandbox)
-        return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
+        return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _belongs_to(link, own, attachment.mac))
 
     def undo(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """Remove an attachment, if it exists; the caller holds the device's lock."""
+        """Remove an attachment if it exists. The caller holds the device's lock."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
-        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, and its notes end with it.
+        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
 
@@ -110,18 +110,19 @@ class Attacher:
         self._leases.end(grant)
 
     def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """Roll back now; record what fails, so that unprepare rolls it back. The first error is reported."""
+        """Roll back an attachment. Log a failure without raising it, because unprepare rolls back again and the first error is the one to report."""
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
-    def _prepared(self, request: server.Request) -> tuple[Grant, port.Share]:
+    def _prepared_share(self, request: server.Request) -> tuple[Grant, port.Share]:
+        """Return the grant of a request with its share. Raise RefusedError where the claim is not prepared."""
         grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
             raise server.RefusedError(
-                f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is",
+                f"the claim's share of {request.device} is not prepared on this node; the kubelet retries after it has prepared the claim",
                 server.Reason.NOT_PREPARED,
             )
         return grant, share
@@ -129,13 +130,13 @@ class Attacher:
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
         recorded = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
         attachment = self._planned(call, recorded)
-        link = _own(call.sandbox.find(attachment.name), call.share, attachment)
+        link = _own_link(call.sandbox.find(attachment.name), call.share, attachment)
         if recorded != attachment:
             self._check_mac(call, attachment)
             self._context.set_state(call.grant, attachment.key, sandboxes.to_record(attachment))
         try:
             self._complete(call, attachment, link)
-            self._wanted(call.request, is_waited_for)
+            self._current_grant(call.request, is_waited_for)
         except Exception:
             if recorded is None:
                 self._undo_after_failure(call.grant, call.share, attachment)
@@ -144,46 +145,46 @@ class Attacher:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
     def _planned(self, call: Call, recorded: sandboxes.Attachment | None) -> sandboxes.Attachment:
-        """Return the attachment to make: the recorded one, else a new one."""
+        """Return the recorded attachment with its present nsid, or else a new one."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if recorded is not None:
             return dataclasses.replace(recorded, nsid=nsid)
-        chosen, sandbox = config.of(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
+        nic_config, sandbox = config.of(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
         return sandboxes.Attachment(
             cookie=cookie,
             nsid=nsid,
             sandbox=sandbox,
             pod=call.request.pod,
-            name=sandboxes.interface_name(chosen, call.share.id),
-            mac=sandboxes.mac_address(chosen, self._node, call.share.id, sandbox),
+            name=sandboxes.interface_name(nic_config, call.share.id),
+            mac=sandboxes.mac_address(nic_config, self._node, call.share.id, sandbox),
         )
 
     def _check_mac(self, call: Call, attachment: sandboxes.Attachment) -> None:
-        """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same.
+        """Raise RefusedError where another interface of the NIC has the configured MAC address.
 
-        Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
+        The search of all claims for its owner runs only where the kernel has the address in another sandbox.
         """
         if not config.of(call.grant).mac or all(member.cookie == attachment.cookie for member in self._machine.members_at(attachment.mac)):
             return
         for grant in self._context.grants():
             share = shares.from_record(grant.record)
             for other in self.attachments(grant) if share is not None else ():
-                same = other.mac == attachment.mac and other.cookie != attachment.cookie
-                if same and share is not None and self.links(share, other):
+                is_same_mac = other.mac == attachment.mac and other.cookie != attachment.cookie
+                if is_same_mac and share is not None and self.links(share, other):
                     raise server.RefusedError(
                         f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", server.Reason.MAC_TAKEN
                     )
 
     def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
-        """Create what is missing. An address or MTU that the pod has changed since then stays."""
+        """Create and configure the missing parts of an attachment. A MAC address or MTU that the pod changed while the link is up stays."""
         addresses = self._addresses(call, attachment)
         wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=addresses)
         was_up = link is not None and link.up
         if link is None:
-            _make(call.sandbox, wanted, call.share)
+            _create_link(call.sandbox, wanted, call.share)
             link = call.sandbox.find(wanted.name)
             if link is None:
-                raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was made and is not there")
+                raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was created but does not exist")
         alias = sandboxes.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
@@ -194,37 +195,37 @@ class Attacher:
         self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
 
     def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
-        """Return the sandbox's addresses; leases are only read for a configuration that requests addresses."""
-        chosen = config.of(call.grant)
-        return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
+        """Return the sandbox's addresses. Leases are read only for a configuration that requests addresses."""
+        nic_config = config.of(call.grant)
+        return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment)) if address_leases.locks_for(nic_config) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
-        """Return whether the sandbox of a lease exists: it is a member of a share until it ends."""
+        """Return whether the sandbox of a lease exists. A sandbox is a member of its share until it ends."""
         share = shares.from_record(lease.grant.record)
         return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
 
     def _survey(self) -> address_leases.IsAlive:
-        """Return the same check for any lease, from one read of the kernel."""
-        there = {(member.share_id, member.cookie) for member in self._machine.members()}
+        """Return a function that says whether the sandbox of a lease exists, from one read of the kernel."""
+        existing = {(member.share_id, member.cookie) for member in self._machine.members()}
 
         def is_alive(lease: address_leases.Lease) -> bool:
             share = shares.from_record(lease.grant.record)
-            return share is not None and (share.id, lease.sandbox_id.cookie) in there
+            return share is not None and (share.id, lease.sandbox_id.cookie) in existing
 
         return is_alive
 
-    def _wanted(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
-        """Return the grant as it is now. Raises RefusedError where the runtime has given up, because it would never remove the interface."""
+    def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
+        """Return the present grant. Raise RefusedError where the runtime no longer waits, because it would never remove the interface."""
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
-        return self._prepared(request)
+        return self._prepared_share(request)
 
 
 def _sandbox_id(attachment: sandboxes.Attachment) -> address_leases.SandboxId:
     return address_leases.SandboxId(cookie=attachment.cookie, pod=attachment.pod)
 
 
-def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
+def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
     try:
         sandbox.create(wanted, share.ifindex)
     except OSError as error:
@@ -236,20 +237,20 @@ def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, sh
         ) from error
 
 
-def _is_of(link: link_requests.Link, alias: str, mac: str) -> bool:
-    """Return whether a child is the attachment's. A pod's root may change its mark or its address; if it changes both, the child is nobody's.
+def _belongs_to(link: link_requests.Link, alias: str, mac: str) -> bool:
+    """Return whether a child belongs to the attachment: by its mark, or by its MAC address where it has no mark.
 
-    An address that an admin chose proves nothing without a mark: an earlier sandbox may have had the same.
+    A pod's root may change either. A child whose mark and address are both changed belongs to no attachment.
     """
     return link.alias == alias or (not sandboxes.share_of(link.alias) and link.mac == mac)
 
 
-def _own(link: link_requests.Link | None, share: port.Share, attachment: sandboxes.Attachment) -> link_requests.Link | None:
-    """Return the link where it is the attachment's; raises RefusedError where the name is another's."""
+def _own_link(link: link_requests.Link | None, share: port.Share, attachment: sandboxes.Attachment) -> link_requests.Link | None:
+    """Return the link of the attachment, None where there is none. Raise RefusedError where another interface has the name."""
     if link is None:
         return None
     alias = sandboxes.alias(share.id, attachment.sandbox)
-    if not sandboxes.is_child_of(link, share.ifindex) or not _is_of(link, alias, attachment.mac):
+    if not sandboxes.is_child_of(link, share.ifindex) or not _belongs_to(link, alias, attachment.mac):
         raise server.RefusedError(
             f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", server.Reason.NAME_TAKEN
         )
@@ -284,7 +285,7 @@ class AttachmentCollector:
         self._monotonic = monotonic
 
     def remove_orphans(self) -> None:
-        """Remove children with our mark whose share is unknown. Raises HardwareError."""
+        """Remove children with the driver's mark whose share is unknown. Raise HardwareError."""
         marked = self._kernel.marked()
         if not marked:
             return
@@ -295,7 +296,7 @@ class AttachmentCollector:
                 self._kernel.delete(nsid, link)
 
     def collect(self) -> None:
-        """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
+        """Compare the attachments of every prepared share with the kernel once. Raise DrakitError."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
         for grant in self._context.grants():
             share = shares.from_record(grant.record)
@@ -306,8 +307,8 @@ class AttachmentCollector:
 
     def _repair(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
         for attachment in self._attacher.attachments(grant):
-            here = bool(self._attacher.links(share, attachment))
-            if here and (share.id, attachment.cookie, attachment.mac) in admitted:
+            has_link = bool(self._attacher.links(share, attachment))
+            if has_link and (share.id, attachment.cookie, attachment.mac) in admitted:
                 continue
             with self._context.hold(grant.device.lock_names):
                 if attachment not in self._attacher.attachments(grant) or self._context.grant(*_key(grant)) is None:
@@ -315,23 +316,23 @@ class AttachmentCollector:
                 if self._attacher.links(share, attachment):
                     self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
                 else:
-                    self._forget(grant, share, attachment)
+                    self._remove_attachment(grant, share, attachment)
 
-    def _forget(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """The sandbox is gone, which is how most end."""
+    def _remove_attachment(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
+        """Remove the attachment of a deleted sandbox, and record that the claim was attached."""
         if _USED not in self._context.state(grant):
             self._context.set_state(grant, _USED, {})
         self._attacher.undo(grant, share, attachment)
         _log.info("attachment of a deleted sandbox removed", extra=log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
-        """Report once that no container attached to a claim for a while, counted from the first check, also by an earlier process."""
+        """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process."""
         notes, now = self._context.state(grant), self._monotonic()
         if notes.keys() - {_WAITING}:
             return
         since = notes.get(_WAITING, {}).get("since")
         if not isinstance(since, int) or since > now:
-            with contextlib.suppress(errors.ClaimError):  # The claim has been unprepared since.
+            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared meanwhile.
                 self._context.set_state(grant, _WAITING, {"since": int(now)})
             return
         if now - since < GRACE:

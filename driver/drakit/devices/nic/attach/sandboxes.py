@@ -1,14 +1,14 @@
-"""The children of a NIC in pods' network namespaces: their wanted state, and how they are created, found and deleted.
+"""The children of a NIC in pods' network namespaces: their names and records, and how they are created, found and deleted.
 
-A child is created from the NIC's namespace directly in the sandbox's, under its final name. What the kernel only does from inside goes through a
-socket that a short-lived thread opened there; ``passthrough.kernel_pods`` applies the configuration.
+A child is created from the NIC's namespace directly in the sandbox's, under its final name. Requests that the kernel accepts only from inside use a
+socket that a short-lived thread opened there. ``passthrough.kernel_pods`` applies the configuration.
 
-The NIC's namespace gets a number (nsid) for the sandbox's. By it any process can list and delete links there later, without a descriptor that would
-keep a dead namespace alive. The kernel reuses the number of a namespace that is gone, so a link counts as ours only by its parent, the parent's
-namespace and its mark. Constants: linux/if_link.h.
+The NIC's namespace gets a number (nsid) for the sandbox's. With it any process can list and delete links there later, without a descriptor that would
+keep a dead namespace alive. The kernel reuses the number of a namespace that is gone. So a link is the driver's only if its parent, the parent's
+namespace and its mark match. Constants: linux/if_link.h.
 
-An attachment is one sandbox's use of one share. It is known by its network namespace's cookie, which the kernel never gives twice between two boots;
-inode numbers of namespaces are used again at once. A runtime's sandbox id is kept beside it, for people and for the mark on the interface.
+An attachment is one sandbox's use of one share. Its key is the network namespace's cookie, which the kernel never reuses between two boots; it reuses
+inode numbers of namespaces at once. The record also has the runtime's sandbox id, for people and for the mark on the interface.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from drakit.devices.nic.passthrough import kernel_pods, locator
 from drakit.devices.nic.shaping import tc_messages
 
 MARK = "drakit:"
-_NOTE = "attach-"
+_KEY_PREFIX = "attach-"
 _FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """One sandbox's use of a share, as noted before the first step: ``nsid`` is the number by which the NIC's namespace knows the sandbox's."""
+    """One sandbox's use of a share, recorded before the first step. ``nsid`` is the number of the sandbox's namespace in the NIC's namespace."""
 
     cookie: pod_interfaces.Cookie
     nsid: int
@@ -43,19 +43,19 @@ class Attachment:
 
     @property
     def key(self) -> str:
-        """The key of its note."""
+        """Return the key of its record in the grant's state."""
         return key_of(self.cookie)
 
 
 def key_of(cookie: int) -> str:
-    """Return the key of the note of the attachment in the namespace of this cookie."""
-    return f"{_NOTE}{cookie:x}"
+    """Return the key of the record of the attachment in the namespace of this cookie."""
+    return f"{_KEY_PREFIX}{cookie:x}"
 
 
-def attachments_of(notes: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
+def attachments_of(state: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
     """Return every recorded attachment of a grant."""
-    noted = (from_record(record) for key, record in notes.items() if key.startswith(_NOTE))
-    return tuple(attachment for attachment in noted if attachment is not None)
+    recorded = (from_record(record) for key, record in state.items() if key.startswith(_KEY_PREFIX))
+    return tuple(attachment for attachment in recorded if attachment is not None)
 
 
 def sandbox_name(sandbox: str, cookie: int) -> str:
@@ -64,34 +64,34 @@ def sandbox_name(sandbox: str, cookie: int) -> str:
 
 
 def interface_name(wanted: config.NicConfig, share_id: str) -> str:
-    """The interface's name in the pod: as configured, else one that no other share has, so it is known before a sandbox exists."""
+    """Return the interface's name in the pod: the configured one, else one derived from the share's id, so that no two shares have the same."""
     return wanted.interface_name or f"net{hashlib.sha256(share_id.encode()).hexdigest()[:8]}"
 
 
 def mac_address(wanted: config.NicConfig, node: str, share_id: str, sandbox: str) -> str:
-    """Return the address of a sandbox's interface: as configured, else one of its own, always the same for the same node, share and sandbox."""
+    """Return the MAC address of a sandbox's interface: the configured one, else one derived from the node, the share and the sandbox."""
     return wanted.mac or share.mac_address(node, f"{share_id}/{sandbox}")
 
 
 def alias(share_id: str, sandbox: str) -> str:
-    """Return the mark on an interface of ours: whose it is."""
+    """Return the mark that names the share and sandbox of an interface."""
     return f"{MARK}{share_id}:{sandbox}"
 
 
-def share_of(marked: str) -> str:
-    """Return the share that a mark names; empty for what is no mark."""
-    if not marked.startswith(MARK):
+def share_of(alias: str) -> str:
+    """Return the share that an interface's mark names, empty for an alias that is no mark of the driver."""
+    if not alias.startswith(MARK):
         return ""
-    return marked.removeprefix(MARK).partition(":")[0]
+    return alias.removeprefix(MARK).partition(":")[0]
 
 
 def to_record(attachment: Attachment) -> records.Record:
-    """Return the attachment as a note."""
+    """Return the record of an attachment."""
     return _FORMAT.encode(attachment)
 
 
 def from_record(record: records.Record) -> Attachment | None:
-    """Return the attachment of a note; None for a record of another kind."""
+    """Return the attachment in a record, None for a record of another kind."""
     return _FORMAT.decode_or_none(Attachment, record)
 
 
@@ -110,7 +110,7 @@ class Sandbox:
         self.cookie = inside.cookie
 
     def nsid(self) -> int:
-        """Return the number that the NIC's namespace has for this one, assigned now where it has none."""
+        """Return the number of this namespace in the NIC's namespace. Assign one where there is none."""
         return rtnetlink.assign_nsid(self._host, self._descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
@@ -118,16 +118,16 @@ class Sandbox:
         return link_requests.find(self._inside, name)
 
     def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
-        """Create the child, down: nothing passes before its frames are classified. In private mode it reaches no sibling."""
+        """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
         mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
         link_requests.create(
             self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self._descriptor
         )
 
     def limit(self, link: link_requests.Link, rate: int) -> None:
-        """Limit what the child sends to a rate in bits per second, by a token bucket in the sandbox: the second limiter of bridge mode.
+        """Limit what the child sends to a rate in bits per second, with a token bucket in the sandbox.
 
-        Frames for a sibling never reach the NIC's classes. A pod's root can remove this limit, as it can switch modes.
+        Bridge mode needs this second limit, because frames for a sibling never reach the NIC's classes. A pod's root can remove it.
         """
         tc_messages.put_token_bucket(self._inside, link.ifindex, rate)
 
@@ -137,9 +137,9 @@ class Sandbox:
 
 
 class KernelSandboxes(kernel_pods.KernelPods):
-    """Sandboxes as seen from the NIC's namespace: None for the process's own, else a name under /run/netns, or a path.
+    """Sandboxes seen from the NIC's namespace: None for the process's own, else a name under /run/netns, or a path.
 
-    ``after_effect`` is called after every request that changes the kernel. What the kernel refuses is a HardwareError.
+    ``after_effect`` is called after every request that changes the kernel. A request that the kernel refuses raises HardwareError.
     """
 
     def __init__(self, namespace: str | None = None, *, after_effect: Callable[[], None] = lambda: None) -> None:
@@ -147,7 +147,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
         self._after_effect = after_effect
 
     def is_host(self, descriptor: int) -> bool:
-        """Return whether a descriptor is of the host's own network namespace, or the NIC's. All exist now, so their inode numbers differ."""
+        """Return whether a descriptor refers to the host's network namespace or the NIC's. All of them exist, so their inode numbers differ."""
         paths = [*_HOSTS, *([_NAMESPACES / self._namespace] if isinstance(self._namespace, str) else [])]
         own = os.fstat(descriptor)
         for path in paths:
@@ -158,7 +158,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     @contextlib.contextmanager
     def opened(self, descriptor: int) -> Iterator[Sandbox]:
-        """Open a sandbox's namespace and close it afterwards. Raises HardwareError, also for what is no network namespace."""
+        """Open a sandbox's namespace and close it afterwards. Raise HardwareError, also where the descriptor is no network namespace."""
         with (
             rtnetlink.failing_as("attach"),
             rtnetlink.Socket.open(descriptor, self._after_effect) as inside,
@@ -167,18 +167,18 @@ class KernelSandboxes(kernel_pods.KernelPods):
             yield Sandbox(host, inside, descriptor)
 
     def children(self, nsid: int, nic: int) -> tuple[link_requests.Link, ...]:
-        """Return the children of a NIC in the namespace of this number; none where the namespace is gone."""
+        """Return the children of a NIC in the namespace of this number, none where the namespace is gone."""
         with rtnetlink.failing_as("RTM_GETLINK"), self._host() as host:
             return tuple(link for _, link in _children(host, (nsid,)) if link.other == nic)
 
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
-        """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
+        """Return every child of this host's NICs with the driver's mark, with the number of its namespace. All numbered namespaces are searched."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
             children = _children(host, rtnetlink.nsids(host.sock))
             return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
 
     def delete(self, nsid: int, link: link_requests.Link) -> None:
-        """Delete a link in the namespace of this number; one that is gone is success."""
+        """Delete a link in the namespace of this number. A link that is gone is ignored."""
         with rtnetlink.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host:
             link_requests.delete(host, link.ifindex, nsid)
 
@@ -189,9 +189,9 @@ def is_child_of(link: link_requests.Link, nic: int) -> bool:
 
 
 def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_requests.Link]]:
-    """Return the children of any NIC of the host's in the namespaces of these numbers, with the number.
+    """Return the children of all NICs of the host in the namespaces of these numbers, each with the number.
 
-    Another host on this machine, such as a node in a container, has NICs of the same index and children with marks of the same form.
+    Another host on this machine, such as a node in a container, may have NICs of the same index and children with marks of the same form.
     """
     links = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.

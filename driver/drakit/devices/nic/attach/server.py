@@ -1,13 +1,13 @@
-"""The socket at which the driver listens for the hook's client, the messages of the two, and the metrics of the calls.
+"""The socket at which the driver listens for the hook's client, its messages, and the metrics of its calls.
 
-Only root of this host may call; a message is bounded, and a connection has a deadline. The socket is created under another name and renamed, so that
-a new instance of a rolling update takes it over without a gap. It stays when the server stops, because it may then be another instance's; a client
-without a listener waits for a while and then reports it. Where the new instance dies while this one runs, this one takes the socket back.
+Only root of this host may call. A message has a maximum size, and a connection has a deadline. The socket is created under another name and renamed,
+so that a new instance of a rolling update replaces it without a gap. It stays when the server stops, because it may belong to another instance by
+then. A client without a listener waits for a while and then reports that. Where the new instance dies while this one runs, this one listens again.
 
 Each call is one message each way over a unix socket that keeps message boundaries. A request is lines of text: ``attach 1``, claim UID, device, share
-id (``-``: a device given whole), container id, sandbox id, pod UID; the last two may be empty, where a runtime does not tell them. With it comes one
-descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and a sentence for the pod's owner. A client of an earlier version may
-call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
+id (``-`` for a whole device), container id, sandbox id, pod UID. The last two are empty where the runtime does not report them. The message carries
+one descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and a sentence for the pod's owner. A client of an earlier version
+may call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
 """
 
 import bisect
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import advanced, errors, names
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
-"""The histogram's upper bounds in seconds; a runtime waits for ten."""
+"""The histogram's upper bounds in seconds. A runtime waits ten seconds for the hook."""
 
 
 class Reason(enum.Enum):
@@ -50,7 +50,7 @@ class Reason(enum.Enum):
 
 
 class RefusedError(Exception):
-    """A sandbox that gets no interface; the message is for the pod's owner."""
+    """A refusal to attach a sandbox. The message is for the pod's owner."""
 
     def __init__(self, message: str, reason: Reason = Reason.OTHER) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 def reason_of(error: Exception) -> Reason:
-    """Return the reason of a failed attachment from its exception."""
+    """Return the reason of a failed attachment by its exception."""
     match error:
         case RefusedError():
             return error.reason
@@ -71,7 +71,7 @@ def reason_of(error: Exception) -> Reason:
 
 
 class Calls:
-    """The calls of one process; safe between threads."""
+    """The counters of one process's calls, safe between threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -80,7 +80,7 @@ class Calls:
         self._refused = dict.fromkeys(Reason, 0)
 
     def attached(self, seconds: float) -> None:
-        """Count an attachment, also one that existed already."""
+        """Count a successful call, also one whose attachment existed already."""
         self._add("ok", seconds)
 
     def refused(self, reason: Reason, seconds: float) -> None:
@@ -90,11 +90,11 @@ class Calls:
             self._refused[reason] += 1
 
     def readings(self) -> Iterator[advanced.Metric]:
-        """Yield all metrics, also those that are still zero."""
+        """Yield all metrics, also those that are zero."""
         with self._guard:
             refused = dict(self._refused)
-            seen = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
-        for outcome, (counts, seconds) in seen.items():
+            histograms = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
+        for outcome, (counts, seconds) in histograms.items():
             yield advanced.Metric(
                 name="nic_attach_seconds",
                 documentation="Seconds from a container runtime's call for an interface to its answer.",
@@ -122,16 +122,16 @@ ANSWER_MAX = 1024
 OK = b"ok"
 NO_SHARE = "-"
 _HEADER = "attach 1"
-_WORD = re.compile(r"[-._:0-9A-Za-z]{1,253}")
+_IDENTIFIER = re.compile(r"[-._:0-9A-Za-z]{1,253}")
 
 
 class MalformedError(ValueError):
-    """A message that is not a request."""
+    """A received message that is not a valid request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request for an interface: the share, and the container that gets it."""
+    """A client's request for an interface: the share, and the container that gets it."""
 
     claim: names.ClaimUid
     device: str
@@ -142,7 +142,7 @@ class Request:
 
 
 def decode(message: bytes) -> Request:
-    """Return the request in a message; raises MalformedError."""
+    """Return the request in a message. Raise MalformedError."""
     try:
         header, claim, device, share, container, sandbox, pod = message.decode("ascii").split("\n")
     except ValueError as error:
@@ -151,7 +151,7 @@ def decode(message: bytes) -> Request:
         raise MalformedError(f"it begins with {header[:64]!r}, not {_HEADER!r}")
     if not names.is_uid(claim) or not names.is_label(device) or not (share == NO_SHARE or names.is_uid(share)):
         raise MalformedError("it names no claim, device and share")
-    if not _WORD.fullmatch(container) or any(word and not _WORD.fullmatch(word) for word in (sandbox, pod)):
+    if not _IDENTIFIER.fullmatch(container) or any(word and not _IDENTIFIER.fullmatch(word) for word in (sandbox, pod)):
         raise MalformedError("it names no container")
     return Request(
         claim=names.ClaimUid(claim),
@@ -164,16 +164,16 @@ def decode(message: bytes) -> Request:
 
 
 def refusal(sentence: str) -> bytes:
-    """Return a refusal with its reason: one line of at most ``ANSWER_MAX`` bytes, without control characters, because runtimes print it."""
-    plain = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in " ".join(sentence.split()))
+    """Return the answer to a refused request: one line of at most ``ANSWER_MAX`` bytes without control characters, because runtimes print it."""
+    plain = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in " ".join(sentence.split()))
     return f"no {plain}".encode(errors="replace")[:ANSWER_MAX]
 
 
 SECONDS = 8
-"""How long a client waits for its answer."""
+"""Seconds that a client waits for its answer."""
 CALLS_MAX = 16
 LOOK_SECONDS = 2.0
-"""How often a server checks that its path has a listener."""
+"""Seconds between a server's checks that its path has a listener."""
 
 _RECEIVE_SECONDS = 2.0
 _BACKLOG = 128
@@ -188,44 +188,44 @@ Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
-    """A server for clients at ``path``, which serves at most ``CALLS_MAX`` at a time; others wait. Raises HardwareError when it cannot listen."""
+    """A server for the clients at ``path``. It serves ``CALLS_MAX`` calls at a time, and others wait. Raise HardwareError when it cannot listen."""
 
     def __init__(self, path: pathlib.Path, attach: Attach) -> None:
         self._attach = attach
         self._stopping = threading.Event()
-        self._turns = threading.BoundedSemaphore(CALLS_MAX)
+        self._slots = threading.BoundedSemaphore(CALLS_MAX)
         self._path = path
         self._socket, self._inode = listen(path)
-        self._woken, self._waker = os.pipe2(os.O_CLOEXEC)
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="nic-attach", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more calls, and wait for those in flight."""
+        """Accept no more calls, and wait for those in flight. The socket's path stays."""
         self._stopping.set()
-        os.write(self._waker, b"!")
+        os.write(self._wake_writer, b"!")
         self._thread.join(_STOP_SECONDS)
         for _ in range(CALLS_MAX):
-            self._turns.acquire(timeout=_STOP_SECONDS)
+            self._slots.acquire(timeout=_STOP_SECONDS)
         self._socket.close()
-        os.close(self._woken)
-        os.close(self._waker)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], LOOK_SECONDS)
+            ready, _, _ = select.select([self._socket.fileno(), self._wake_reader], [], [], LOOK_SECONDS)
             if self._stopping.is_set():
                 return
             if not ready:
-                self._take_back()
+                self._listen_again()
                 continue
             with contextlib.suppress(OSError):  # The client gave up before it was served.
-                self._take(self._socket.accept()[0])
+                self._serve_in_thread(self._socket.accept()[0])
 
-    def _take_back(self) -> None:
-        """Listen at the path again where there is no listener: a newer instance took it over and died, or the socket was removed."""
+    def _listen_again(self) -> None:
+        """Listen at the path again where it has no listener, because a newer instance replaced it and died, or the socket was removed."""
         if _is_served(self._path, self._inode):
             return
         try:
@@ -237,8 +237,8 @@ class Server:
         self._socket, self._inode = fresh, inode
         _log.warning("attach socket created again", extra={"path": str(self._path)})
 
-    def _take(self, connection: socket.socket) -> None:
-        self._turns.acquire()
+    def _serve_in_thread(self, connection: socket.socket) -> None:
+        self._slots.acquire()
         threading.Thread(target=self._serve, args=(connection,), name="nic-attach-call", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -250,7 +250,7 @@ class Server:
         except OSError as error:
             _log.info("attach client disconnected", extra={"error": str(error)})
         finally:
-            self._turns.release()
+            self._slots.release()
 
     def _answer(self, connection: socket.socket) -> bytes:
         try:
@@ -265,18 +265,18 @@ class Server:
             raise
         except Exception:  # noqa: BLE001 - a bug in one call must not end the thread without an answer
             _log.exception("attach failed")
-            return refusal("the NIC driver failed by a bug of its own; its log says more")
+            return refusal("the NIC driver failed with an internal error; see its log")
         return OK
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
-    """Return a listening socket of mode 0600 in the place of whatever has this path, and its inode there; raises HardwareError."""
+    """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raise HardwareError."""
     if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
         raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
     fresh = path.with_name(f"{path.name}.new")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with _turn(path):
+        with _bind_lock(path):
             fresh.unlink(missing_ok=True)
             listener.bind(str(fresh))
             fresh.chmod(0o600)
@@ -305,20 +305,20 @@ def _is_served(path: pathlib.Path, own: int) -> bool:
 
 
 def _is_probe(connection: socket.socket) -> bool:
-    """Return whether the caller hung up without a message: another instance that checked for a listener."""
+    """Return whether the caller disconnected without a message, as another instance does to check for a listener."""
     return not connection.recv(1, socket.MSG_PEEK)
 
 
 def is_waiting(connection: socket.socket) -> bool:
-    """Return whether the client at the other end is still there."""
+    """Return whether the client is still connected."""
     poll = select.poll()
     poll.register(connection, select.POLLIN | _GONE)
     return not any(events & _GONE for _, events in poll.poll(0))
 
 
 @contextlib.contextmanager
-def _turn(path: pathlib.Path) -> Iterator[None]:
-    """Two instances that start at once bind one after the other."""
+def _bind_lock(path: pathlib.Path) -> Iterator[None]:
+    """Exclude other instances that bind the same path at the same time."""
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -328,7 +328,7 @@ def _turn(path: pathlib.Path) -> Iterator[None]:
 
 
 def _is_root(connection: socket.socket) -> bool:
-    """Return whether the other end is a process of the host's root; others get no answer."""
+    """Return whether the caller is a process of the host's root. Other callers get no answer."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != 0:
         _log.warning("attach caller refused: not root", extra={"caller_pid": pid, "caller_uid": uid})
@@ -337,7 +337,7 @@ def _is_root(connection: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def _received(connection: socket.socket) -> Iterator[tuple[Request, int]]:
-    """The request and the descriptor that came with it, which is closed in the end. Raises MalformedError."""
+    """Yield the request and its descriptor, and close the descriptor afterwards. Raise MalformedError."""
     message, descriptors, flags, _ = socket.recv_fds(connection, REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
     try:
         if len(message) > REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):

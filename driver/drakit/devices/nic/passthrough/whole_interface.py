@@ -296,7 +296,7 @@ class WholeAttacher:
         current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
             raise server.RefusedError(
-                f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is",
+                f"the claim's {request.device} is not prepared on this node; the kubelet retries after it has prepared the claim",
                 server.Reason.NOT_PREPARED,
             )
         if not is_waited_for():

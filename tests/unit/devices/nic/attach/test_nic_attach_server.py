@@ -145,7 +145,7 @@ def test_another_user_gets_no_answer(path: pathlib.Path) -> None:
     [
         (server.RefusedError("not this one"), b"no not this one"),
         (errors.HardwareError("RTM_NEWLINK", "no memory"), b"no RTM_NEWLINK: no memory"),
-        (ZeroDivisionError("secret"), b"no the NIC driver failed by a bug of its own; its log says more"),
+        (ZeroDivisionError("secret"), b"no the NIC driver failed with an internal error; see its log"),
     ],
 )
 def test_why_not_is_reported_and_bugs_are_not_explained_to_users(path: pathlib.Path, error: Exception, answer: bytes) -> None:

@@ -276,7 +276,7 @@ def test_a_program_that_cannot_be_run_is_refused_by_its_path(tmp_path: pathlib.P
     (tmp_path / service.FOLDER).mkdir()
     copies.path("attach-broken").write_bytes(b"not a program")
     copies.path("attach-broken").chmod(0o700)
-    with pytest.raises(errors.HardwareError, match="attach-broken cannot be run"):
+    with pytest.raises(errors.HardwareError, match="attach-broken failed"):
         copies.try_out("attach-broken")
 
 
