@@ -82,15 +82,15 @@ def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespa
 Tamper = tuple[str, ...]
 IFB = "IFB"
 TAMPERING: dict[str, tuple[Tamper, str]] = {
-    "root deleted": (("tc", "qdisc", "del", "dev", "nic0", "root"), "the root qdisc is not ours"),
-    "ingress root deleted": (("tc", "qdisc", "del", "dev", IFB, "root"), "the root qdisc of the ingress device is not ours"),
-    "hook deleted": (("tc", "qdisc", "del", "dev", "nic0", "clsact"), "there is no ingress qdisc"),
-    "redirection deleted": (("tc", "filter", "del", "dev", "nic0", "ingress"), "ingress is not redirected"),
-    "guard deleted": (("tc", "filter", "del", "dev", "nic0", "egress"), "the guard of socket priorities is missing"),
-    "classifier deleted": (("tc", "filter", "del", "dev", "nic0"), "the classifier of egress is missing"),
-    "ingress classifier deleted": (("tc", "filter", "del", "dev", IFB), "the classifier of ingress is missing"),
-    "ifb deleted": (("ip", "link", "del", IFB), "the device that ingress is shaped on is missing or down"),
-    "ifb down": (("ip", "link", "set", IFB, "down"), "the device that ingress is shaped on is missing or down"),
+    "root deleted": (("tc", "qdisc", "del", "dev", "nic0", "root"), "the root qdisc is not drakit's"),
+    "ingress root deleted": (("tc", "qdisc", "del", "dev", IFB, "root"), "the root qdisc of the ingress device is not drakit's"),
+    "hook deleted": (("tc", "qdisc", "del", "dev", "nic0", "clsact"), "the ingress qdisc is missing"),
+    "redirection deleted": (("tc", "filter", "del", "dev", "nic0", "ingress"), "the ingress redirection is missing"),
+    "guard deleted": (("tc", "filter", "del", "dev", "nic0", "egress"), "the socket priority guard is missing"),
+    "classifier deleted": (("tc", "filter", "del", "dev", "nic0"), "the egress classifier is missing"),
+    "ingress classifier deleted": (("tc", "filter", "del", "dev", IFB), "the ingress classifier is missing"),
+    "ifb deleted": (("ip", "link", "del", IFB), "the ingress device is missing or down"),
+    "ifb down": (("ip", "link", "set", IFB, "down"), "the ingress device is missing or down"),
     "rate altered": (
         ("tc", "class", "change", "dev", "nic0", "parent", "da:1", "classid", "da:8000", "htb", "rate", "9gbit"),
         "egress: class da:8000 has rate 9000000000, not 390624",
@@ -159,7 +159,7 @@ def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(
     older.install(uplink(own), share(own))
     older.admit(share(own), cookie=7001, mac="02:aa:00:00:00:01")
     older.close()
-    assert "the classifier of egress is missing" in nics.repair(uplink(own), [share(own)])
+    assert "the egress classifier is missing" in nics.repair(uplink(own), [share(own)])
     assert nics.check(uplink(own), [share(own)]) == ()
     assert "drakit_egress_netns_" in tc(own, "filter", "show", "dev", "nic0")
     assert nics.members() == (port.Member(share_id="share-1", cookie=7001, mac="02:aa:00:00:00:01"),)

@@ -418,5 +418,5 @@ def test_it_needs_root(host: Host) -> None:
     prefix = ["ip", "netns", "exec", host.space.name, *demo.as_ordinary_user()[0]]
     ran = demo.finished(host.folder, "demo", "--nic", "nic0", "--speed", "1G", prefix=prefix)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert re.match(r"drakit: --nic: (needs root: |nic0 cannot be shared: this kernel .* and root's rights\n$)", ran.stderr)
+    assert re.match(r"drakit: --nic: (needs root: |nic0 cannot be shared: this kernel .* and root privileges\n$)", ran.stderr)
     assert host.space.state() == before

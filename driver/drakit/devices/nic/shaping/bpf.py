@@ -1,7 +1,7 @@
-"""bpf(2) without a compiler or a library: hash maps, programs for traffic control, and finding again what a filter uses.
+"""bpf(2) without a compiler or a library: hash maps, programs for traffic control, and the maps that a loaded program uses.
 
-Layouts: ``union bpf_attr``, ``struct bpf_prog_info`` and ``struct bpf_map_info`` of linux/bpf.h. Every descriptor returned is the caller's to close.
-Errors are OSError; a program the kernel refuses carries the verifier's words.
+Layouts: ``union bpf_attr``, ``struct bpf_prog_info`` and ``struct bpf_map_info`` of linux/bpf.h. The caller closes every returned
+descriptor. Errors are OSError; for a program that the kernel refuses, the error has the last line of the verifier's log.
 """
 
 import ctypes
@@ -30,19 +30,19 @@ NOT_EXISTING = 1
 
 
 def create_map(name: str, *, key: int, value: int, entries: int) -> int:
-    """Return a hash map whose memory grows with what is in it; sizes are in bytes."""
+    """Create a hash map and return its descriptor. Sizes are in bytes. The map's memory grows with its entries."""
     body = struct.pack("=IIIIIII16s", _HASH, key, value, entries, _NO_PREALLOC, 0, 0, name.encode()[:_NAME_BYTES])
     return _bpf(_MAP_CREATE, body)
 
 
 def look_up(descriptor: int, key: bytes, size: int) -> bytes | None:
-    """Return the value of a key, or None."""
+    """Return the value of a key, None where the map has no such key."""
     value = ctypes.create_string_buffer(size)
     return None if _element(_LOOKUP, descriptor, key, value) == errno.ENOENT else value.raw
 
 
 def update(descriptor: int, key: bytes, value: bytes, flags: int = 0) -> bool:
-    """Set a key's value; False when it exists and ``flags`` is NOT_EXISTING."""
+    """Set a key's value and return True, or return False when the key exists and ``flags`` is NOT_EXISTING."""
     return _element(_UPDATE, descriptor, key, ctypes.create_string_buffer(value, len(value)), flags) != errno.EEXIST
 
 
@@ -52,7 +52,7 @@ def delete(descriptor: int, key: bytes) -> None:
 
 
 def keys(descriptor: int, size: int) -> Iterator[bytes]:
-    """Yield all keys. One that is deleted while they are read can make the kernel start over: read them into a set."""
+    """Yield all keys. A key deleted meanwhile can make the kernel start over, so the caller must expect a key more than once."""
     following = ctypes.create_string_buffer(size)
     key: bytes | None = None
     while _element(_NEXT, descriptor, key, following) != errno.ENOENT:
@@ -61,25 +61,25 @@ def keys(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 def entries(descriptor: int, key: int, value: int) -> dict[bytes, bytes]:
-    """Return all keys with their values, whose sizes are in bytes; many at a time where the kernel can (Linux 5.6)."""
+    """Return all keys with their values. Sizes are in bytes. Linux 5.6 and later returns many entries at a time."""
     try:
         return dict(_batches(descriptor, key, value))
     except OSError as error:
         if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
             raise
-    values = {name: look_up(descriptor, name, value) for name in set(keys(descriptor, key))}
-    return {name: content for name, content in values.items() if content is not None}
+    contents = {name: look_up(descriptor, name, value) for name in set(keys(descriptor, key))}
+    return {name: content for name, content in contents.items() if content is not None}
 
 
 def _batches(descriptor: int, key: int, value: int) -> Iterator[tuple[bytes, bytes]]:
     names, contents = (ctypes.create_string_buffer(_BATCH_ENTRIES * size) for size in (key, value))
-    place = ctypes.create_string_buffer(max(key, 4))
+    position = ctypes.create_string_buffer(max(key, 4))
     at, last = 0, False
     while not last:
-        addresses = (at, *map(ctypes.addressof, (place, names, contents)))
+        addresses = (at, *map(ctypes.addressof, (position, names, contents)))
         request = bytearray(struct.pack("=QQQQIIQQ", *addresses, _BATCH_ENTRIES, descriptor, 0, 0))
         try:
-            _bpf_in(_BATCH, request)
+            _bpf_in_place(_BATCH, request)
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -87,11 +87,11 @@ def _batches(descriptor: int, key: int, value: int) -> Iterator[tuple[bytes, byt
         count = struct.unpack_from("=I", request, _BATCH_COUNT_AT)[0]
         for number in range(count):
             yield names.raw[number * key : (number + 1) * key], contents.raw[number * value : (number + 1) * value]
-        at = ctypes.addressof(place)
+        at = ctypes.addressof(position)
 
 
 def load(name: str, program: bytes) -> int:
-    """Load a program for traffic control; a refused one is an OSError with the last line of the verifier's log."""
+    """Load a program for traffic control and return its descriptor. Raise OSError, with the last line of the verifier's log."""
     code = ctypes.create_string_buffer(program, len(program))
     license_text = ctypes.create_string_buffer(_LICENSE)
     log = ctypes.create_string_buffer(_LOG_BYTES)
@@ -116,7 +116,7 @@ def load(name: str, program: bytes) -> int:
 
 
 def maps_of(program_id: int) -> dict[str, int]:
-    """Return descriptors of the maps that a loaded program uses, by name; empty if the program does not exist."""
+    """Return descriptors of the maps that a loaded program uses, by name, empty where the program does not exist."""
     try:
         descriptor = _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
     except OSError as error:
@@ -124,24 +124,25 @@ def maps_of(program_id: int) -> dict[str, int]:
             return {}
         raise
     try:
-        numbers = _map_ids(descriptor)
+        map_ids = _map_ids(descriptor)
     finally:
         os.close(descriptor)
-    return {_name_of(used): used for used in (_bpf(_MAP_BY_ID, struct.pack("=III", number, 0, 0)) for number in numbers)}
+    descriptors = [_bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0)) for map_number in map_ids]
+    return {_name_of(map_descriptor): map_descriptor for map_descriptor in descriptors}
 
 
 def map_id(descriptor: int) -> int:
-    """Return the kernel's number of a map, which is equal for two descriptors of one map."""
+    """Return the kernel's id of a map, which is equal for two descriptors of one map."""
     number: int = struct.unpack_from("=I", _describe(descriptor, bytes(_MAP_BYTES)), 4)[0]
     return number
 
 
 def _map_ids(program: int) -> tuple[int, ...]:
-    room = (ctypes.c_uint32 * _MAPS_MAX)()
+    map_ids = (ctypes.c_uint32 * _MAPS_MAX)()
     request = bytearray(_PROGRAM_BYTES)
-    struct.pack_into("=IQ", request, _NR_MAPS_AT, _MAPS_MAX, ctypes.addressof(room))
+    struct.pack_into("=IQ", request, _NR_MAPS_AT, _MAPS_MAX, ctypes.addressof(map_ids))
     count = struct.unpack_from("=I", _describe(program, bytes(request)), _NR_MAPS_AT)[0]
-    return tuple(room[:count])
+    return tuple(map_ids[:count])
 
 
 def _name_of(descriptor: int) -> str:
@@ -149,15 +150,15 @@ def _name_of(descriptor: int) -> str:
 
 
 def _describe(descriptor: int, request: bytes) -> bytes:
-    room = ctypes.create_string_buffer(request, len(request))
-    _bpf(_DESCRIBE, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(room)))
-    return room.raw
+    buffer = ctypes.create_string_buffer(request, len(request))
+    _bpf(_DESCRIBE, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(buffer)))
+    return buffer.raw
 
 
 def _element(command: int, descriptor: int, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None", flags: int = 0) -> int:
     """Call bpf(2) on a map's element. Return 0, or ENOENT or EEXIST."""
-    place = ctypes.create_string_buffer(key, len(key)) if key is not None else None
-    addresses = (ctypes.addressof(room) if room is not None else 0 for room in (place, value))
+    key_buffer = ctypes.create_string_buffer(key, len(key)) if key is not None else None
+    addresses = (ctypes.addressof(buffer) if buffer is not None else 0 for buffer in (key_buffer, value))
     try:
         _bpf(command, struct.pack("=IIQQQ", descriptor, 0, *addresses, flags))
     except OSError as error:
@@ -168,13 +169,13 @@ def _element(command: int, descriptor: int, key: bytes | None, value: "ctypes.Ar
 
 
 def _bpf(command: int, body: bytes) -> int:
-    return _bpf_in(command, bytearray(body))
+    return _bpf_in_place(command, bytearray(body))
 
 
-def _bpf_in(command: int, body: bytearray) -> int:
-    """Call bpf(2) and return its result; the kernel writes its answer into ``body``."""
+def _bpf_in_place(command: int, body: bytearray) -> int:
+    """Call bpf(2) and return its result. The kernel writes its answer into ``body``."""
     if _SYSCALL is None:
-        raise OSError(errno.ENOSYS, f"bpf: its number on {platform.machine()} is not known")
+        raise OSError(errno.ENOSYS, f"bpf: the system call number on {platform.machine()} is unknown")
     result = int(_LIBC.syscall(_SYSCALL, command, (ctypes.c_char * len(body)).from_buffer(body), len(body)))
     if result < 0:
         code = ctypes.get_errno()

@@ -1,15 +1,15 @@
-"""The programs that classify the frames of shares, as instructions of eBPF.
+"""The eBPF programs that classify the frames of shares.
 
-``egress`` runs as a filter of the NIC's HTB and answers with a class. A frame that a socket of a known network namespace sent goes to the class of
-that namespace and source address, else of that namespace: whatever the sender writes into the frame, it cannot choose a class of another namespace.
-A frame without a socket that this host's own kernel made (nothing was received for it) goes by its source address to the class registered for
-kernel-made frames. Every other frame goes by its source address to the class registered for frames without a known owner, or else to none (the
-HTB's default class). Where the kernel cannot tell a namespace, only the last lookup is left.
+``egress`` runs as a filter of the NIC's HTB and returns a class. A frame from a socket of a known network namespace goes to the class of that
+namespace and source address, else to the class of that namespace. So a sender cannot choose a class of another namespace, whatever it writes into the
+frame. A frame without a socket that this host's kernel created goes by its source address to the class registered for such frames. Every other frame
+goes by its source address to the class registered for frames without a known owner, or else to the HTB's default class. Where the kernel cannot
+report a namespace, the program does only the last lookup.
 
-``ingress`` runs on the ifb and goes by destination address, all group addresses to the host's class. ``everything`` matches every frame, for the
-redirection to the ifb. ``guard`` clears a class that a sender has written into the socket's priority, which HTB would obey before any filter.
+``ingress`` runs on the ifb and classifies by destination address; all group addresses go to the host's class. ``everything`` matches every frame, for
+the redirection to the ifb. ``guard`` clears a class that a sender wrote into the socket's priority, which HTB would use before any filter.
 
-Instructions: struct bpf_insn; context: struct __sk_buff (linux/bpf.h). Both classifiers hold the ledger, so that it lives as long as they.
+Instructions: struct bpf_insn; context: struct __sk_buff (linux/bpf.h). Both classifiers use the ledger only to keep it in the kernel.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import struct
 from drakit.devices.nic.shaping import htb
 
 REVISION = 1
-"""Part of the filters' names, so that a newer driver replaces an older one's programs: raise it with every change of a program."""
+"""The revision in the filters' names, so that a newer driver replaces an older one's programs. Raise it with every change of a program."""
 
 _MAC_AT_DESTINATION, _MAC_AT_SOURCE, _MAC_BYTES = 0, 6, 6
 _PRIORITY, _INGRESS_IFINDEX, _SOCKET = 32, 36, 168
@@ -29,7 +29,7 @@ _R0, _R1, _R2, _R3, _R4, _R6, _R7 = 0, 1, 2, 3, 4, 6, 7
 
 @dataclasses.dataclass
 class _Code:
-    """A program under construction; jumps name labels that are placed later."""
+    """An assembler of one program. A jump may name a label that is placed later."""
 
     lines: list[tuple[int, int, int, int, int, str]] = dataclasses.field(default_factory=list)
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -77,7 +77,7 @@ class _Code:
         self.add(0x95)
 
     def look_up(self, descriptor: int, key: int) -> None:
-        """Look up the key on the stack; go to ``found`` with its value's address."""
+        """Look up the key on the stack, and go to ``found`` with the address of its value."""
         self.use_map(_R1, descriptor)
         self.move(_R2, _FRAME)
         self.add(0x07, to=_R2, value=key)
@@ -85,7 +85,7 @@ class _Code:
         self.go_unless(_R0, 0, "found")
 
     def read_address(self, offset: int) -> None:
-        """Keep the context in r6 and put six bytes of the frame on the stack; go to ``none`` for a shorter one."""
+        """Copy six bytes of the frame to the stack, and go to ``none`` for a shorter frame. Register r6 has the context."""
         self.store_value(_ADDRESS, 0)
         self.move(_R1, _R6)
         self.set(_R2, offset)
@@ -96,7 +96,7 @@ class _Code:
         self.go_unless(_R0, 0, "none")
 
     def answer(self) -> None:
-        """Add the two ends: no class, or the class that was found."""
+        """Add the two exits of a classifier: no class, or the class of a lookup."""
         self.here("none")
         self.leave(0)
         self.here("found")
@@ -111,13 +111,13 @@ class _Code:
 
 
 def egress(*, owners: int, ledger: int, by_namespace: bool) -> bytes:
-    """Return the classifier of the NIC's egress; ``owners`` and ``ledger`` are descriptors of maps."""
+    """Return the classifier of the NIC's egress. ``owners`` and ``ledger`` are descriptors of maps."""
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)
     code.read_address(_MAC_AT_SOURCE)
     if by_namespace:
-        _by_namespace(code, owners)
+        _add_namespace_lookups(code, owners)
     code.here("nobody")
     code.store_value(_KEY, htb.ANY_NAMESPACE)
     code.look_up(owners, _KEY)
@@ -125,7 +125,7 @@ def egress(*, owners: int, ledger: int, by_namespace: bool) -> bytes:
     return code.assembled()
 
 
-def _by_namespace(code: _Code, owners: int) -> None:
+def _add_namespace_lookups(code: _Code, owners: int) -> None:
     code.load(_R7, _FRAME, _ADDRESS, size=8)
     code.load(_R1, _R6, _SOCKET, size=8)
     code.go_if(_R1, 0, "no socket")
@@ -145,7 +145,7 @@ def _by_namespace(code: _Code, owners: int) -> None:
 
 
 def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:
-    """Return the classifier of the ifb; ``routes`` and ``ledger`` are descriptors of maps, ``group_class`` is for multicast and broadcast."""
+    """Return the classifier of the ifb. ``routes`` and ``ledger`` are descriptors of maps; ``group_class`` is for multicast and broadcast."""
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)
@@ -161,14 +161,14 @@ def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:
 
 
 def everything() -> bytes:
-    """Matches every frame, with the class and actions the filter was given (-1)."""
+    """Return the program that matches every frame and leaves the class and actions to its filter (-1)."""
     code = _Code()
     code.leave(-1)
     return code.assembled()
 
 
 def guard() -> bytes:
-    """Clears a priority that names a class, passes the frame on (TC_ACT_UNSPEC, -1). Priorities of the plain range stay."""
+    """Return the program that clears a priority that names a class and passes the frame on (TC_ACT_UNSPEC, -1). Other priorities stay."""
     code = _Code()
     code.load(_R2, _R1, _PRIORITY, size=4)
     code.add(0x77, to=_R2, value=16)

@@ -1,6 +1,6 @@
 """The HTB classes and classifier entries that a NIC's shares need, the changes that lead to them, and class numbers.
 
-Both directions of a NIC have one and the same tree of HTB classes::
+Both directions of a NIC have the same tree of HTB classes::
 
     root                the NIC's speed
     |-- host            the host's own traffic and all group addresses: the reserve
@@ -11,20 +11,20 @@ Both directions of a NIC have one and the same tree of HTB classes::
     |   `-- a member
     `-- ...
 
-Members of a share borrow from it in equal parts whatever number of flows each has, so two pods of one claim share fairly on kernels with no fair
-queue at all. Shares borrow from the root in proportion to their rates: quanta are proportional, and members divide the quantum of their share.
+Members of a share borrow from it in equal parts, whatever number of flows each has. So two pods of one claim share fairly on kernels without a fair
+queue. Shares borrow from the root in proportion to their rates: quanta are proportional, and members divide the quantum of their share.
 
-Class numbers are fixed for the inner traffic, chosen by ``ShareNumbers`` for the rest, and never collide with the major number, so
-that a leaf queue's handle can be its class's number. Rates are bits per second, multiples of 8 (the kernel counts bytes) and at least 8000; bursts
-are in the kernel's ticks of 64 ns.
+The class numbers of the root, host, stray and default classes are fixed; ``ShareNumbers`` chooses those of shares. No number equals the major number,
+so a leaf queue's handle can be its class's number. Rates are bits per second, multiples of 8 (the kernel counts bytes) and at least 8000; bursts are
+in the kernel's ticks of 64 ns.
 
-A new share gets a class number that no installed share has, no intent names, and no earlier plan of this process got. Installed shares and intents
-are read once, and again by the reconciler, which passes them on (``learn``). In between, plans and removals keep the numbers current, so that a
-number costs the same with one share and with thousands. Another process may have assigned a number meanwhile, so a number is looked up in the kernel
-before it is used; another process installs what it plans under the same device's lock.
+A new share gets a class number that no installed share has, no intent names, and no earlier plan of this process has. The driver reads installed
+shares and intents once, and the reconciler passes them on again (``learn``). In between, plans and removals keep the numbers current, so choosing a
+number is O(1) in the number of shares. Another process may have assigned a number meanwhile, so the kernel is asked before a number is used. Another
+process installs its planned shares under the same device's lock.
 
-All shares of one claim are planned before the journal has the first, so the journal alone would give them one number. A number assigned here is
-dropped when the journal has it, or its share is planned again or ends.
+All shares of one claim are planned before the journal has the first, so the journal alone would give them the same number. A number assigned here is
+dropped when the journal has it, or when its share is planned again or ends.
 """
 
 import dataclasses
@@ -53,14 +53,14 @@ _QUEUE_MAX = 2**29
 _ROUND_NS = 10**7
 _QUANTUM_MIN = 65536
 _QUANTUM_MAX = 2**31 - 1
-_MEMBER_PART = 256
+_MEMBER_DIVISOR = 256
 _RATE_MIN = 8000
 _FIRST, _SECOND, _LAST = 0, 1, 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HtbClass:
-    """One HTB class. ``limit`` is its queue's length in bytes; a class with others below it has none, nor a quantum or priority: all three are 0."""
+    """One HTB class. ``limit`` is its queue's length in bytes. A class with children has no queue, quantum or priority: all three are 0."""
 
     minor: int
     parent: int
@@ -75,7 +75,7 @@ class HtbClass:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShareMember:
-    """A member's place: the class ``minor`` below the class ``share``."""
+    """A member of a share, with the class ``minor`` below the class ``share``."""
 
     minor: int
     share: int
@@ -85,7 +85,7 @@ class ShareMember:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change: a class to put or to drop; ``why`` describes the difference for the operator."""
+    """One change: a class to put or to delete. ``why`` describes the difference for the operator."""
 
     spec: HtbClass
     why: str
@@ -97,48 +97,48 @@ Owners = Mapping[tuple[int, str], int]
 
 
 def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iterable[ShareMember]) -> HtbClasses:
-    """Return the classes wanted in each direction, by number."""
-    total = _whole(uplink.speed)
+    """Return the wanted classes of each direction, by number."""
+    total = _whole_bytes(uplink.speed)
     specs = [
         _inner(ROOT, 0, total, total),
-        _leaf(HOST, ROOT, max(_whole(uplink.reserve), SMALL), prio=_FIRST),
+        _leaf(HOST, ROOT, max(_whole_bytes(uplink.reserve), SMALL), prio=_FIRST),
         _leaf(STRAY, ROOT, SMALL, prio=_LAST),
         _leaf(DEFAULT, ROOT, SMALL, prio=_LAST),
     ]
-    beside: dict[int, list[ShareMember]] = {}
+    by_share: dict[int, list[ShareMember]] = {}
     for member in members:
-        beside.setdefault(member.share, []).append(member)
+        by_share.setdefault(member.share, []).append(member)
     for share in shares:
-        specs += share_classes(uplink, share, beside.get(share.minor, ()))
+        specs += share_classes(uplink, share, by_share.get(share.minor, ()))
     return {spec.minor: spec for spec in specs}
 
 
 def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[ShareMember]) -> tuple[HtbClass, ...]:
-    """Return the classes of one share: its own, and one for each of its members."""
-    rate = _whole(share.bandwidth)
-    ceil = max(rate, min(_whole(share.ceil), _whole(uplink.speed)))
+    """Return the classes of one share: its own, and one of each member."""
+    rate = _whole_bytes(share.bandwidth)
+    ceil = max(rate, min(_whole_bytes(share.ceil), _whole_bytes(uplink.speed)))
     quantum = _quantum(rate)
     if not members:
         return (_leaf(share.minor, ROOT, rate, ceil=ceil, quantum=quantum),)
-    part, turn = _whole(rate // _MEMBER_PART), max(quantum // len(members), _QUANTUM_MIN)
-    below = (_leaf(member.minor, share.minor, part, ceil=ceil, quantum=turn) for member in members)
-    return _inner(share.minor, ROOT, rate, ceil), *below
+    member_rate, member_quantum = _whole_bytes(rate // _MEMBER_DIVISOR), max(quantum // len(members), _QUANTUM_MIN)
+    leaves = (_leaf(member.minor, share.minor, member_rate, ceil=ceil, quantum=member_quantum) for member in members)
+    return _inner(share.minor, ROOT, rate, ceil), *leaves
 
 
 def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
-    """Return the changes in order: children are dropped before their parents and put after them."""
+    """Return the changes in order: children are deleted before their parents and put after them."""
     drops, puts = [], []
     for minor, spec in present.items():
         if minor not in wanted:
             drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} has no share"))
         elif spec.parent != wanted[minor].parent:
-            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} is in the wrong place"))
+            drops.append(Change(is_drop=True, spec=spec, why=f"class {text(minor)} has the wrong parent"))
     moved = {change.spec.minor for change in drops}
     for minor, spec in wanted.items():
         if minor not in present or minor in moved or spec.parent in moved:
             puts.append(Change(spec=spec, why=f"class {text(minor)} is missing"))
         elif spec != present[minor]:
-            puts.append(Change(spec=spec, why=_altered(spec, present[minor])))
+            puts.append(Change(spec=spec, why=_describe_change(spec, present[minor])))
     drops.sort(key=lambda change: -_depth(change.spec, present))
     puts.sort(key=lambda change: _depth(change.spec, wanted))
     return (*drops, *puts)
@@ -147,40 +147,40 @@ def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
 def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember]) -> Owners:
     """Return the egress classifier's map: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
 
-    With namespaces, no source address alone selects a share's class, because a nested namespace could forge it. Of two shares of one namespace, the
-    first one gets frames of any other address.
+    With namespaces, no source address alone selects a share's class, because a nested namespace could forge it. Where a namespace has two shares, the
+    first one gets the frames of any other address.
     """
     if classifier is port.Classifier.MAC:
         return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, member.mac): member.minor for member in members}}
-    lookups = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
+    entries = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
     for member in sorted(members, key=lambda member: member.minor, reverse=True):
-        lookups |= owners_of(member)
-        lookups[member.cookie, ANY] = member.minor
-    return lookups
+        entries |= owners_of(member)
+        entries[member.cookie, ANY] = member.minor
+    return entries
 
 
 def owners_of(member: ShareMember) -> Owners:
-    """Return the classifier entries of one member, by namespace."""
+    """Return the egress classifier's entries of one member."""
     return {(member.cookie, member.mac): member.minor, (ANY_NAMESPACE, member.mac): STRAY}
 
 
 def text(minor: int) -> str:
-    """Return a class as ``tc`` writes it."""
+    """Return a class number as ``tc`` prints it."""
     return f"{MAJOR:x}:{minor:x}"
 
 
 def _leaf(minor: int, parent: int, rate: int, *, ceil: int = 0, quantum: int = _QUANTUM_MIN, prio: int = _SECOND) -> HtbClass:
-    most = max(rate, ceil)
+    ceil = max(rate, ceil)
     return HtbClass(
         minor=minor,
         parent=parent,
         rate=rate,
-        ceil=most,
+        ceil=ceil,
         burst=_burst(rate),
-        cburst=_burst(most),
+        cburst=_burst(ceil),
         quantum=quantum,
         prio=prio,
-        limit=_queue(most),
+        limit=_queue_length(ceil),
     )
 
 
@@ -189,34 +189,34 @@ def _inner(minor: int, parent: int, rate: int, ceil: int) -> HtbClass:
 
 
 def _burst(rate: int) -> int:
-    """Four milliseconds' worth at the rate, or the time two full frames take.
+    """Return the burst in ticks: four milliseconds at the rate, or the time of two full frames.
 
-    What a class could not send in a gap longer than its burst is lost to it for ever, so this is the longest time for which the processor may be
-    elsewhere without a share falling below its rate. It lets a share that was silent send that much at once, which is less than a queue holds.
+    A class never recovers what it could not send in a gap longer than its burst. So this is the longest time for which the processor may be busy
+    elsewhere before a share falls below its rate. A share that was idle may send that much at once, which is less than a queue holds.
     """
     return max(_BURST_NS, _BURST_BYTES * 8 * _NANO // rate) // _TICK_NS
 
 
-def _queue(rate: int) -> int:
-    """Twenty-three milliseconds' worth, but room for two frames of the largest size before segmentation.
+def _queue_length(rate: int) -> int:
+    """Return a queue's length in bytes: twenty-three milliseconds at the rate, but at least two frames of the largest size before segmentation.
 
-    Acknowledgements wait in it with the data of the other way, so a flow loses its rate both ways at once where it is shorter (15: 3 to 6% at 100M).
-    The kernel limits the memory of a fair queue to 2 GiB and sets a higher value to that, so above 187G the queue is shorter.
+    Acknowledgements wait in the queue with the data of the other direction, so a shorter queue costs a flow rate in both (15 ms: 3 to 6% at
+    100M). The kernel limits the memory of a fair queue to 2 GiB, so above 187G the queue is shorter.
     """
     return min(max(_QUEUE_BYTES, rate * _QUEUE_NS // (8 * _NANO)), _QUEUE_MAX)
 
 
 def _quantum(rate: int) -> int:
-    """Return the quantum, which a class sends in its turn when it borrows: ten milliseconds' worth, but at least one unsegmented frame.
+    """Return the bytes that a class sends in its turn when it borrows: ten milliseconds at the rate, but at least one unsegmented frame.
 
-    HTB sends one frame a turn however large it is, so with less the class of the larger frames would win. Long turns cost others nothing that is
-    guaranteed: before every frame, HTB serves those within their own rates first.
+    HTB sends at least one frame a turn, so a smaller quantum would favour the class with the larger frames. Long turns take no guaranteed rate from
+    others, because before every frame HTB serves the classes within their own rates first.
     """
     return min(max(_QUANTUM_MIN, rate * _ROUND_NS // (8 * _NANO)), _QUANTUM_MAX)
 
 
-def _whole(rate: int) -> int:
-    """Return a rate in whole bytes a second, and not so small that the time a frame takes does not fit the kernel's burst."""
+def _whole_bytes(rate: int) -> int:
+    """Return a rate rounded down to whole bytes a second, and at least the rate at which the time of a frame fits the kernel's burst."""
     return max(rate // 8 * 8, _RATE_MIN)
 
 
@@ -227,7 +227,7 @@ def _depth(spec: HtbClass, among: HtbClasses) -> int:
     return depth
 
 
-def _altered(wanted: HtbClass, present: HtbClass) -> str:
+def _describe_change(wanted: HtbClass, present: HtbClass) -> str:
     fields = [field.name for field in dataclasses.fields(HtbClass)]
     changed = [
         f"{name} {getattr(present, name)}, not {getattr(wanted, name)}"
@@ -241,16 +241,16 @@ Snapshot = tuple[Iterable[port.Share], Iterable[records.Record]]
 
 
 class NumberPool:
-    """The numbers of a range that are known to be taken; the lowest other one is found without going through them."""
+    """The taken numbers of a range. The lowest free one is found without a search of all."""
 
-    def __init__(self, whole: range, taken: Iterable[int] = ()) -> None:
-        self._whole, self._taken, self._from = whole, set(taken), whole.start
+    def __init__(self, numbers: range, taken: Iterable[int] = ()) -> None:
+        self._range, self._taken, self._next = numbers, set(taken), numbers.start
 
     def lowest(self) -> int | None:
         """Return the lowest number that is not taken, None where all are."""
-        while self._from in self._taken:
-            self._from += 1
-        return self._from if self._from in self._whole else None
+        while self._next in self._taken:
+            self._next += 1
+        return self._next if self._next in self._range else None
 
     def take(self, number: int) -> None:
         """Mark a number as taken."""
@@ -259,35 +259,35 @@ class NumberPool:
     def release(self, number: int) -> None:
         """Mark a number as free."""
         self._taken.discard(number)
-        self._from = min(self._from, max(number, self._whole.start))
+        self._next = min(self._next, max(number, self._range.start))
 
 
 class ShareNumbers:
-    """The numbers of shares as far as this process knows them. Safe between threads."""
+    """The class numbers of shares that this process has read or assigned. Safe between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._given: dict[str, int] = {}
-        self._known: dict[str, int] | None = None
+        self._assigned: dict[str, int] = {}
+        self._recorded: dict[str, int] | None = None
         self._numbers = NumberPool(SHARES)
 
     def learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
-        """Replace all numbers by those of the installed shares and of the intents."""
+        """Replace all numbers by those of the installed shares and of the intents, and keep the assigned ones."""
         with self._lock:
             self._learn(installed, intents)
 
     def choose(self, share_id: str, *, snapshot: Callable[[], Snapshot], at: Callable[[int], port.Share | None]) -> int:
-        """Return a number for a share that is to be planned: the one it is installed with, else a free one.
+        """Return the number of a share to plan: the one it is installed with, else a free one.
 
-        ``snapshot`` reads what is installed and promised; it is called at first, and where no number seems to be left. ``at`` is the share that the
-        kernel has with a number. Raises DeviceBusyError where no number is left, and what the two raise.
+        ``snapshot`` reads installed shares and intents. It is called the first time, and where no number seems to be free. ``at`` returns the share
+        that the kernel has with a number. Raise DeviceBusyError where no number is free, and the errors of the two.
         """
         with self._lock:
-            if self._known is None:
+            if self._recorded is None:
                 self._learn(*snapshot())
-            kept = (self._known or {}).get(share_id)
-            if kept is not None and _is(at(kept), share_id):
-                return kept
+            existing = (self._recorded or {}).get(share_id)
+            if existing is not None and (holder := at(existing)) is not None and holder.id == share_id:
+                return existing
             self._forget(share_id)
             free = self._free(share_id, at)
             if free is None:
@@ -295,24 +295,24 @@ class ShareNumbers:
                 free = self._free(share_id, at)
             if free is None:
                 raise errors.DeviceBusyError("this node has no class number left for one more share")
-            self._given[share_id] = free
+            self._assigned[share_id] = free
             self._numbers.take(free)
             return free
 
     def forget(self, share_id: str) -> None:
-        """Free the number of a share that has ended."""
+        """Free the number of a share that was removed."""
         with self._lock:
             self._forget(share_id)
 
     def _learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
-        promised = {str(intent.get("id")): minor for intent in intents for minor in [intent.get("minor")] if isinstance(minor, int)}
-        self._known = {**promised, **{share.id: share.minor for share in installed}}
-        self._given = {share_id: minor for share_id, minor in self._given.items() if share_id not in promised}
-        self._numbers = NumberPool(SHARES, (*promised.values(), *self._known.values(), *self._given.values()))
+        intended = {str(intent.get("id")): minor for intent in intents for minor in [intent.get("minor")] if isinstance(minor, int)}
+        self._recorded = {**intended, **{share.id: share.minor for share in installed}}
+        self._assigned = {share_id: minor for share_id, minor in self._assigned.items() if share_id not in intended}
+        self._numbers = NumberPool(SHARES, (*intended.values(), *self._recorded.values(), *self._assigned.values()))
 
     def _forget(self, share_id: str) -> None:
-        numbers = self._known if self._known is not None else {}
-        for minor in (numbers.pop(share_id, None), self._given.pop(share_id, None)):
+        numbers = self._recorded if self._recorded is not None else {}
+        for minor in (numbers.pop(share_id, None), self._assigned.pop(share_id, None)):
             if minor is not None:
                 self._numbers.release(minor)
 
@@ -323,7 +323,3 @@ class ShareNumbers:
                 return minor
             self._numbers.take(minor)
         return None
-
-
-def _is(share: port.Share | None, share_id: str) -> bool:
-    return share is not None and share.id == share_id

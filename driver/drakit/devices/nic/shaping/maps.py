@@ -1,14 +1,14 @@
-"""The three maps of a shared NIC, typed: which the classifiers read and which outlive the driver.
+"""The three eBPF maps of a shared NIC, which the classifiers read and which outlive the driver.
 
 ``owners``  (namespace cookie, source address) -> class: what the egress classifier looks up
 ``routes``  destination address -> class of the member, its share's class, its namespace's cookie: what the ingress classifier looks up
-``ledger``  class of a share -> the share: which share a class is for; no classifier looks into it
+``ledger``  class of a share -> the share; no classifier looks it up
 
-Two of the maps are indexes, so that no verb reads a whole map. A share's entry in the ledger lists the addresses of its members, and may list one
-too many; the entry of a namespace in ``owners`` counts its members, and may count one too many. A list or a count that is not known says so, and then
-the whole map is read. An index entry is checked before it is used.
+Two of the maps are also indexes, so that no operation reads a whole map. A share's entry in the ledger lists the addresses of its members. The entry
+of a namespace in ``owners`` counts its members. A list or a count may have one too many, so an index entry is checked before it is used. Where an
+entry says that its list or count is unknown, the whole map is read.
 
-A map lives while a descriptor or a loaded program holds it. Both classifiers hold the ledger, so it is found again as long as one of them is there.
+The kernel keeps a map while a descriptor or a loaded program refers to it. Both classifiers use the ledger, so it is found as long as one exists.
 Keys and values are in the machine's byte order, addresses as on the wire.
 """
 
@@ -38,11 +38,10 @@ _MAJOR = htb.MAJOR << 16
 
 
 class Maps:
-    """Descriptors of the three maps; ``close`` gives them back.
+    """The open descriptors of the three maps, which ``close`` closes.
 
-    ``verified`` are the programs that were found to look into these maps and no others of ours. What a program looks into never changes, and the
-    kernel gives a number again only after two thousand million others, so a program is asked once. ``members`` are the class numbers that members
-    are known to have; another process may have given away more.
+    ``verified`` are the ids of the programs that use these maps and no others of drakit. The maps of a program never change, and the kernel reuses
+    an id only after two thousand million others, so each program is verified once.
     """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
@@ -52,12 +51,12 @@ class Maps:
 
     @classmethod
     def complete(cls, descriptors: Mapping[str, int]) -> Self:
-        """Return the maps that were found, and new ones for those that were not."""
-        made = dict(descriptors)
+        """Return the maps of these descriptors, and create the missing ones."""
+        completed = dict(descriptors)
         for name, (key, value) in _SIZES.items():
-            if name not in made:
-                made[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
-        return cls(made)
+            if name not in completed:
+                completed[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
+        return cls(completed)
 
     @property
     def owners(self) -> int:
@@ -72,11 +71,11 @@ class Maps:
         return self._descriptors["drakit_ledger"]
 
     def descriptors(self) -> Mapping[str, int]:
-        """Return the descriptors, by name; this object closes them."""
+        """Return the descriptors by name. This object closes them."""
         return dict(self._descriptors)
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the kernel's numbers of the maps, by name."""
+        """Return the kernel's ids of the maps by name."""
         return {name: bpf.map_id(descriptor) for name, descriptor in self._descriptors.items()}
 
     def close(self) -> None:
@@ -89,55 +88,55 @@ class Maps:
         return {_owner(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in bpf.entries(self.owners, _OWNER.size, _CLASS.size).items()}
 
     def set_owner(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
-        """Direct an owner's frames to a class."""
+        """Direct the frames of an owner to a class, or with ``unless_owned`` only those of a new owner."""
         bpf.update(self.owners, _owner_key(owner), _CLASS.pack(_MAJOR | minor, 0), bpf.NOT_EXISTING if unless_owned else 0)
 
     def count_member(self, cookie: int, minor: int) -> None:
-        """Count one more member of a namespace; the first member's class gets frames of any other address."""
-        first, count = self._joined(cookie)
-        self._count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
+        """Count one more member of a namespace. The first member's class gets the frames of any other address."""
+        first, count = self._first_and_count(cookie)
+        self._set_count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
 
     def uncount_member(self, cookie: int, minor: int) -> bool:
-        """Count one member of a namespace less. Return whether the member of this class was its only one."""
-        first, count = self._joined(cookie)
+        """Count one member of a namespace less, and return whether the member of this class was the only one."""
+        first, count = self._first_and_count(cookie)
         if count > 1:
-            self._count(cookie, first, count - 1)
+            self._set_count(cookie, first, count - 1)
         return (first, count) == (minor, 1)
 
     def set_first_member(self, cookie: int, minor: int) -> None:
-        """Let another member of a namespace get its frames of any other address."""
-        self._count(cookie, minor, self._joined(cookie)[1])
+        """Direct the frames of any other address of a namespace to the class of another member."""
+        self._set_count(cookie, minor, self._first_and_count(cookie)[1])
 
-    def _joined(self, cookie: int) -> tuple[int, int]:
-        """Return the class of a namespace's first member, and how many members are counted; both may be 0."""
+    def _first_and_count(self, cookie: int) -> tuple[int, int]:
+        """Return the class of a namespace's first member, and the number of its members. Both may be 0."""
         value = bpf.look_up(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.size)
         first, count = (0, 0) if value is None else _CLASS.unpack(value)
         return first & 0xFFFF, count
 
-    def _count(self, cookie: int, first: int, count: int) -> None:
+    def _set_count(self, cookie: int, first: int, count: int) -> None:
         bpf.update(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.pack(_MAJOR | first, count))
 
     def delete_owner(self, owner: tuple[int, str]) -> None:
-        """Delete an owner."""
+        """Delete the entry of an owner."""
         bpf.delete(self.owners, _owner_key(owner))
 
     def owner(self, owner: tuple[int, str]) -> int | None:
-        """Return the class an owner's frames go to."""
+        """Return the class that an owner's frames go to, None where the owner has no entry."""
         value = bpf.look_up(self.owners, _owner_key(owner), _CLASS.size)
         return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
 
     def read_members(self) -> tuple[htb.ShareMember, ...]:
-        """Return the members, from the whole map ``routes``, by class."""
+        """Return the members of all shares in the order of their classes, from the whole map ``routes``."""
         members = (_member(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _MEMBER.size).items())
         return tuple(sorted((member for member in members if member is not None), key=lambda member: member.minor))
 
     def member_at(self, mac: str) -> htb.ShareMember | None:
-        """Return the member of an address."""
+        """Return the member of an address, None where no member has it."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _member(mac, value)
 
     def members_of(self, minor: int) -> tuple[htb.ShareMember, ...]:
-        """Return the members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
+        """Return the members of a share in the order of their classes. The whole map is read only where they are too many to list."""
         listed = self.listed_members(minor)
         if listed is None:
             return tuple(member for member in self.read_members() if member.share == minor)
@@ -147,52 +146,51 @@ class Maps:
         )
 
     def listed_members(self, minor: int) -> frozenset[str] | None:
-        """Return the addresses that a share's entry lists, None where it does not know them; empty without an entry."""
+        """Return the addresses that a share's entry lists, None where the entry has no list, empty where there is no entry."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return frozenset() if value is None else _listed(value)
 
     def set_listed_members(self, minor: int, macs: Collection[str]) -> None:
-        """Let a share's entry list exactly these addresses, or say that they are too many. A class without an entry is left without."""
+        """Write these addresses into a share's entry, or that they are too many to list. A class without an entry is skipped."""
         share = self.share(minor)
         if share is not None:
-            self._enter(share, macs)
+            self._write_entry(share, macs)
 
     def member_numbers(self) -> htb.NumberPool:
-        """Return the class numbers that members have, read from the map once; updated by ``add_member`` and ``remove_member``."""
+        """Return the pool of member class numbers, read from the map once and updated by ``add_member`` and ``remove_member``."""
         return self.reload_member_numbers() if self._members is None else self._members
 
     def reload_member_numbers(self) -> htb.NumberPool:
-        """Read the class numbers again and return them."""
+        """Return the pool of member class numbers, read from the map again because another process may have assigned some."""
         self._members = htb.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
         return self._members
 
     def route(self, mac: str) -> int | None:
-        """Return the class to which frames for an address go."""
+        """Return the class that frames for an address go to, None where the address has no entry."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _MEMBER.unpack(value)[0] & 0xFFFF
 
     def route_to(self, mac: str, minor: int) -> None:
-        """Direct the frames for an address that is not a member's to a class."""
+        """Direct the frames for an address of the host to a class."""
         bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.pack(_MAJOR | minor, 0, 0))
 
     def add_member(self, member: htb.ShareMember) -> None:
-        """Direct the frames for a member's address to its class. The address is listed first, so that no list lacks one."""
+        """Direct the frames for a member's address to its class. The address is listed first, so that no list lacks a member."""
         listed = {other.mac for other in self.members_of(member.share)}
         self.set_listed_members(member.share, listed | {member.mac})
         self.member_numbers().take(member.minor)
         bpf.update(self.routes, _ROUTE.pack(_octets(member.mac)), _MEMBER.pack(_MAJOR | member.minor, member.share, member.cookie))
 
     def remove_member(self, mac: str) -> None:
-        """Delete the entry of an address, and then its place in the list."""
+        """Delete the entry of an address, and then its place in the share's list."""
         member = self.member_at(mac)
         bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
-
         if member is not None:
             self.member_numbers().release(member.minor)
             self.set_listed_members(member.share, {other.mac for other in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:
-        """Return every address that has a class."""
+        """Return every address that has an entry in ``routes``."""
         return frozenset(key[:6].hex(":") for key in set(bpf.keys(self.routes, _ROUTE.size)))
 
     def read_shares(self, ifindex: int, interface: str) -> Mapping[int, port.Share]:
@@ -203,7 +201,7 @@ class Maps:
         }
 
     def share(self, minor: int) -> port.Share | None:
-        """Return the share of a class; its interface is left out."""
+        """Return the share of a class without its interface, None where there is none."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return None if value is None else _share(minor, value, 0, "")
 
@@ -212,11 +210,11 @@ class Maps:
         return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
 
     def write_share(self, share: port.Share) -> None:
-        """Write a share into the ledger; its members stay listed."""
+        """Write a share into the ledger, and keep the list of its members."""
         former = self.share(share.minor)
-        self._enter(share, self.listed_members(share.minor) if former is not None and former.id == share.id else ())
+        self._write_entry(share, self.listed_members(share.minor) if former is not None and former.id == share.id else ())
 
-    def _enter(self, share: port.Share, macs: Collection[str] | None) -> None:
+    def _write_entry(self, share: port.Share, macs: Collection[str] | None) -> None:
         identity = share.id.encode()
         if len(identity) > _TEXT_BYTES:
             raise ValueError(f"the share id {share.id[:64]!r} is longer than {_TEXT_BYTES} bytes")
@@ -227,7 +225,7 @@ class Maps:
         bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
     def delete_share(self, minor: int) -> None:
-        """Delete a share from the map of shares."""
+        """Delete a share from the ledger."""
         bpf.delete(self.ledger, _MINOR.pack(minor))
 
 
@@ -255,7 +253,7 @@ def _octets(mac: str) -> bytes:
 
 
 def _member(mac: str, value: bytes) -> htb.ShareMember | None:
-    """Return the member of a route; None for one that is the host's."""
+    """Return the member of an entry in ``routes``, None for an entry of the host."""
     minor, share, cookie = _MEMBER.unpack(value)
     return htb.ShareMember(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
 

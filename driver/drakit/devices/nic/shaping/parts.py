@@ -1,7 +1,7 @@
-"""The parts of a shared NIC besides classes (ifb, roots, hooks, filters): found, checked and created one by one.
+"""The parts of a shared NIC besides classes (ifb, root qdiscs, hooks, filters): read, checked and created one by one.
 
-Each part is created alone, so that the next call completes what a crash or an admin left between two.
-The order of creation lets no frame pass unshaped: the redirection comes after its target.
+Each part is created by a request of its own, so that the next call completes the parts that a crash or an admin left.
+The redirection is created after its target, so that no frame passes unshaped.
 """
 
 import dataclasses
@@ -15,28 +15,28 @@ from drakit.devices.nic import port
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.shaping import bpf, classifiers, htb, ifb_links, maps, tc_messages
 
-_OWN = "_own"
+_OWN_SUFFIX = "_own"
 _CLAIM_TRIES = 5
 _EGRESS_MAPS = frozenset({"drakit_owners", "drakit_ledger"})
 _INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
 
 
 class Part(enum.Enum):
-    """A part; its value describes the problem when it is missing."""
+    """A part. Its value is the text that reports it missing."""
 
-    IFB = "the device that ingress is shaped on is missing or down"
-    IFB_ROOT = "the root qdisc of the ingress device is not ours"
-    INGRESS = "the classifier of ingress is missing"
-    ROOT = "the root qdisc is not ours"
-    EGRESS = "the classifier of egress is missing"
-    HOOK = "there is no ingress qdisc"
-    REDIRECT = "ingress is not redirected"
-    GUARD = "the guard of socket priorities is missing"
+    IFB = "the ingress device is missing or down"
+    IFB_ROOT = "the root qdisc of the ingress device is not drakit's"
+    INGRESS = "the ingress classifier is missing"
+    ROOT = "the root qdisc is not drakit's"
+    EGRESS = "the egress classifier is missing"
+    HOOK = "the ingress qdisc is missing"
+    REDIRECT = "the ingress redirection is missing"
+    GUARD = "the socket priority guard is missing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicParts:
-    """The parts of a NIC as they are."""
+    """The existing parts of a NIC."""
 
     root: tc_messages.Qdisc | None
     hook: tc_messages.Qdisc | None
@@ -49,21 +49,21 @@ class NicParts:
 
     @property
     def any_of_ours(self) -> bool:
-        """Whether any part of ours exists."""
+        """Return whether any part of the driver's exists."""
         return is_our_root(self.root) or any((self.link and ifb_links.is_ours(self.link), self.redirect, self.guard))
 
     @property
     def owns_hook(self) -> bool:
-        """Whether the hook qdisc is ours: the ifb records it and, in case the ifb is lost, so do the names of our filters there."""
-        marked = any(hooked.name.endswith(_OWN) for hooked in (self.redirect, self.guard) if hooked)
-        return marked or (self.link is not None and ifb_links.owns_hook(self.link))
+        """Return whether the hook qdisc is the driver's. The ifb records that and, in case the ifb is lost, so do the filters' names at the hook."""
+        is_marked = any(hook_filter.name.endswith(_OWN_SUFFIX) for hook_filter in (self.redirect, self.guard) if hook_filter)
+        return is_marked or (self.link is not None and ifb_links.owns_hook(self.link))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicContext:
     """The NIC that parts belong to: a socket of its namespace, its index and name, its classifier, and whether queues are fair.
 
-    ``owner`` is the driver that asks, empty for one without a name.
+    ``owner`` is the name of the calling driver, empty where it has none.
     """
 
     sock: rtnetlink.Socket
@@ -75,9 +75,9 @@ class NicContext:
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> NicParts:
-    """Read all parts of a NIC, which need not be there.
+    """Return the existing parts of a NIC, which may be gone.
 
-    The ifb is created first and deleted last. Where it is missing and other parts exist, another driver may have created it since: it is read again.
+    The ifb is created first and deleted last. Where only the ifb is missing, another driver may have created it meanwhile, so all is read again.
     """
     present = _read(sock, nic)
     if present.link is None and present.any_of_ours and ifb_links.find(sock, nic) is not None:
@@ -102,29 +102,29 @@ def _read(sock: rtnetlink.Socket, nic: int) -> NicParts:
 
 
 def classifier_filters(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[tc_messages.Filter | None]:
-    """Yield the two filters that look into maps: of what comes in, and of what goes out."""
+    """Yield the two filters that use maps: the classifier of ingress, then the one of egress."""
     yield tc_messages.filter_at(sock, ifb, tc_messages.OURS)
     yield tc_messages.filter_at(sock, nic, tc_messages.OURS)
 
 
 def is_our_root(root: tc_messages.Qdisc | None) -> bool:
-    """Return whether a root qdisc is our HTB."""
+    """Return whether a root qdisc is the driver's HTB."""
     return root is not None and root.kind == "htb" and root.handle == tc_messages.OURS
 
 
 def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
-    """Return the root qdisc as text where another program configured it; empty for the kernel's default (handle 0) and for ours."""
+    """Return the root qdisc as text where another program configured it, empty for the kernel's default (handle 0) and the driver's own."""
     return str(root) if root and root.handle and not is_our_root(root) else ""
 
 
 def other_owner(link: link_requests.Link | None, owner: str) -> str:
-    """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
+    """Return the other driver that shares the NIC of this ifb, empty where there is none. A driver without a name detects no other."""
     sharer = ifb_links.owner(link) if link is not None and owner and ifb_links.is_ours(link) else ""
     return sharer if sharer != owner else ""
 
 
 def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -> None:
-    """Raise HardwareError where another driver shares the NIC of this name out."""
+    """Raise HardwareError where another driver shares the NIC of this name."""
     other = other_owner(link, owner)
     if other:
         fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
@@ -132,12 +132,12 @@ def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -
 
 
 def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
-    """Return whether a NIC's hook qdisc has an egress side; an admin's plain ``ingress`` has not."""
+    """Return whether a NIC's hook qdisc has an egress hook. An admin's plain ``ingress`` qdisc has none."""
     return hook is not None and hook.kind == "clsact"
 
 
 def refuse_foreign(present: NicParts, name: str) -> None:
-    """Raise HardwareError where another program's root qdisc or link is in the way."""
+    """Raise HardwareError where another program has the root qdisc or the ifb's name."""
     if chosen_by_others(present.root):
         fix = "remove it, or take the interface out of nic.include"
         raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({present.root}); {fix}")
@@ -145,77 +145,80 @@ def refuse_foreign(present: NicParts, name: str) -> None:
         raise errors.HardwareError("RTM_NEWLINK", f"the name {present.link.name} belongs to a link of another program; rename it")
 
 
-def memory_of(present: NicParts, held: maps.Maps | None) -> maps.Maps:
-    """Return the maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
+def open_maps(present: NicParts, held: maps.Maps | None) -> maps.Maps:
+    """Return the maps that the classifiers use, with new ones for those missing. The caller closes them.
+
+    The held maps are returned where the classifiers are verified to use them.
+    """
     if held is not None and are_verified((present.ingress, present.egress), held):
         return held
     return maps.Maps.complete(_used_maps(present, held))
 
 
 def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
-    """Return whether all of these classifiers are there and known to look into these maps."""
+    """Return whether all of these classifiers exist and are verified to use these maps."""
     return all(classifier is not None and classifier.program in held.verified for classifier in filters)
 
 
 def _used_maps(present: NicParts, held: maps.Maps | None) -> dict[str, int]:
-    """Descriptors of the maps that the classifiers use; of those that none uses, what is still held."""
-    kept: dict[str, int] = {}
+    """Return descriptors of the maps that the classifiers use, and of held maps that no classifier uses any more."""
+    descriptors: dict[str, int] = {}
     for classifier in (present.ingress, present.egress):
         for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
-            if name in maps.NAMES and name not in kept:
-                kept[name] = descriptor
+            if name in maps.NAMES and name not in descriptors:
+                descriptors[name] = descriptor
             else:
                 os.close(descriptor)
     for name, descriptor in held.descriptors().items() if held else ():
-        if name not in kept:
-            kept[name] = os.dup(descriptor)
-    return kept
+        if name not in descriptors:
+            descriptors[name] = os.dup(descriptor)
+    return descriptors
 
 
-def missing(context: NicContext, present: NicParts, memory: maps.Maps) -> tuple[Part, ...]:
-    """Return the parts that are missing or not as they should be, in the order in which they are to be made."""
-    is_there: Mapping[Part, bool] = {
+def missing(context: NicContext, present: NicParts, bpf_maps: maps.Maps) -> tuple[Part, ...]:
+    """Return the parts that are missing or differ from the wanted ones, in the order of their creation."""
+    is_correct: Mapping[Part, bool] = {
         Part.IFB: _is_marked(context, present.link),
         Part.IFB_ROOT: is_our_root(present.ifb_root),
-        Part.INGRESS: _is_current(context, Part.INGRESS, present.ingress) and _uses(present.ingress, _INGRESS_MAPS, memory),
+        Part.INGRESS: _is_current(context, Part.INGRESS, present.ingress) and _uses_maps(present.ingress, _INGRESS_MAPS, bpf_maps),
         Part.ROOT: is_our_root(present.root),
-        Part.EGRESS: _is_current(context, Part.EGRESS, present.egress) and _uses(present.egress, _EGRESS_MAPS, memory),
+        Part.EGRESS: _is_current(context, Part.EGRESS, present.egress) and _uses_maps(present.egress, _EGRESS_MAPS, bpf_maps),
         Part.HOOK: present.hook is not None,
-        Part.REDIRECT: _is_current(context, Part.REDIRECT, present.redirect) and _leads_to(present.redirect, present.link),
+        Part.REDIRECT: _is_current(context, Part.REDIRECT, present.redirect) and _redirects_to(present.redirect, present.link),
         Part.GUARD: _is_current(context, Part.GUARD, present.guard) or (present.hook is not None and not has_egress_hook(present.hook)),
     }
-    return tuple(part for part, there in is_there.items() if not there)
+    return tuple(part for part, correct in is_correct.items() if not correct)
 
 
-def make(part: Part, context: NicContext, memory: maps.Maps) -> None:
-    """Create one part; the parts before it must exist."""
+def create(part: Part, context: NicContext, bpf_maps: maps.Maps) -> None:
+    """Create one part. The parts before it must exist."""
     sock, nic = context.sock, context.nic
     match part:
         case Part.IFB:
-            _make_ifb(context)
+            _create_ifb(context)
         case Part.IFB_ROOT:
             tc_messages.add_root(sock, _ifb(context))
         case Part.INGRESS:
-            program = classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
-            _attach(context, _ifb(context), tc_messages.OURS, _label(context, part), program)
+            program = classifiers.ingress(routes=bpf_maps.routes, ledger=bpf_maps.ledger, group_class=tc_messages.OURS | htb.HOST)
+            _attach_filter(context, _ifb(context), tc_messages.OURS, _filter_name(context, part), program)
         case Part.ROOT:
             tc_messages.add_root(sock, nic)
         case Part.EGRESS:
             by_namespace = context.classifier is port.Classifier.NETNS
-            program = classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
-            _attach(context, nic, tc_messages.OURS, _label(context, part), program)
+            program = classifiers.egress(owners=bpf_maps.owners, ledger=bpf_maps.ledger, by_namespace=by_namespace)
+            _attach_filter(context, nic, tc_messages.OURS, _filter_name(context, part), program)
         case Part.HOOK:
             tc_messages.add_hooks(sock, nic)
             ifb_links.mark(sock, _ifb(context), nic, driver=context.owner, with_hook=True)
         case Part.REDIRECT:
-            name = _label_at_hook(context, part)
-            _attach(context, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(context))
+            name = _hook_filter_name(context, part)
+            _attach_filter(context, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(context))
         case Part.GUARD:
-            _attach(context, nic, tc_messages.HOOK_EGRESS, _label_at_hook(context, part), classifiers.guard(), action=True)
+            _attach_filter(context, nic, tc_messages.HOOK_EGRESS, _hook_filter_name(context, part), classifiers.guard(), action=True)
 
 
 def release(context: NicContext) -> None:
-    """Remove all parts. The kernel restores the default root qdisc. The ifb is removed last, because it marks the NIC as ours."""
+    """Remove all parts. The kernel restores the default root qdisc. The ifb is removed last, because it marks the NIC as this driver's."""
     sock, nic = context.sock, context.nic
     present = find(sock, nic)
     refuse_other_owner(present.link, context.owner, context.name)
@@ -235,49 +238,49 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
     return any(tc_messages.has_filters(sock, nic, hook) for hook in (tc_messages.HOOK_INGRESS, tc_messages.HOOK_EGRESS))
 
 
-def _label(context: NicContext, part: Part) -> str:
-    """Return the name of a filter, which names its program and its revision."""
+def _filter_name(context: NicContext, part: Part) -> str:
+    """Return the name of a filter, which has its program and its revision."""
     kind = f"_{context.classifier.value}" if part is Part.EGRESS else ""
     return f"drakit_{part.name.lower()}{kind}_{classifiers.REVISION}"
 
 
 def _is_current(context: NicContext, part: Part, installed: tc_messages.Filter | None) -> bool:
-    return installed is not None and installed.name.removesuffix(_OWN) == _label(context, part)
+    return installed is not None and installed.name.removesuffix(_OWN_SUFFIX) == _filter_name(context, part)
 
 
 def _is_marked(context: NicContext, link: link_requests.Link | None) -> bool:
-    """Return whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
+    """Return whether the ifb is up and its mark complete. A mark of an older version lacks the driver's name."""
     return link is not None and link.up and bool(link.alias) and (not context.owner or ifb_links.owner(link) == context.owner)
 
 
-def _leads_to(installed: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
+def _redirects_to(installed: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
     return installed is not None and link is not None and installed.redirect == link.ifindex
 
 
-def _uses(installed: tc_messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
-    """Return whether a classifier looks into just these of our maps."""
+def _uses_maps(installed: tc_messages.Filter | None, names: frozenset[str], bpf_maps: maps.Maps) -> bool:
+    """Return whether a classifier uses exactly these of the driver's maps."""
     if installed is None:
         return False
-    if installed.program not in memory.verified:
-        numbers = memory.numbers()
+    if installed.program not in bpf_maps.verified:
+        numbers = bpf_maps.numbers()
         with maps.closing(bpf.maps_of(installed.program)) as used:
             if {name: bpf.map_id(descriptor) for name, descriptor in used.items()} != {name: numbers[name] for name in names}:
                 return False
-        memory.verified.add(installed.program)
+        bpf_maps.verified.add(installed.program)
     return True
 
 
 def _ifb(context: NicContext) -> int:
-    """Return the index of the ifb, which unlike its name is never another link's."""
+    """Return the index of the ifb, because another link may get its name. Raise OSError, HardwareError."""
     link = ifb_links.find(context.sock, context.nic)
     if link is None:
-        raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} has just gone")
+        raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} was just deleted")
     refuse_other_owner(link, context.owner, context.name)
     return link.ifindex
 
 
-def _make_ifb(context: NicContext) -> None:
-    """Create the ifb, which makes the NIC this driver's, or mark the existing one."""
+def _create_ifb(context: NicContext) -> None:
+    """Create the ifb, which claims the NIC for this driver, or mark the existing one."""
     for _ in range(_CLAIM_TRIES):
         present = find(context.sock, context.nic)
         refuse_other_owner(present.link, context.owner, context.name)
@@ -289,17 +292,19 @@ def _make_ifb(context: NicContext) -> None:
         elif present.link.alias or is_our_root(present.ifb_root):
             ifb_links.mark(context.sock, present.link.ifindex, context.nic, driver=context.owner, with_hook=is_own_hook)
             return
-        else:  # Two drivers could mark it, but only one can put its own in its place.
+        else:  # Two drivers could mark it, but only one can create its own in its place.
             link_requests.delete(context.sock, present.link.ifindex)
     raise OSError(errno.EBUSY, f"{ifb_links.name_for(context.nic)} is created and deleted by another program")
 
 
-def _label_at_hook(context: NicContext, part: Part) -> str:
-    """Return a filter's name at the hook, which records the owner of the hook."""
-    return _label(context, part) + (_OWN if find(context.sock, context.nic).owns_hook else "")
+def _hook_filter_name(context: NicContext, part: Part) -> str:
+    """Return the name of a filter at the hook, which records whether the hook is the driver's."""
+    return _filter_name(context, part) + (_OWN_SUFFIX if find(context.sock, context.nic).owns_hook else "")
 
 
-def _attach(context: NicContext, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
+def _attach_filter(
+    context: NicContext, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False
+) -> None:
     descriptor = bpf.load(name, program)
     try:
         tc_messages.put_filter(context.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)

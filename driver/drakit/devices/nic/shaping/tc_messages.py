@@ -1,8 +1,8 @@
 """Messages of traffic control: qdiscs, HTB classes, leaf queues and eBPF filters, encoded and read through one rtnetlink socket.
 
-Layouts: struct tcmsg, tc_htb_glob, tc_htb_opt, tc_fifo_qopt, tc_mirred (linux/pkt_sched.h, linux/tc_act/tc_mirred.h). A class or qdisc that is
-put is made or changed in place; one that is deleted may be gone already. Errors are OSError. The kernel answers a request for one object only when
-asked to echo, and sends the answer to every listener too, like an event.
+Layouts: struct tcmsg, tc_htb_glob, tc_htb_opt, tc_fifo_qopt, tc_mirred (linux/pkt_sched.h, linux/tc_act/tc_mirred.h). ``put`` creates a
+class or qdisc or changes it in place; ``delete`` ignores one that is gone. Errors are OSError. The kernel answers a request for one object only with
+the echo flag, and sends the answer to every listener too, like an event.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ _RATESPEC = "BBHhHI"
 _HTB_CLASS = struct.Struct(f"={_RATESPEC}{_RATESPEC}IIIII")
 _ETHERNET = 1
 _WORD_MAX = 2**32 - 1
-_SOME_QUANTUM = 65536
+_DEFAULT_QUANTUM = 65536
 
 _FIFO, _FAIR = "bfifo", "fq_codel"
 _FAIR_TARGET, _FAIR_MEMORY = 1, 9
@@ -53,7 +53,7 @@ _GONE = frozenset({errno.ENOENT, errno.EINVAL, errno.ENODEV})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Qdisc:
-    """A qdisc as found: its kind, and its handle, 0 for one the kernel chose by default."""
+    """An existing qdisc: its kind, and its handle, 0 for the kernel's default."""
 
     kind: str
     handle: int
@@ -64,7 +64,7 @@ class Qdisc:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Class:
-    """An HTB class as found, with its counters; its band's limit is -1 where the queue is not the one we gave it."""
+    """An existing HTB class with its counters. The limit in ``spec`` is -1 where another program replaced the queue."""
 
     spec: htb.HtbClass
     counters: port.Counters
@@ -72,7 +72,7 @@ class Class:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filter:
-    """One of our filters as found: the program's number, the name it was given, and where it redirects to (0: nowhere)."""
+    """An existing filter of the driver: its program's id, its name, and the interface it redirects to, 0 for none."""
 
     program: int
     name: str = ""
@@ -80,7 +80,7 @@ class Filter:
 
 
 def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
-    """Return the qdisc at the root or the ingress of an interface; None where there is none, also no interface."""
+    """Return the qdisc at the root or the ingress of an interface, None where the qdisc or the interface does not exist."""
     return next(map(_qdisc, _get(sock, _GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0))), None)
 
 
@@ -91,7 +91,10 @@ def roots(sock: rtnetlink.Socket) -> Mapping[int, Qdisc]:
 
 
 def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Put our HTB at the root; EEXIST where someone else's is. Frames that a sender aims past the classes are dropped (direct queue of length 0)."""
+    """Create the driver's HTB at the root. Raise OSError, with EEXIST where another qdisc is there.
+
+    The direct queue has length 0, so that HTB drops frames that a sender directs past the classes.
+    """
     glob = _HTB_GLOBAL.pack(_HTB_VERSION, _RATE_TO_QUANTUM, htb.DEFAULT, 0, 0)
     options = rtnetlink.pack(_HTB_INIT, glob) + rtnetlink.number(_HTB_DIRECT, 0)
     body = _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, "htb") + rtnetlink.pack(_OPTIONS, options)
@@ -99,12 +102,12 @@ def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 
 def delete_root(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Delete our HTB at the root; the kernel restores its default."""
+    """Delete the driver's HTB at the root. The kernel restores its default."""
     _delete(sock, _DELQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0))
 
 
 def add_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Add a clsact qdisc; EEXIST where an ingress or clsact is."""
+    """Create a clsact qdisc. Raise OSError, with EEXIST where an ingress or clsact qdisc exists."""
     body = _TCMSG.pack(0, ifindex, AT_INGRESS & 0xFFFF0000, AT_INGRESS, 0) + rtnetlink.text(_KIND, "clsact")
     sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
 
@@ -116,15 +119,15 @@ def delete_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 
 def has_filters(sock: rtnetlink.Socket, ifindex: int, parent: int) -> bool:
-    """Return whether any filter, ours or not, is at a hook."""
+    """Return whether any program has a filter at a hook."""
     return bool(sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, parent, 0)))
 
 
 def put_class(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair: bool = False) -> None:
-    """Make or change a class and its queue, a ``fair`` one or a FIFO."""
+    """Create or change a class and its queue, a ``fair`` one or a FIFO."""
     rate, ceil = spec.rate // 8, spec.ceil // 8
     specs = [part for amount in (rate, ceil) for part in (0, _ETHERNET, 0, 0, 0, min(amount, _WORD_MAX))]
-    parms = _HTB_CLASS.pack(*specs, spec.burst, spec.cburst, spec.quantum or _SOME_QUANTUM, 0, spec.prio)
+    parms = _HTB_CLASS.pack(*specs, spec.burst, spec.cburst, spec.quantum or _DEFAULT_QUANTUM, 0, spec.prio)
     options = rtnetlink.pack(_HTB_PARMS, parms)
     for kind, amount in ((_HTB_RATE64, rate), (_HTB_CEIL64, ceil)):
         if amount > _WORD_MAX:
@@ -145,13 +148,13 @@ def _put_queue(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        # A queue of another kind, as an older driver or another kernel had it, is not changed in place.
+        # The kernel cannot change the kind of a queue, which an older driver or another kernel may have chosen.
         _delete(sock, _DELQDISC, head)
         sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
 
 
 def _fair_options(limit: int) -> bytes:
-    """Return the options of a fair queue that drops when frames have waited as long as a FIFO of this length would have them wait, or take its room.
+    """Return the options of a fair queue that drops at the waiting time or the memory of a FIFO of this length.
 
     With the kernel's own target of 5 ms a single flow loses 3 to 5% of its rate. The kernel counts the memory that frames take, not their bytes.
     """
@@ -160,13 +163,13 @@ def _fair_options(limit: int) -> bytes:
 
 
 def try_fair_queue(sock: rtnetlink.Socket, ifindex: int) -> bool:
-    """Put a fair queue at the root of an interface that is given up afterwards; raises OSError where the kernel has none."""
+    """Create a fair queue at the root of a temporary interface and return True. Raise OSError where the kernel has no fair queue."""
     sock.ask(_NEWQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, _FAIR) + _fair_options(1 << 16), rtnetlink.CREATE)
     return True
 
 
 def put_token_bucket(sock: rtnetlink.Socket, ifindex: int, rate: int) -> None:
-    """Put a token bucket at the root of an interface, which limits what it sends to a rate in bits per second."""
+    """Create or change a token bucket at the root of an interface, which limits its egress to a rate in bits per second."""
     bytes_per_second = rate // 8
     spec = struct.pack(f"={_RATESPEC}", 0, _ETHERNET, 0, 0, 0, min(bytes_per_second, _WORD_MAX))
     queue = max(_BUCKET_BYTES, bytes_per_second // _BUCKET_QUEUE_PART)
@@ -178,33 +181,33 @@ def put_token_bucket(sock: rtnetlink.Socket, ifindex: int, rate: int) -> None:
 
 
 def delete_class(sock: rtnetlink.Socket, ifindex: int, minor: int) -> None:
-    """Delete a class that has none below it, with its queue."""
+    """Delete a class without children, with its queue."""
     _delete(sock, _DELCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0))
 
 
 def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | None = None) -> Mapping[int, Class]:
-    """Return the classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
+    """Return the classes of the driver's HTB at an interface, by number. ``limits`` are the limits that ``queues`` returned for it, if known."""
     answers = sock.dump(_GETCLASS, _TCMSG.pack(0, ifindex, 0, 0, 0))
-    listed = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
-    return {entry.spec.minor: entry for entry in listed}
+    ours = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
+    return {entry.spec.minor: entry for entry in ours}
 
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
-    """Return one class of our HTB, or None."""
+    """Return one class of the driver's HTB, None where it does not exist."""
     answers = _get(sock, _GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0))
     return next((_class(answer, None) for answer in answers), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Queue:
-    """A class's queue as found: its length in bytes, -1 where it is not of the kind we give, and how many frames it dropped."""
+    """An existing queue of a class: its length in bytes, -1 where it is not of the driver's kind, and the number of frames it dropped."""
 
     limit: int
     drops: int
 
 
 def queues(sock: rtnetlink.Socket, *, fair: bool = False) -> Mapping[int, Mapping[int, Queue]]:
-    """Return the queues of our classes, by interface and class; costs as much as there are qdiscs in the namespace."""
+    """Return the queues of the driver's classes, by interface and class. The call reads every qdisc of the namespace."""
     by_interface: dict[int, dict[int, Queue]] = {}
     for answer in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, parent, _ = _TCMSG.unpack_from(answer)
@@ -228,23 +231,23 @@ def _limit(attrs: rtnetlink.Attributes, *, fair: bool) -> int:
 def put_filter(
     sock: rtnetlink.Socket, ifindex: int, parent: int, *, program: int, name: str, redirect: int = 0, action: bool = False
 ) -> None:
-    """Make or replace our filter at a qdisc or hook: a loaded program's descriptor, with what happens to the frames it matches.
+    """Create or replace the driver's filter at a qdisc or hook. ``program`` is the descriptor of a loaded program.
 
-    ``redirect`` is the interface whose egress they go to; ``action`` is set where the program itself returns an action.
+    ``redirect`` is the interface to whose egress matching frames go. ``action`` is set where the program itself returns an action.
     """
     options = rtnetlink.number(_BPF_FD, program) + rtnetlink.text(_BPF_NAME, name)
     if action:
         options += rtnetlink.number(_BPF_FLAGS, _DIRECT_ACTION)
     if redirect:
         parms = rtnetlink.pack(_MIRRED_PARMS, _MIRRED.pack(0, 0, _STOLEN, 0, 0, _REDIRECT, redirect))
-        step = rtnetlink.text(_KIND, "mirred") + rtnetlink.pack(_OPTIONS, parms)
-        options += rtnetlink.pack(_BPF_ACT, rtnetlink.pack(1, step))
+        mirred = rtnetlink.text(_KIND, "mirred") + rtnetlink.pack(_OPTIONS, parms)
+        options += rtnetlink.pack(_BPF_ACT, rtnetlink.pack(1, mirred))
     body = _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf") + rtnetlink.pack(_OPTIONS, options)
     sock.ask(_NEWFILTER, body, rtnetlink.CREATE)
 
 
 def filter_at(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Filter | None:
-    """Our filter at a qdisc or hook, or None."""
+    """Return the driver's filter at a qdisc or hook, None where there is none."""
     for answer in _get(sock, _GETFILTER, _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf")):
         options = rtnetlink.attributes(rtnetlink.attributes(answer[_TCMSG.size :]).get(_OPTIONS, b""))
         if _BPF_ID in options:
@@ -257,7 +260,7 @@ def filter_at(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Filter | Non
 
 
 def delete_filter(sock: rtnetlink.Socket, ifindex: int, parent: int) -> None:
-    """Delete our filter at a qdisc or hook."""
+    """Delete the driver's filter at a qdisc or hook."""
     _delete(sock, _DELFILTER, _TCMSG.pack(0, ifindex, 0, parent, _FILTER))
 
 
@@ -267,8 +270,8 @@ def _qdisc(answer: bytes) -> Qdisc:
 
 
 def _redirect(actions: bytes) -> int:
-    step = rtnetlink.attributes(rtnetlink.attributes(actions).get(1, b""))
-    parms = rtnetlink.attributes(step.get(_OPTIONS, b"")).get(_MIRRED_PARMS, b"")
+    action = rtnetlink.attributes(rtnetlink.attributes(actions).get(1, b""))
+    parms = rtnetlink.attributes(action.get(_OPTIONS, b"")).get(_MIRRED_PARMS, b"")
     return _MIRRED.unpack_from(parms)[6] if len(parms) >= _MIRRED.size else 0
 
 
@@ -279,7 +282,7 @@ def _class(answer: bytes, limits: Mapping[int, int] | None) -> Class:
     parms = _HTB_CLASS.unpack_from(options[_HTB_PARMS])
     burst, cburst, quantum, level, prio = parms[12:]
     rate, ceil = (_rate(options.get(kind), short) for kind, short in ((_HTB_RATE64, parms[5]), (_HTB_CEIL64, parms[11])))
-    minor, inner = handle & 0xFFFF, level > 0
+    minor, is_inner = handle & 0xFFFF, level > 0
     spec = htb.HtbClass(
         minor=minor,
         parent=0 if parent == AT_ROOT else parent & 0xFFFF,
@@ -287,9 +290,9 @@ def _class(answer: bytes, limits: Mapping[int, int] | None) -> Class:
         ceil=ceil,
         burst=burst,
         cburst=cburst,
-        quantum=0 if inner else quantum,
-        prio=0 if inner else prio,
-        limit=0 if inner else (limits or {}).get(minor, -1) if queue == minor << 16 else -1,
+        quantum=0 if is_inner else quantum,
+        prio=0 if is_inner else prio,
+        limit=0 if is_inner else (limits or {}).get(minor, -1) if queue == minor << 16 else -1,
     )
     return Class(spec=spec, counters=_counters(attrs.get(_STATS, b""), rate, ceil))
 
@@ -300,13 +303,13 @@ def _rate(wide: bytes | None, short: int) -> int:
 
 def _counters(stats: bytes, rate: int, ceil: int) -> port.Counters:
     attrs = rtnetlink.attributes(stats)
-    passed, packets = struct.unpack_from("=QI", attrs[_BASIC]) if _BASIC in attrs else (0, 0)
+    sent_bytes, packets = struct.unpack_from("=QI", attrs[_BASIC]) if _BASIC in attrs else (0, 0)
     _, backlog, drops = struct.unpack_from("=III", attrs[_QUEUE]) if _QUEUE in attrs else (0, 0, 0)
-    return port.Counters(rate=rate, ceil=ceil, bytes=passed, packets=packets, drops=drops, backlog=backlog)
+    return port.Counters(rate=rate, ceil=ceil, bytes=sent_bytes, packets=packets, drops=drops, backlog=backlog)
 
 
 def _get(sock: rtnetlink.Socket, kind: int, body: bytes) -> tuple[bytes, ...]:
-    """Return the one object that is asked for; nothing where it, or its interface, is not there."""
+    """Return the requested object, none where it or its interface does not exist."""
     try:
         return sock.ask(kind, body, rtnetlink.ECHO)
     except OSError as error:

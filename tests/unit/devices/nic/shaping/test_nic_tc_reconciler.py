@@ -219,7 +219,7 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
             if "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"):
                 own.run("tc", "qdisc", "del", "dev", "nic0", "root")
             eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
-            return any("the root qdisc is not ours" in report.message for report in node.reports)
+            return any("the root qdisc is not drakit's" in report.message for report in node.reports)
 
         # A check that meets the deletion or the repair half-way may report more often; the damage is reported, and the end is sound.
         eventually(is_told_of_a_deletion, lambda: node.reports)
