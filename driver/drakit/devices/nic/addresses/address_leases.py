@@ -1,10 +1,10 @@
-"""Leases of addresses to sandboxes: from the class's pools or from the configuration, recorded durably, and released.
+"""Leases of addresses to sandboxes, from the class's pools or from the configuration.
 
-Leases are notes of grants, so they end with them: what a sandbox did not release is free when its claim is unprepared. A sandbox that asks again gets
-what it has. ``acquire`` runs under the lock ``LOCK`` beside the device's (``locks_for``), so that all addresses of a node differ, also between
-processes.
+Leases are stored in the state of grants, so an address that a sandbox did not release is free when its claim is unprepared. A sandbox that asks again
+gets the same addresses. ``acquire`` runs under the lock ``LOCK`` beside the device's (``locks_for``), so that all addresses of a node differ, also
+between processes.
 
-``AddressIndex`` finds the holder of an address without reading every claim's notes.
+``AddressIndex`` finds the holder of an address without reading the state of every claim.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from drakit.devices.nic.discovery import offers
 
 LOCK = "nic-addresses"
 FILE = "addresses.by"
-_NOTE = "address-"
+_KEY_PREFIX = "address-"
 
 Grant = drivers.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoteLocation:
-    """The place of an address's note: the grant's key and the note's."""
+    """The location of a lease's record: the key of its grant, and the record's key in the grant's state."""
 
     claim: names.ClaimUid
     device: str
@@ -42,7 +42,7 @@ class NoteLocation:
 
 
 class AddressIndex:
-    """Addresses without prefix, and the places where they were noted. ``home`` is the driver's durable folder."""
+    """An index from addresses without prefix to the locations of their leases. ``home`` is the driver's durable folder."""
 
     def __init__(self, home: pathlib.Path) -> None:
         self._file = home / FILE
@@ -51,66 +51,66 @@ class AddressIndex:
         self._places: dict[str, frozenset[NoteLocation]] = {}
 
     def is_current(self) -> bool:
-        """Return whether no other process has given addresses out since ``learn``."""
+        """Return whether no other process has leased addresses since ``learn``."""
         try:
             return self._file.read_text("ascii") == self._name
         except (OSError, ValueError):
             return False
 
-    def learn(self, noted: Iterable[tuple[str, NoteLocation]]) -> None:
-        """Replace all leases by those read from notes. Raises HardwareError where other processes cannot be notified."""
-        places = list(noted)
+    def learn(self, leased: Iterable[tuple[str, NoteLocation]]) -> None:
+        """Replace all entries by those of the recorded leases. Raise HardwareError where other processes cannot be notified."""
+        places = list(leased)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(self._name)
         except OSError as error:
-            raise errors.HardwareError("addresses", f"{self._file} cannot be written: {error}") from error
+            raise errors.HardwareError("addresses", f"writing {self._file} failed: {error}") from error
         with self._guard:
             self._places = {}
         for host, place in places:
             self.add(host, place)
 
     def add(self, host: str, place: NoteLocation) -> None:
-        """Add an address that was noted there."""
+        """Add an address with the location of its lease."""
         with self._guard:
             self._places[host] = self._places.get(host, frozenset()) | {place}
 
     def forget(self, host: str, place: NoteLocation) -> None:
-        """Remove an address that is no longer noted there."""
+        """Remove an address whose lease is no longer at this location."""
         with self._guard:
-            # Readers take no lock: an address that stays noted somewhere must not be missing for a moment.
-            left = self._places.get(host, frozenset()) - {place}
-            if left:
-                self._places[host] = left
+            # Readers take no lock, so an address with another location must not be missing for a moment.
+            remaining = self._places.get(host, frozenset()) - {place}
+            if remaining:
+                self._places[host] = remaining
             else:
                 self._places.pop(host, None)
 
     def places(self, host: str) -> frozenset[NoteLocation]:
-        """Return where an address may be noted."""
+        """Return the locations where an address may be leased."""
         return self._places.get(host, frozenset())
 
     def __contains__(self, host: object) -> bool:
-        """Whether an address may be noted anywhere."""
+        """Return whether an address may be leased anywhere."""
         return host in self._places
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SandboxId:
-    """A sandbox: the cookie of its network namespace, and the pod (``namespace/name``, or a UID) for messages and for knowing it again."""
+    """A sandbox: the cookie of its network namespace, and the pod (``namespace/name``, or a UID), to report it and to recognize it."""
 
     cookie: int
     pod: str = ""
 
     @property
     def key(self) -> str:
-        """The key of its note."""
-        return f"{_NOTE}{self.cookie:x}"
+        """Return the key of its lease in the grant's state."""
+        return f"{_KEY_PREFIX}{self.cookie:x}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The addresses a sandbox has of a grant, as CIDR."""
+    """The addresses of a sandbox for one grant, as CIDR."""
 
     grant: Grant
     sandbox_id: SandboxId
@@ -118,13 +118,13 @@ class Lease:
 
     @property
     def place(self) -> NoteLocation:
-        """The location of the lease's note."""
-        of = self.grant
-        return NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
+        """Return the location of the lease's record."""
+        grant = self.grant
+        return NoteLocation(claim=grant.claim.uid, device=grant.device.name, share_id=grant.share_id, key=self.sandbox_id.key)
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The addresses without their prefixes."""
+        """Return the addresses without their prefixes."""
         return frozenset(text.partition("/")[0] for text in self.addresses)
 
 
@@ -137,7 +137,7 @@ def _is_alive(lease: Lease) -> bool:
 
 
 def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
-    """Return the lock to hold beside the device's while ``acquire`` is called; none where the configuration has no addresses."""
+    """Return the lock to hold beside the device's during ``acquire``, none where the configuration has no addresses."""
     return (LOCK,) if chosen.addresses or chosen.address_pools else ()
 
 
@@ -152,10 +152,11 @@ class _Taken:
 
 
 class AddressLeases:
-    """The leases of this node. ``is_alive`` returns whether a lease's sandbox exists; ``survey`` reads all sandboxes once and returns the same check.
+    """The leases of this node.
 
-    All objects of one process share the ``index``. The cost of an address grows neither with the claims nor with the addresses of the node,
-    until a pool seems to be used up: then all notes are read once, and the addresses of ended sandboxes are released.
+    ``is_alive`` returns whether a lease's sandbox exists. ``survey`` reads all sandboxes once and returns such a function. All objects of one process
+    share the ``index``. A new lease is O(1) in the number of claims and addresses of the node. Only when a pool seems to be used up, all leases are
+    read once and the addresses of ended sandboxes are released.
     """
 
     def __init__(
@@ -172,28 +173,28 @@ class AddressLeases:
         self._index = index or AddressIndex(context.data_dir)
 
     def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
-        """Return the sandbox's addresses, recorded before they are configured; those of an earlier call where it has any.
+        """Return the sandbox's addresses: those of its lease where it has one, else a new lease, which is recorded first.
 
-        Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
+        Raise ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
         """
-        own = leases_of(self._context, grant)
-        kept = next((lease for lease in own if lease.sandbox_id.cookie == sandbox_id.cookie), None)
-        if kept is not None:
-            return kept.addresses
+        own_leases = leases_of(self._context, grant)
+        existing = next((lease for lease in own_leases if lease.sandbox_id.cookie == sandbox_id.cookie), None)
+        if existing is not None:
+            return existing.addresses
         if not self._index.is_current():
-            self._index.learn(_noted(self.all_leases()))
-        over = [lease for lease in own if self._is_over(lease, grant, sandbox_id)]
-        over += self._over_holders(chosen, grant, sandbox_id, over)
+            self._index.learn(_leased(self.all_leases()))
+        ended = [lease for lease in own_leases if self._is_ended(lease, grant, sandbox_id)]
+        ended += self._ended_holders(chosen, grant, sandbox_id, ended)
         try:
-            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
+            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
         except errors.DeviceBusyError:
-            every = tuple(self.all_leases())
-            self._index.learn(_noted(every))
+            all_leases = tuple(self.all_leases())
+            self._index.learn(_leased(all_leases))
             is_alive = self._survey()
-            over = [lease for lease in every if self._is_over(lease, grant, sandbox_id, is_alive)]
-            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
-        for lease in over:
-            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared, and its notes ended with it.
+            ended = [lease for lease in all_leases if self._is_ended(lease, grant, sandbox_id, is_alive)]
+            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
+        for lease in ended:
+            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared meanwhile, which released its leases.
                 self.release(lease.grant, lease.sandbox_id)
         if addresses:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
@@ -205,28 +206,28 @@ class AddressLeases:
         return addresses
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
-        """Release the sandbox's addresses; none is success. Raises ClaimError where the claim, and so its leases, are gone."""
+        """Release the sandbox's addresses, if it has any. Raise ClaimError where the claim, and so its leases, are gone."""
         for lease in leases_of(self._context, grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
-                self._forget(lease)
+                self._remove_from_index(lease)
         self._context.set_state(grant, sandbox_id.key, None)
 
     def end(self, grant: Grant) -> None:
-        """Drop a grant that is about to be unprepared; its notes end with it."""
+        """Remove the leases of a grant from the index, because it is about to be unprepared, which deletes their records."""
         for lease in leases_of(self._context, grant):
-            self._forget(lease)
+            self._remove_from_index(lease)
 
     def all_leases(self) -> Iterator[Lease]:
-        """Yield every lease of the node; the cost grows with the number of claims."""
+        """Yield every lease of the node. The state of every claim is read."""
         for grant in self._context.grants():
             yield from leases_of(self._context, grant)
 
-    def _forget(self, lease: Lease) -> None:
+    def _remove_from_index(self, lease: Lease) -> None:
         for host in lease.hosts:
             self._index.forget(host, lease.place)
 
     def _holders(self, host: str) -> Iterator[Lease]:
-        """Yield the leases that have an address now: the index's locations, read again."""
+        """Yield the leases that have an address. Each location of the index is read again, and removed where it is stale."""
         for place in sorted(self._index.places(host), key=lambda place: (place.claim, place.key)):
             grant = self._context.grant(place.claim, place.device, place.share_id)
             record = None if grant is None else self._context.state(grant).get(place.key)
@@ -236,42 +237,44 @@ class AddressLeases:
             else:
                 self._index.forget(host, place)
 
-    def _is_over(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
-        """Return whether a lease's sandbox is gone, or is the earlier one of a pod that has a new one.
+    def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
+        """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod.
 
-        A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
+        Only one pod at a time has a whole interface, and it is no member of a share. So its lease ends when another sandbox gets the interface.
         """
         if offers.is_whole(lease.grant.device):
-            return _is_same(lease.grant, grant) and lease.sandbox_id.cookie != sandbox_id.cookie
-        replaced = (
+            return _is_same_grant(lease.grant, grant) and lease.sandbox_id.cookie != sandbox_id.cookie
+        is_replaced = (
             bool(sandbox_id.pod)
             and lease.sandbox_id.pod == sandbox_id.pod
             and lease.sandbox_id.cookie != sandbox_id.cookie
-            and _is_same(lease.grant, grant)
+            and _is_same_grant(lease.grant, grant)
         )
-        return replaced or not (is_alive or self._is_alive)(lease)
+        return is_replaced or not (is_alive or self._is_alive)(lease)
 
-    def _over_holders(self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, over: Sequence[Lease]) -> Iterator[Lease]:
-        """Yield the leases of configured addresses whose sandboxes are gone, beside those known. Raises ConfigError for an address in use."""
-        ended = list(over)
+    def _ended_holders(
+        self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
+    ) -> Iterator[Lease]:
+        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raise ConfigError for an address in use."""
+        ended = list(ended_leases)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):
                 if lease in ended:
                     continue
-                if not self._is_over(lease, grant, sandbox_id):
-                    raise errors.ConfigError(_taken(address, lease, grant, sandbox_id), field="parameters.addresses")
+                if not self._is_ended(lease, grant, sandbox_id):
+                    raise errors.ConfigError(_in_use_message(address, lease, grant, sandbox_id), field="parameters.addresses")
                 ended.append(lease)
                 yield lease
 
     def _from_pools(self, chosen: config.NicConfig, sandbox_id: SandboxId, freed: frozenset[str]) -> tuple[str, ...]:
-        own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
-        pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in own]
+        static_versions = {ipaddress.ip_interface(text).version for text in chosen.addresses}
+        pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in static_versions]
         return ip_pools.take(pools, _Taken(self._index, freed), start=zlib.crc32(f"{sandbox_id.cookie:x}".encode()))
 
 
 def leases_of(context: contexts.DriverContext, grant: Grant) -> tuple[Lease, ...]:
     """Return the leases of one grant."""
-    leases = (_lease(grant, record) for key, record in context.state(grant).items() if key.startswith(_NOTE))
+    leases = (_lease(grant, record) for key, record in context.state(grant).items() if key.startswith(_KEY_PREFIX))
     return tuple(lease for lease in leases if lease is not None)
 
 
@@ -279,7 +282,7 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
     return frozenset(host for lease in leases for host in lease.hosts)
 
 
-def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, NoteLocation]]:
+def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, NoteLocation]]:
     return ((host, lease.place) for lease in leases for host in lease.hosts)
 
 
@@ -288,17 +291,17 @@ def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
     return frozenset(text.partition("/")[0] for text in chosen.addresses)
 
 
-def _taken(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:
+def _in_use_message(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:
     holder = f"claim {lease.grant.claim}{f' in pod {lease.sandbox_id.pod}' if lease.sandbox_id.pod else ''}"
-    if _is_same(lease.grant, grant):
+    if _is_same_grant(lease.grant, grant):
         return f"{address} is used by another pod of the {holder}; pods that share a claim need an address pool in the DeviceClass"
     if lease.sandbox_id.cookie == sandbox_id.cookie:
-        return f"{address} is used by the {holder}, which is this pod's too"
+        return f"{address} is used by the {holder}, which this pod uses too"
     return f"{address} is used by the {holder}"
 
 
-def _is_same(one: Grant, other: Grant) -> bool:
-    return (one.claim.uid, one.request, one.device.name, one.share_id) == (
+def _is_same_grant(grant: Grant, other: Grant) -> bool:
+    return (grant.claim.uid, grant.request, grant.device.name, grant.share_id) == (
         other.claim.uid,
         other.request,
         other.device.name,

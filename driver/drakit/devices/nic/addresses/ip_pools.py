@@ -1,7 +1,7 @@
-"""IP addresses as a claim or a class writes them, and the pools that addresses are taken from; pure.
+"""IP addresses as a claim or a class writes them, and pools of addresses; pure.
 
-Everything is written in the one canonical form (``10.1.2.3/24``, ``fd00::5/64``): the status of a claim takes no other, and two spellings of one
-address could be given twice. Raises ConfigError, whose field is the one given.
+Every address must have its canonical form (``10.1.2.3/24``, ``fd00::5/64``). The status of a claim accepts no other form, and an address with two
+spellings could be leased twice. Functions raise ConfigError about the given field.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _POOL_MAX = 1 << 16
 class AddressPool:
     """Addresses ``first`` to ``last`` of ``subnet``, both included, on nodes whose name matches one of the globs ``nodes`` (none: on every node).
 
-    A pool is the node's own: nodes do not ask each other, so the pools of two nodes on one network must not overlap.
+    Nodes lease addresses independently, so the pools of two nodes on one network must not overlap.
     """
 
     subnet: str
@@ -41,22 +41,25 @@ class AddressPool:
         for end, field in ((first, "first"), (last, "last")):
             if end not in subnet:
                 raise errors.ConfigError(f"{end} is not in {subnet}", field=field)
-            _check_for_host(ipaddress.ip_interface(f"{end}/{subnet.prefixlen}"), field)
+            _check_interface_address(ipaddress.ip_interface(f"{end}/{subnet.prefixlen}"), field)
         if not 0 <= int(last) - int(first) < _POOL_MAX:
             raise errors.ConfigError(f"is not 0 to {_POOL_MAX - 1} above first", field="last")
 
     @property
     def version(self) -> int:
-        """4 or 6."""
+        """Return the IP version, 4 or 6."""
         return ipaddress.ip_network(self.subnet).version
 
     def holds(self, address: Address) -> bool:
-        """Return whether the pool may give this address out."""
+        """Return whether the pool contains this address."""
         first, last = ipaddress.ip_address(self.first), ipaddress.ip_address(self.last)
         return address.version == first.version and int(first) <= int(address) <= int(last)
 
     def free(self, taken: Container[str], start: int = 0) -> str | None:
-        """An address of the pool, as CIDR, that is not in ``taken`` (addresses without prefix), from the place ``start`` on; None: none is free."""
+        """Return a free address of the pool as CIDR, searched from the offset ``start``, None where none is free.
+
+        ``taken`` has the addresses in use, without prefix.
+        """
         subnet, first = ipaddress.ip_network(self.subnet), ipaddress.ip_address(self.first)
         size = int(ipaddress.ip_address(self.last)) - int(first) + 1
         addresses = (first + (start + step) % size for step in range(size))
@@ -65,12 +68,12 @@ class AddressPool:
 
 
 def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]:
-    """Return the pools of one node; of several of one family all, in order."""
+    """Return all pools of one node, in order."""
     return tuple(pool for pool in pools if not pool.nodes or any(fnmatch.fnmatchcase(node, glob) for glob in pool.nodes))
 
 
 def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
-    """Return one address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
+    """Return one address of each family that has pools, as CIDR. Raise DeviceBusyError when the pools of a family are used up."""
     addresses = []
     for version in sorted({pool.version for pool in pools}):
         free = (pool.free(taken, start) for pool in pools if pool.version == version)
@@ -82,26 +85,26 @@ def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0)
 
 
 def interface(text: str, field: str) -> Interface:
-    """Return an address an interface may have, with its prefix."""
-    address = _parsed(ipaddress.ip_interface, "an address with a prefix, such as 10.1.2.3/24", text, field)
-    _check_for_host(address, field)
+    """Return the interface address in a text, with its prefix."""
+    address = _parse(ipaddress.ip_interface, "an address with a prefix, such as 10.1.2.3/24", text, field)
+    _check_interface_address(address, field)
     return address
 
 
 def network(text: str, field: str) -> Network:
-    """Return a network: an address with all host bits 0, and a prefix."""
-    return _parsed(ipaddress.ip_network, "a network, such as 10.1.0.0/16", text, field)
+    """Return the network in a text: an address with all host bits 0, and a prefix."""
+    return _parse(ipaddress.ip_network, "a network, such as 10.1.0.0/16", text, field)
 
 
 def host(text: str, field: str) -> Address:
-    """Return the address of one host, without a prefix."""
-    address = _parsed(ipaddress.ip_address, "an address, such as 10.1.2.3", text, field)
+    """Return the host address in a text, without a prefix."""
+    address = _parse(ipaddress.ip_address, "an address, such as 10.1.2.3", text, field)
     _check_unicast(address, field)
     return address
 
 
-def _parsed(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> Parsed:
-    """Return what a text says in the canonical form; raises ConfigError for any other."""
+def _parse(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> Parsed:
+    """Return the value of a text in the canonical form. Raise ConfigError for any other text."""
     try:
         parsed = parse(text)
     except ValueError as error:
@@ -118,12 +121,16 @@ def _check_unicast(address: Address, field: str) -> None:
         raise errors.ConfigError(f"{address} is not the address of one host", field=field)
 
 
-def _check_for_host(address: Interface, field: str) -> None:
+def _check_interface_address(address: Interface, field: str) -> None:
     _check_unicast(address.ip, field)
-    net = address.network
-    if net.num_addresses > _POINT_TO_POINT and address.version == IPV4 and address.ip in {net.network_address, net.broadcast_address}:
+    subnet = address.network
+    if (
+        subnet.num_addresses > _POINT_TO_POINT
+        and address.version == IPV4
+        and address.ip in {subnet.network_address, subnet.broadcast_address}
+    ):
         raise errors.ConfigError(f"{address.ip} is the network's own or its broadcast address", field=field)
-    if isinstance(address, ipaddress.IPv6Interface) and (address.ip.ipv4_mapped is not None or net.prefixlen == 0):
+    if isinstance(address, ipaddress.IPv6Interface) and (address.ip.ipv4_mapped is not None or subnet.prefixlen == 0):
         raise errors.ConfigError(f"{address} is not an address an interface can have", field=field)
-    if net.prefixlen == 0:
+    if subnet.prefixlen == 0:
         raise errors.ConfigError(f"{address} is on a network of all addresses", field=field)

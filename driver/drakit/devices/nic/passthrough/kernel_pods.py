@@ -1,7 +1,7 @@
-"""Interfaces in pods' namespaces on the kernel: configured there, moved in whole, and returned to the host.
+"""Interfaces in pods' namespaces on the kernel: configuring them, moving whole ones in, and returning them to the host.
 
-``locator`` finds out from the host where an interface is. It is moved by a socket inside the namespace that has it: of a sandbox that the caller has
-open, else of one that a process or /run/netns shows. A virtual interface ends with its namespace, and hardware returns to the host by itself, so
+``locator`` locates an interface from the host. It is moved through a socket inside its namespace: a sandbox that the caller has open, else a
+namespace found by its process or in /run/netns. A virtual interface is deleted with its namespace, and the kernel returns hardware to the host, so
 there may be nothing to return.
 """
 
@@ -27,7 +27,7 @@ _CANNOT_ENTER = (
 )
 _RETURNING = "the hardware is in no network namespace that can be seen; it returns to the host when the namespace that has it ends"
 _ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
-"""How long to wait for a namespace that may be about to end: the kernel takes some milliseconds after its last process."""
+"""The longest wait for a namespace that may be ending: the kernel takes some milliseconds after its last process."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +36,7 @@ class _OutOfReachError(OSError):
 
 
 class KernelPods:
-    """Pods as seen from a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
+    """Pods seen from a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
 
     _namespace: str | int | None
     _after_effect: Callable[[], None]
@@ -44,20 +44,20 @@ class KernelPods:
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = link_requests.existing(sock, wanted.name)
-            _set_figures(sock, link, wanted)
+            _set_mac_and_mtu(sock, link, wanted)
             with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
                 link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        """Remove the interface's rules from the pod, where they would outlive it. Raises HardwareError."""
+        """Remove the interface's rules from the pod, because they would outlive the interface. Raise HardwareError."""
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
                 link_requests.delete_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
-        """Return the interface as it is in the pod now; None where it does not exist. Raises HardwareError."""
+        """Return the present state of the interface in the pod, None where it does not exist. Raise HardwareError."""
         with rtnetlink.failing_as("observed"), self._sock_in(child.namespace) as sock:
             link = link_requests.find(sock, child.name)
             if link is None:
@@ -71,17 +71,16 @@ class KernelPods:
             link = link_requests.find(sock, name)
             if link is None:
                 return None
-            own = link_requests.addresses(sock, link.ifindex)
-            given, left_out = host_routes.read(sock, link.ifindex)
+            routes, left_out = host_routes.read(sock, link.ifindex)
             return pod_interfaces.HostState(
                 name=name,
                 mac=link.mac,
                 mtu=link.mtu,
                 up=link.up,
-                addresses=own,
+                addresses=link_requests.addresses(sock, link.ifindex),
                 alias=link.alias,
                 identity=locator.on_host(link),
-                routes=given,
+                routes=routes,
                 routes_left_out=left_out,
             )
 
@@ -92,22 +91,23 @@ class KernelPods:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
     def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
-        """Return where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
+        """Return the location of the interface. HERE is the namespace of ``sandbox``. Raise HardwareError."""
         with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
                 return locator.locate(host, whole, rtnetlink.NO_NSID)
             descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
-            where = locator.locate(host, whole, rtnetlink.nsid_of(host.sock, descriptor))
+            location = locator.locate(host, whole, rtnetlink.nsid_of(host.sock, descriptor))
             cookie = stack.enter_context(self._sock_in(descriptor)).cookie
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
-            return pod_interfaces.Location.HERE if where is pod_interfaces.Location.GONE and is_recorded else where
+            return pod_interfaces.Location.HERE if location is pod_interfaces.Location.GONE and is_recorded else location
 
     def planned_placement(
         self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str
     ) -> pod_interfaces.Placement:
-        """Return what to record before the interface is moved from the host into the sandbox.
+        """Return the placement to record before the interface is moved from the host into the sandbox.
 
-        Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
+        Raise HardwareError where the host does not have the interface, or an interface in another namespace uses it. Links that a pod of the present
+        claim created on it are deleted.
         """
         with rtnetlink.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
@@ -121,25 +121,25 @@ class KernelPods:
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
     ) -> None:
-        """Move the interface from the host into the pod under the wanted name, and configure it. Where it is in the pod already, only configure it.
+        """Move the interface from the host into the pod under the wanted name, and configure it. If the pod has it already, only configure it.
 
-        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
+        Raise HardwareError when the host does not have it, or the pod has another interface of that name.
         """
         with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            there = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
+            in_pod = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
                 whole, target, wanted
             )
-            if there is None:
+            if in_pod is None:
                 self._move(host, whole, target, wanted.name)
-            name = wanted.name if there is None else there.name
+            name = wanted.name if in_pod is None else in_pod.name
             self.apply(pod_interfaces.InterfaceRef(namespace=target, name=name), dataclasses.replace(wanted, name=name))
 
     def _moved_by_earlier_version(
         self, whole: pod_interfaces.Passthrough, target: int, wanted: pod_interfaces.InterfaceConfig
     ) -> link_requests.Link | None:
-        """Return the interface that an earlier version moved into a sandbox without recording an identity; None where that is not recorded.
+        """Return the interface that an earlier version moved into a sandbox without an identity, None where no such record exists.
 
-        The pod can put another of its own interfaces in its place, which is then configured instead, and changes nothing outside the pod.
+        The pod can replace it by another of its own interfaces, which is then configured instead. Nothing outside the pod changes.
         """
         with self._sock_in(target) as sock:
             if not locator.is_recorded_by_earlier_version(whole, sock.cookie):
@@ -170,19 +170,19 @@ class KernelPods:
             time.sleep(_PAUSE_SECONDS)
 
     def _return_to_host(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None) -> bool:
-        there = locator.find_on_host(host, whole)
-        here = there or self._fetch(host, whole, sandbox)
-        if here is None:
+        on_host = locator.find_on_host(host, whole)
+        link = on_host or self._fetch(host, whole, sandbox)
+        if link is None:
             return _is_back(host, whole)
-        if there is None or locator.was_away(whole, here):
-            _delete_upper_links(host, here.ifindex)
-        _restore(host.sock, here, whole.host_state, whole.mark)
+        if on_host is None or locator.was_away(whole, link):
+            _delete_upper_links(host, link.ifindex)
+        _restore(host.sock, link, whole.host_state, whole.mark)
         return True
 
     def _fetch(
         self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None
     ) -> link_requests.Link | None:
-        """Move the interface from the pod that has it to the host; None where no pod has one that is proved to be it."""
+        """Move the interface from its pod to the host and return it, None where no interface of a pod is proved to be it."""
         place = locator.search(host, whole)
         if place is None or not whole.identity.is_provable:
             return None
@@ -191,18 +191,18 @@ class KernelPods:
                 return None
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
             link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)
-            came = link_requests.existing(host.sock, whole.host_state.name)
-            if not pod_interfaces.is_same(whole.identity, locator.on_host(came)):
-                link_requests.move(host.sock, came.ifindex, descriptor)
+            arrived = link_requests.existing(host.sock, whole.host_state.name)
+            if not pod_interfaces.is_same(whole.identity, locator.on_host(arrived)):
+                link_requests.move(host.sock, arrived.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
-            return came
+            return arrived
 
     @contextlib.contextmanager
     def _entered(
         self, host: locator.Host, nsid: int, sandbox: pod_interfaces.InterfaceRef | None
     ) -> Iterator[tuple[rtnetlink.Socket, int]]:
-        """A socket in the namespace of this number, and its descriptor. Raises OSError where it cannot be entered."""
-        for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_others()):
+        """Yield a socket in the namespace of this number, and its descriptor. Raise OSError where the namespace cannot be entered."""
+        for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_all_namespaces()):
             with contextlib.ExitStack() as stack:
                 try:
                     descriptor = stack.enter_context(rtnetlink.opened(namespace))
@@ -217,7 +217,7 @@ class KernelPods:
 
     @contextlib.contextmanager
     def _host(self) -> Iterator[locator.Host]:
-        """The NICs' own namespace, open."""
+        """Yield the NICs' own namespace, open."""
         with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or str(_OWN)) as descriptor:
             yield locator.Host(sock=sock, descriptor=descriptor)
 
@@ -227,13 +227,13 @@ class KernelPods:
             yield sock
 
 
-def _others() -> Iterator[str]:
-    """Yield every namespace of a process or with a name, each once, the first process's first."""
+def _all_namespaces() -> Iterator[str]:
+    """Yield every namespace of a process and in /run/netns once, in the order of process ids."""
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
-    shown = [_PROC / str(pid) / "ns/net" for pid in processes]
+    by_process = [_PROC / str(pid) / "ns/net" for pid in processes]
     named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
-    for path in (*shown, *named):
+    for path in (*by_process, *named):
         with contextlib.suppress(OSError):
             status = path.stat()
             if (status.st_dev, status.st_ino) not in seen:
@@ -242,13 +242,13 @@ def _others() -> Iterator[str]:
 
 
 def _delete_upper_links(host: locator.Host, ifindex: int) -> None:
-    """Delete what pods made on an interface that the host has again, such as a macvlan: the kernel keeps it, and its pod would keep using the NIC."""
+    """Delete the links that pods created on an interface of the host, such as a macvlan, because their pods would go on using the NIC."""
     for upper in _upper_links(host, ifindex):
         link_requests.delete(host.sock, upper.link.ifindex, upper.nsid)
 
 
 def _check_unused(host: locator.Host, link: link_requests.Link) -> None:
-    """Raise OSError where an interface in another namespace sits on a link of the host's: its owner and the pod would share the NIC."""
+    """Raise OSError where an interface in another namespace uses a link of the host, because its owner and the pod would share the NIC."""
     for upper in _upper_links(host, link.ifindex):
         reason = (
             f"{upper.link.name}, a {upper.link.kind} in another network namespace (nsid {upper.nsid}), uses {link.name}; delete it first"
@@ -257,9 +257,9 @@ def _check_unused(host: locator.Host, link: link_requests.Link) -> None:
 
 
 def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
-    """Return the links of other namespaces on a link of the host's. Every namespace that can be seen gets a number, by which links are listed."""
+    """Return the links of other namespaces on a link of the host. Every visible namespace first gets a number, which the listing needs."""
     with rtnetlink.Socket.open(host.descriptor) as sock:
-        for namespace in _others():
+        for namespace in _all_namespaces():
             with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
                 rtnetlink.assign_nsid(sock, descriptor)
     return locator.upper_links(host, ifindex)
@@ -272,8 +272,8 @@ def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requ
     return link
 
 
-def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """MAC and MTU where they differ; a MAC is changed while the link is down, because not every driver can otherwise."""
+def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
+    """Set MAC and MTU where they differ. The link is set down before its MAC changes, because some drivers require that."""
     if wanted.mac and link.mac != wanted.mac:
         link_requests.alter(sock, link.ifindex, up=False)
         link_requests.alter(sock, link.ifindex, mac=wanted.mac)
@@ -282,7 +282,7 @@ def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_i
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """Add the routes, which need a link that is up; those onto the link come first, because gateways need them."""
+    """Add addresses, neighbours, routes and rules to a link that is up. Routes onto the link come first, because gateways need them."""
     present = set(link_requests.addresses(sock, ifindex))
     for address in wanted.addresses:
         if address not in present:
@@ -296,7 +296,7 @@ def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfa
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
-    """Whether the interface, which is neither known on the host nor in a pod, is the host's already. Raises OSError while hardware is on its way."""
+    """Return whether an interface that was not located is on the host already. Raise OSError while hardware is about to return."""
     link = link_requests.find(host.sock, whole.host_state.name)
     if link is not None and (link.mac, link.alias) == (whole.host_state.mac, whole.host_state.alias):
         return True
@@ -306,10 +306,10 @@ def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
 
 
 def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState, mark: str) -> None:
-    """The interface as it was; its mark goes last, so that a crash before finds it again.
+    """Restore the interface's state on the host. Its mark is removed last, so that a repetition after a crash recognizes it.
 
-    That it has been away is written into the mark first: with its addresses back it looks as if it had never left, and one that never left keeps
-    the routes that it has, also those that an admin took away meanwhile.
+    The mark first records that the interface was away, because its restored addresses hide that. Routes are restored only for an interface that was
+    away; on any other one an admin may have removed routes meanwhile.
     """
     was_away = link.alias == pod_interfaces.returning_mark(mark) or _is_changed(sock, link, host_state)
     if was_away and link.alias != pod_interfaces.returning_mark(mark):
@@ -330,6 +330,6 @@ def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_i
 
 
 def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState) -> bool:
-    """Return whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
+    """Return whether the interface differs as after a move: by its name, by up or down, or by a missing address."""
     lost = set(host_state.addresses) - set(link_requests.addresses(sock, link.ifindex))
     return link.name != host_state.name or link.up != host_state.up or bool(lost)

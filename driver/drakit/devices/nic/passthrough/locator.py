@@ -1,7 +1,7 @@
 """The locations of whole interfaces: among the host's links, and among those of every namespace that has a number there.
 
-An interface is known by its identity, and only where exactly one fits. On the host a virtual interface must carry the mark as well: no pod writes
-there, and the numbers in its identity can be reused after it was deleted. Raises OSError.
+An interface is recognized by its identity, and only where exactly one link matches. On the host, a virtual interface must also have the mark: no pod
+can write there, and the kernel may reuse the numbers in its identity after the interface was deleted. Functions raise OSError.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ _BUSES = pathlib.Path("/sys/bus")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """The host's network namespace, open: a socket there, and its descriptor."""
+    """The host's open network namespace: a socket in it, and its descriptor."""
 
     sock: rtnetlink.Socket
     descriptor: int
@@ -23,19 +23,19 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """A link in the namespace that the host's knows by this number."""
+    """A link, with the number of its namespace in the host's namespace."""
 
     nsid: int
     link: link_requests.Link
 
 
 def on_host(link: link_requests.Link) -> pod_interfaces.Identity:
-    """Return the identity of a link of the host's."""
+    """Return the identity of a link of the host."""
     return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid is None else link.other_nsid)
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
-    """Return the interface where the host has it, under whatever name."""
+    """Return the interface on the host, whatever its name, None where the host does not have it."""
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
@@ -44,20 +44,20 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
-    """Return the interface in the namespace of this number."""
+    """Return the interface in the namespace of this number, None where it is not there."""
     links = link_requests.links(host.sock, nsid)
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
 
-    def seen(link: link_requests.Link) -> pod_interfaces.Identity:
+    def identity_in_pod(link: link_requests.Link) -> pod_interfaces.Identity:
         if link.other_nsid is None:
             return _identity(link, pod_interfaces.INSIDE_NSID)
         return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid == own else link.other_nsid)
 
-    return _only([link for link in links if pod_interfaces.is_in_pod(whole.identity, whole.placement, seen(link), link.ifindex)])
+    return _only([link for link in links if pod_interfaces.is_in_pod(whole.identity, whole.placement, identity_in_pod(link), link.ifindex)])
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
-    """Return the interface in any namespace but the host's."""
+    """Return the interface in any namespace but the host's, None where no namespace has it."""
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
     for nsid in rtnetlink.nsids(host.sock):
         link = find(host, whole, nsid) if nsid != own else None
@@ -67,7 +67,7 @@ def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
 
 
 def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
-    """Return the links of all other namespaces that sit on a link of the host's, such as a macvlan child that a pod made."""
+    """Return the links of all other namespaces on top of a link of the host, such as a macvlan child that a pod created."""
     places = [Place(nsid=nsid, link=link) for nsid in rtnetlink.nsids(host.sock) for link in link_requests.links(host.sock, nsid)]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
@@ -78,7 +78,7 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
-    """Return where the interface is; HERE is the namespace of the number ``here``."""
+    """Return the location of the interface. HERE is the namespace of the number ``here``."""
     if find_on_host(host, whole) is not None:
         return pod_interfaces.Location.HOST
     place = search(host, whole)
@@ -88,23 +88,23 @@ def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_inte
 
 
 def is_noted(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
-    """Return whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
+    """Return whether a namespace is the recorded one of the interface. Hardware, which a pod may move on, needs no such proof."""
     return whole.placement is None or bool(whole.identity.place) or whole.placement.cookie == cookie
 
 
 def is_recorded_by_earlier_version(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
-    """Whether an earlier version recorded that it moved the interface to the namespace of this cookie, and nothing else can show where it is."""
-    moved = whole.placement
-    return moved is not None and moved.is_of_earlier_version and moved.cookie == cookie and not whole.identity.is_unique
+    """Return whether only a record of an earlier version says that the interface is in the namespace of this cookie."""
+    placement = whole.placement
+    return placement is not None and placement.is_of_earlier_version and placement.cookie == cookie and not whole.identity.is_unique
 
 
 def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> bool:
-    """Return whether an interface that the host has was in a sandbox since it was given away."""
+    """Return whether an interface on the host was in a sandbox of its present claim."""
     return whole.placement is not None or link.alias == pod_interfaces.returning_mark(whole.mark)
 
 
 def is_plugged(of: pod_interfaces.Identity, buses: pathlib.Path = _BUSES) -> bool:
-    """Return whether there is hardware at the interface's bus address."""
+    """Return whether hardware exists at the interface's bus address."""
     address, _, _ = of.place.partition(" ")
     return bool(address) and any(buses.glob(f"*/devices/{address}"))
 

@@ -1,7 +1,7 @@
 """SR-IOV virtual functions, as a protocol and as rtnetlink messages: the settings that a physical function enforces on them.
 
-The parent enforces it in hardware, outside of the pod: address, VLAN, and rates of what the function sends. Rates on the wire are whole Mbit/s. The
-messages are written after linux/if_link.h and have not been tried on hardware; the mock machine keeps the same values.
+The parent enforces address, VLAN and egress rates in hardware, outside of the pod. Rates in messages are whole Mbit/s. The messages follow
+linux/if_link.h and have not been tested on hardware; the mock machine stores the same values.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _VF_MAC, _VF_VLAN, _VF_RATE = 1, 2, 6
 _MAC = struct.Struct("=I32s")
 _TRIPLE = struct.Struct("=III")
 _MAC_BYTES = 6
-_MEGA = 10**6
+_BITS_PER_MEGABIT = 10**6
 _FORMAT = wire.Format(ignore_unknown=True)
 
 
@@ -34,7 +34,7 @@ class Function:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that the parent enforces. ``vlan`` 0 is none; rates in bits per second, 0 for no limit or guarantee."""
+    """The settings that the parent enforces. ``vlan`` 0 is none. Rates are in bits per second, 0 for no limit or guarantee."""
 
     mac: str
     vlan: int = 0
@@ -47,35 +47,35 @@ class Functions(Protocol):
     """The part of the port for physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """Return the settings of a virtual function; None if it does not exist. Raises HardwareError."""
+        """Return the settings of a virtual function, None where it does not exist. Raise HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        """Set all settings of a virtual function; idempotent. Raises HardwareError, also where the driver supports no rates."""
+        """Set all settings of a virtual function. The call is idempotent. Raise HardwareError, also where the driver supports no rates."""
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
-    """Return the settings for a share: the claim's address or the present one, a VLAN if the class sets one, rates in whole Mbit/s, at least one."""
+    """Return the settings for a claim. A missing address or VLAN keeps the former one. Rates are whole Mbit/s, and the maximum at least one."""
     return Settings(
         mac=mac or former.mac,
         vlan=former.vlan if vlan is None else vlan,
         quality=former.quality if vlan is None else 0,
-        min_rate=min_rate // _MEGA * _MEGA,
-        max_rate=max(max_rate // _MEGA, 1) * _MEGA,
+        min_rate=min_rate // _BITS_PER_MEGABIT * _BITS_PER_MEGABIT,
+        max_rate=max(max_rate // _BITS_PER_MEGABIT, 1) * _BITS_PER_MEGABIT,
     )
 
 
 def to_record(settings: Settings) -> records.Record:
-    """Return settings as the journal keeps them."""
+    """Return settings as the journal stores them."""
     return _FORMAT.encode(settings)
 
 
 def from_record(record: object) -> Settings | None:
-    """Return the settings of a record; None for another record."""
+    """Return the settings in a record, None for another record."""
     return _FORMAT.decode_or_none(Settings, record)
 
 
 class KernelFunctions:
-    """Physical functions of a namespace, as in ``kernel_pods.KernelPods``."""
+    """The physical functions of a namespace, given as in ``kernel_pods.KernelPods``."""
 
     _namespace: str | int | None
     _after_effect: Callable[[], None]
@@ -97,8 +97,8 @@ def _functions_of(parent: link_requests.Link) -> Mapping[int, Settings]:
 
 
 def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
-    """Return the functions of IFLA_VFINFO_LIST, with their numbers. Several attributes of one kind stand beside each other there."""
-    return tuple(_parsed(rtnetlink.attributes(content)) for _, content in rtnetlink.walk(listed) if content)
+    """Return the functions of IFLA_VFINFO_LIST with their numbers. The list has several attributes of one kind."""
+    return tuple(_parse_function(rtnetlink.attributes(content)) for _, content in rtnetlink.walk(listed) if content)
 
 
 def encode(number: int, settings: Settings) -> bytes:
@@ -106,12 +106,20 @@ def encode(number: int, settings: Settings) -> bytes:
     mac = bytes.fromhex(settings.mac.replace(":", ""))
     content = rtnetlink.pack(_VF_MAC, _MAC.pack(number, mac))
     content += rtnetlink.pack(_VF_VLAN, _TRIPLE.pack(number, settings.vlan, settings.quality))
-    content += rtnetlink.pack(_VF_RATE, _TRIPLE.pack(number, settings.min_rate // _MEGA, settings.max_rate // _MEGA))
+    content += rtnetlink.pack(
+        _VF_RATE, _TRIPLE.pack(number, settings.min_rate // _BITS_PER_MEGABIT, settings.max_rate // _BITS_PER_MEGABIT)
+    )
     return rtnetlink.pack(_VF_INFO, content)
 
 
-def _parsed(attrs: rtnetlink.Attributes) -> tuple[int, Settings]:
+def _parse_function(attrs: rtnetlink.Attributes) -> tuple[int, Settings]:
     number, mac = _MAC.unpack_from(attrs[_VF_MAC])
     _, vlan, quality = _TRIPLE.unpack_from(attrs.get(_VF_VLAN, bytes(_TRIPLE.size)))
-    _, least, most = _TRIPLE.unpack_from(attrs.get(_VF_RATE, bytes(_TRIPLE.size)))
-    return number, Settings(mac=mac[:_MAC_BYTES].hex(":"), vlan=vlan, quality=quality, min_rate=least * _MEGA, max_rate=most * _MEGA)
+    _, min_rate, max_rate = _TRIPLE.unpack_from(attrs.get(_VF_RATE, bytes(_TRIPLE.size)))
+    return number, Settings(
+        mac=mac[:_MAC_BYTES].hex(":"),
+        vlan=vlan,
+        quality=quality,
+        min_rate=min_rate * _BITS_PER_MEGABIT,
+        max_rate=max_rate * _BITS_PER_MEGABIT,
+    )

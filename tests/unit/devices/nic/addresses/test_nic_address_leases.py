@@ -105,7 +105,7 @@ def test_a_new_sandbox_of_the_same_pod_takes_the_address_over(context: fake_cont
 
 
 @pytest.mark.parametrize(
-    "cookie, message", [(7, "which is this pod's too"), (8, "10.1.2.3 is used by the claim default/claim-1 in pod pod-7")]
+    "cookie, message", [(7, "which this pod uses too"), (8, "10.1.2.3 is used by the claim default/claim-1 in pod pod-7")]
 )
 def test_two_claims_with_one_static_address_are_refused_by_name(context: fake_context.FakeContext, cookie: int, message: str) -> None:
     leases(context).acquire(context.put(grant(1, STATIC)), STATIC, sandbox_id(7))
@@ -117,7 +117,7 @@ def test_prepared_shares_of_one_claim_with_one_address_are_refused(context: fake
     """When they are planned they are refused by both names (see test_nic_claim_conflicts)."""
     first, second = (context.put(grant(1, STATIC, request)) for request in ("uplink", "storage"))
     leases(context).acquire(first, STATIC, sandbox_id(7))
-    with pytest.raises(errors.ConfigError, match=r"10.1.2.3 is used by the claim default/claim-1 in pod pod-7, which is this pod's too"):
+    with pytest.raises(errors.ConfigError, match=r"10.1.2.3 is used by the claim default/claim-1 in pod pod-7, which this pod uses too"):
         leases(context).acquire(second, STATIC, sandbox_id(7))
 
 
@@ -214,7 +214,7 @@ def test_addresses_of_unprepared_claims_are_free_even_if_their_end_was_not_repor
 def test_nothing_is_given_out_where_other_processes_could_not_be_notified(tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "no such folder")
     share = context.put(grant())
-    with pytest.raises(errors.HardwareError, match=r"addresses.by cannot be written"):
+    with pytest.raises(errors.HardwareError, match=r"addresses.by failed"):
         leases(context).acquire(share, POOLED, sandbox_id(1))
     assert context.state(share) == {}
 

@@ -158,7 +158,7 @@ def test_an_interface_with_more_routes_than_fit_the_journal_is_refused_unchanged
 
 def test_another_claim_s_interface_is_refused(node: Node) -> None:
     node.driver.prepare(node.planned(node.grant()))
-    with pytest.raises(errors.DeviceBusyError, match=rf"^{WHOLE} is still marked as another claim's: drakit whole {CLAIM.uid}-{WHOLE}$"):
+    with pytest.raises(errors.DeviceBusyError, match=rf"^{WHOLE} still has the mark of another claim: drakit whole {CLAIM.uid}-{WHOLE}$"):
         node.driver.plan(node.grant(claim=OTHER))
 
 
@@ -222,7 +222,7 @@ def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> Non
 
 
 def test_a_vlan_for_what_is_no_virtual_function_is_refused(node: Node) -> None:
-    with pytest.raises(errors.ConfigError, match="eth1 is no virtual function"):
+    with pytest.raises(errors.ConfigError, match="eth1 is not a virtual function"):
         node.driver.plan(node.grant(chosen=config.NicConfig(vlan=7)))
 
 
