@@ -271,8 +271,8 @@ def _for_any_driver(command: Command) -> Command:
 
 
 @contextmanager
-def _served(name: str, kind: type[drivers.Driver[Any]], make: Make, own: schema.Schema) -> Iterator[None]:
-    """Limit every command to this driver inside the block."""
+def _served(make: Make, own: schema.Schema) -> Iterator[None]:
+    """Limit every command to this driver inside the block. A driver that a function makes has the name that the settings give it."""
 
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
         given = (schema.own_of(settings),) if own.own else ()
