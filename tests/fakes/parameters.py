@@ -57,7 +57,7 @@ BAD: Mapping[str, tuple[str, Json, str, str]] = {
     "text for a number": (NIC, nic(mtu="9000"), "mtu", 'must be a whole number, not "9000"'),
     "a number out of range": (NIC, nic(mtu=20), "mtu", "20 is not between 68 and 65535"),
     "a bad address": (NIC, nic(addresses=["10.1.2.3/24", "10.1.2/24"]), "addresses[1]", "10.1.2/24"),
-    "what a driver does not take": (TPU, {"topology": "2x2"}, "topology", "is not a known field; none is taken here"),
+    "what a driver does not take": (TPU, {"topology": "2x2"}, "topology", "is not a known field; no field is allowed here"),
     "too large": (NIC, nic(interfaceName="x" * 11_000), "", "bytes of JSON, over the limit of 10240"),
 }
 """What nobody may write: the driver, its parameters, the field below ``parameters``, and the start of the reason."""

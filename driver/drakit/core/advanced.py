@@ -13,7 +13,7 @@ checks the signatures and reports a missing method.
 ``ClusterDevices``        prepare this node's part of devices of a pool that belongs to no single node
 ``MetricsProvider``       add metrics
 ``Diagnosable``           add checks to ``doctor``
-``Removable``             list and remove what the driver created on the node beside prepared claims
+``Removable``             list and remove what the driver created on the node besides prepared claims
 """
 
 import abc
@@ -244,7 +244,8 @@ def cluster_device(driver: drivers.Driver[Any], pool: str, name: str) -> devices
     author = author_of(driver)
     if isinstance(author, ClusterDevices):
         return author.cluster_device(pool, name)
-    return next((item.inventory.flat().by_name().get(name) for item in cluster_pools(author) if item.name == pool), None)
+    pools = cluster_pools(author)
+    return next((candidate.inventory.flat().by_name().get(name) for candidate in pools if candidate.name == pool), None)
 
 
 def cluster_pools(driver: drivers.Driver[Any]) -> Sequence[inventory.ClusterPool]:

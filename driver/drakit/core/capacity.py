@@ -183,7 +183,7 @@ def _check_range(span: ValidRange) -> None:
 
 
 def _parse_amounts(part: object, *fields: str) -> None:
-    """Replace each amount that an author wrote by its quantity; None stays, and so does what is no quantity."""
+    """Replace each amount that an author wrote by its quantity. None and an amount that is not a quantity stay."""
     for name in fields:
         amount = getattr(part, name)
         if amount is not None and type(amount) is not quantity.Quantity:
@@ -194,16 +194,16 @@ def _parsed(amount: quantity.Amount) -> quantity.Quantity:
     try:
         return quantity.Quantity.of(amount)
     except (errors.QuantityError, TypeError):
-        # _check_amount refuses it where the device is known.
+        # _check_amount reports it later, with the device's name.
         return amount  # type: ignore[return-value]
 
 
 def _check_amount(amount: object, field: str) -> None:
-    """Raise InventoryError for what is neither a quantity nor None."""
+    """Raise InventoryError for an amount that is neither a quantity nor None."""
     if amount is None or type(amount) is quantity.Quantity:
         return
     if not isinstance(amount, str):
-        raise errors.InventoryError(f"{amount!r} is no amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
+        raise errors.InventoryError(f"{amount!r} is not an amount; write a whole number, text such as '40Gi', or a Quantity", field=field)
     try:
         quantity.Quantity.parse(amount)
     except errors.QuantityError as error:

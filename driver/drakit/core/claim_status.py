@@ -93,18 +93,18 @@ def with_pools(change: StatusChange, allocated: Collection[DeviceKey], node_pool
 
 
 def merged(before: tuple[Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()) -> tuple[Condition, ...]:
-    """Return the conditions of one device after a change, given our present ones. ``lasting`` are the types of its binding conditions."""
-    kept = {one.type: one for one in before if not change.cleared or one.type in lasting}
-    said = change.devices.get(key)
-    if said is not None:
-        kept = {name: one for name, one in kept.items() if name == READY or name in lasting}
+    """Return the conditions of one device after a change, given its conditions before. ``lasting`` are the types of its binding conditions."""
+    conditions = {condition.type: condition for condition in before if not change.cleared or condition.type in lasting}
+    status = change.devices.get(key)
+    if status is not None:
+        conditions = {name: condition for name, condition in conditions.items() if name == READY or name in lasting}
     if change.ready is not None:
-        kept[READY] = change.ready
+        conditions[READY] = change.ready
     if key in change.bound:
-        kept[change.bound[key].type] = change.bound[key]
-    kept |= {one.type: one for one in (said.conditions if said else ())}
-    return tuple(kept.values())
+        conditions[change.bound[key].type] = change.bound[key]
+    conditions |= {condition.type: condition for condition in (status.conditions if status else ())}
+    return tuple(conditions.values())
 
 
 def _without_ready(status: DeviceStatus) -> DeviceStatus:
-    return dataclasses.replace(status, conditions=tuple(one for one in status.conditions if one.type != READY))
+    return dataclasses.replace(status, conditions=tuple(condition for condition in status.conditions if condition.type != READY))

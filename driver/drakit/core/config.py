@@ -1,4 +1,4 @@
-"""Which opaque parameters configure a grant, decoded strictly.
+"""Choose the opaque parameters that configure a grant, and decode them strictly.
 
 Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later. The last one that applies wins as a
 whole, unless the driver is a ``ConfigMerger``. All that apply are decoded, so a mistake is reported even if another configuration overrides it. A
@@ -15,7 +15,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core.encoding import opaque_parameters
 
-_WHOSE = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must change", claims.ConfigSource.CLAIM: "the claim"}
+_OWNERS = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must change", claims.ConfigSource.CLAIM: "the claim"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,19 +53,19 @@ def choose(
 ) -> Chosen:
     """Return the configuration of one allocation result. Raises ConfigError, also if required parameters are missing."""
     author = advanced.author_of(driver)
-    fitting: list[claims.OpaqueConfig] = []
+    applying: list[claims.OpaqueConfig] = []
     for entry in claim.configs_of(result.driver):
         if entry.applies_to(result.request):
             config = _decoded(entry, driver.config_types)
             if not isinstance(author, advanced.ConfigFilter) or author.accepts_config(device, config):
-                fitting.append(entry)
+                applying.append(entry)
             elif entry.requests:
                 raise _misfit(entry, config, result)
-    if not fitting:
+    if not applying:
         return Chosen(config=default_for(driver, device))
-    merged = author.merge_configs(fitting) if isinstance(author, advanced.ConfigMerger) else fitting[-1].parameters
+    merged = author.merge_configs(applying) if isinstance(author, advanced.ConfigMerger) else applying[-1].parameters
     parameters = records.freeze_record(merged)
-    return Chosen(config=decode(parameters, driver.config_types), source=fitting[-1].source, parameters=parameters)
+    return Chosen(config=decode(parameters, driver.config_types), source=applying[-1].source, parameters=parameters)
 
 
 def default_for(driver: "drivers.Driver[drivers.Config]", device: devices.Device) -> object:
@@ -99,4 +99,4 @@ def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.Allocatio
 
 def _origin(entry: claims.OpaqueConfig) -> str:
     requests = f", for {', '.join(entry.requests)}" if entry.requests else ""
-    return f"from the config of {_WHOSE[entry.source]}{requests}"
+    return f"from the config of {_OWNERS[entry.source]}{requests}"

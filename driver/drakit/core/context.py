@@ -77,19 +77,19 @@ class DriverContext(Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Identity of this boot of the node."""
+        """The id of the node's present boot."""
 
     def grants(self) -> Sequence["drivers.Grant[object]"]:
         """Return every prepared grant of this node, oldest claim first, including those of earlier processes."""
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> "drivers.Grant[object] | None":
-        """Return the prepared grant of this claim, device and share, or None when it is not prepared now."""
+        """Return the prepared grant of this claim, device and share, or None if it is not prepared now."""
 
     def state(self, grant: "drivers.Grant[object]") -> Mapping[str, records.Record]:
         """Return the stored state of a grant, by key; empty after the claim is unprepared."""
 
     def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
-        """Store one record of a prepared grant durably; None removes it. Raises ClaimError when the grant is no longer prepared."""
+        """Store one record of a prepared grant durably; None removes it. Raises ClaimError if the grant is no longer prepared."""
 
     def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
         """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb."""

@@ -60,12 +60,12 @@ AttributeValue = Scalar | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] |
 
 
 def check_attribute(value: AttributeValue, field: str) -> AttributeValue:
-    """Return value, or raise InventoryError naming field: text of at most 64 bytes, int64, no empty or mixed list."""
+    """Return the value. Raise InventoryError for a text over 64 bytes, an integer over 64 bits, and an empty or mixed list."""
     if isinstance(value, tuple):
-        if not value or len({type(item) for item in value}) != 1:
+        if not value or len({type(element) for element in value}) != 1:
             raise errors.InventoryError("a list attribute needs at least one value, all of one type", field=field)
-        for item in value:
-            _check_scalar(item, field)
+        for element in value:
+            _check_scalar(element, field)
         return value
     return _check_scalar(value, field)
 
@@ -78,7 +78,7 @@ def _check_scalar(value: Scalar, field: str) -> Scalar:
             raise errors.InventoryError(f"{value} does not fit 64 bits", field=field)
         return value
     if not isinstance(value, str):
-        raise errors.InventoryError(f"{value!r} is not text, a whole number, a truth value or a Version", field=field)
+        raise errors.InventoryError(f"{value!r} is not text, a whole number, true, false or a Version", field=field)
     if len(value.encode()) > TEXT_MAX_BYTES:
         raise errors.InventoryError(f"text of {len(value.encode())} bytes is over the limit of {TEXT_MAX_BYTES}", field=field)
     return value
@@ -114,7 +114,7 @@ def _amount(value: quantity.Amount, field: str) -> quantity.Quantity:
 
 
 def check_includes(includes: tuple[str, ...], field: str) -> None:
-    """Return the mixin names. Raises InventoryError for an invalid name or more than eight."""
+    """Raise InventoryError for an invalid mixin name or more than eight names."""
     if len(includes) > INCLUDES_MAX:
         raise errors.InventoryError(f"{len(includes)} includes are over the limit of {INCLUDES_MAX}", field=field)
     for name in includes:

@@ -153,7 +153,7 @@ class Prepared:
 
 
 def _frozen(field: str, value: Mapping[str, object]) -> records.Record:
-    """Return a frozen copy of an author's record; raises TypeError that names the field and the keys below it."""
+    """Return a frozen copy of an author's record. Raises TypeError, which names the field and the keys below it."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{field} is {type(value).__name__}; give a mapping with text keys")
     try:
@@ -236,22 +236,22 @@ def watches(author: Driver[Any]) -> bool:
 
 
 def made_by(make: Callable[..., object], *settings: object) -> Driver[Any]:
-    """Return the driver that ``make`` makes of its settings.
+    """Return the driver that ``make`` creates from its settings.
 
     Raises DrakitError, which names the fix, if the result is no driver, has no valid name or has an async verb.
     """
     try:
         inspect.signature(make).bind(*settings)
     except TypeError as error:
-        called = getattr(make, "__name__", "make")
+        maker = getattr(make, "__name__", "make")
         raise errors.DrakitError(
-            f"{called}() {error}; give a function that makes the driver, such as: def make(): return {called}(...)"
+            f"{maker}() {error}; give a function that makes the driver, such as: def make(): return {maker}(...)"
         ) from error
     author = make(*settings)
     if not isinstance(author, Driver):
-        given = f"the class {author.__name__}" if isinstance(author, type) else type(author).__name__
+        returned = f"the class {author.__name__}" if isinstance(author, type) else type(author).__name__
         raise errors.DrakitError(
-            f"{getattr(make, '__name__', 'make')}() returns {given}; return an object whose class extends drakit.Driver"
+            f"{getattr(make, '__name__', 'make')}() returns {returned}; return an object whose class extends drakit.Driver"
         )
     field, name = f"{type(author).__name__}.name", getattr(author, "name", None)
     if not isinstance(name, str):
@@ -276,7 +276,7 @@ def _async_verb(kind: type[Driver[Any]]) -> str:
         if inspect.iscoroutinefunction(getattr(kind, verb, None)):
             return (
                 f"{kind.__name__}.{verb} is async, and drakit calls verbs in threads of its own; "
-                f"write def {verb}(...), and asyncio.run(...) in it around what is asynchronous"
+                f"write def {verb}(...), and run the asynchronous part in it with asyncio.run(...)"
             )
     return ""
 
@@ -284,7 +284,7 @@ def _async_verb(kind: type[Driver[Any]]) -> str:
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:
     """Check a driver's verbs and ``config_types``, and set its source of ``planned``. The framework calls it.
 
-    Raises TypeError naming what is wrong.
+    Raises TypeError, which names the fix.
     """
     if problem := _async_verb(type(author)):
         raise TypeError(problem)

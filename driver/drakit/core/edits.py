@@ -1,7 +1,7 @@
 """The changes of a prepared device to a container, in CDI's terms (Container Device Interface, containerEdits).
 
 Each class checks its types on construction and raises TypeError, which names the field and the fix. ``drakit.cdi.spec`` finds values of the right
-type that a runtime would refuse.
+type that a runtime would reject.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class DeviceNode:
     permissions: str = ""
 
     def __post_init__(self) -> None:
-        # A whole GPU has dozens of parts, so what they are nearly always is asked in one breath.
+        # A whole GPU has dozens of device nodes, so the usual case is a single test.
         if not (type(self.path) is type(self.host_path) is type(self.type) is type(self.permissions) is str):
             _check_texts(self, "path", "host_path", "type", "permissions")
         _check_numbers(self, "major", "minor", "file_mode")
@@ -102,13 +102,13 @@ class Edits:
     net_devices: tuple[NetDevice, ...] = ()
 
     def __post_init__(self) -> None:
-        # An author's list must equal the tuple that comes back from the journal, or every second prepare would make everything anew.
+        # An author's list must equal the tuple that the journal returns; otherwise every later prepare would rewrite the CDI files.
         object.__setattr__(self, "env", _variables("Edits.env", self.env))
         for name, kind in _PARTS:
-            given = getattr(self, name)
-            # Most edits have few parts, and an empty tuple has nothing to check.
-            if given != ():
-                object.__setattr__(self, name, _parts(name, given, kind))
+            parts = getattr(self, name)
+            # Most edits have few parts, and an empty tuple needs no check.
+            if parts != ():
+                object.__setattr__(self, name, _parts(name, parts, kind))
 
     def __bool__(self) -> bool:
         return bool(self.env or self.device_nodes or self.mounts or self.hooks or self.net_devices)
@@ -125,39 +125,39 @@ _PARTS: tuple[tuple[str, type[object]], ...] = (
 def _parts(name: str, given: object, kind: type[object]) -> tuple[object, ...]:
     if isinstance(given, kind) or not isinstance(given, Iterable):
         raise TypeError(f"Edits.{name} is {type(given).__name__}; give a tuple of drakit.{kind.__name__}, also where it has only one")
-    made = tuple(given)
-    for number, part in enumerate(made):
+    parts = tuple(given)
+    for number, part in enumerate(parts):
         if not isinstance(part, kind):
             raise TypeError(f"Edits.{name}[{number}] is {type(part).__name__}; give drakit.{kind.__name__}(...)")
-    return made
+    return parts
 
 
 def _variables(field: str, given: Mapping[str, str]) -> Mapping[str, str]:
     if not isinstance(given, records.MAPPINGS):
         raise TypeError(f"{field} is {type(given).__name__}; give a mapping of names to values")
-    made = dict(given)
-    for name, value in made.items():
+    variables = dict(given)
+    for name, value in variables.items():
         if not isinstance(value, str):
-            raise _no_text(f"{field}[{name!r}]", value)
+            raise _not_text(f"{field}[{name!r}]", value)
         if not isinstance(name, str):
-            raise _no_text(f"{field}: the name {name!r}", name)
-    return types.MappingProxyType(made)
+            raise _not_text(f"{field}: the name {name!r}", name)
+    return types.MappingProxyType(variables)
 
 
 def _texts(field: str, given: Iterable[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f"{field} is {type(given).__name__}; give a tuple of texts, also where it has only one")
-    made = tuple(given)
-    for number, one in enumerate(made):
-        if not isinstance(one, str):
-            raise _no_text(f"{field}[{number}]", one)
-    return made
+    texts = tuple(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise _not_text(f"{field}[{number}]", text)
+    return texts
 
 
 def _check_texts(part: object, *fields: str) -> None:
     for field in fields:
         if not isinstance(getattr(part, field), str):
-            raise _no_text(f"{type(part).__name__}.{field}", getattr(part, field))
+            raise _not_text(f"{type(part).__name__}.{field}", getattr(part, field))
 
 
 def _check_numbers(part: object, *fields: str) -> None:
@@ -167,7 +167,7 @@ def _check_numbers(part: object, *fields: str) -> None:
             raise TypeError(f"{type(part).__name__}.{field} is {type(value).__name__}; give a whole number, or leave it out")
 
 
-def _no_text(field: str, value: object) -> TypeError:
+def _not_text(field: str, value: object) -> TypeError:
     fix = "leave it out" if value is None else "give text, str(...) of it"
     return TypeError(f"{field} is {type(value).__name__}; {fix}")
 
@@ -188,12 +188,12 @@ class CdiName:
 
     @property
     def kind(self) -> str:
-        """CDI kind, vendor/class."""
+        """The CDI kind, ``vendor/class``."""
         return f"{self.driver}/claim"
 
     @property
     def device_name(self) -> str:
-        """Device name within the kind."""
+        """The device's name within the kind."""
         name = f"{self.claim_uid}-{self.device}-{self.share_id}" if self.share_id else f"{self.claim_uid}-{self.device}"
         return f"{name}_{self.request}" if self.request else name
 

@@ -1,18 +1,18 @@
-"""Every error drakit raises on purpose, sorted by who must act.
+"""The errors that drakit raises on purpose, by who must act.
 
     DrakitError
     |-- ConfigError            the user: a claim, class or request must be changed
-    |   `-- QuantityError      a quantity that Kubernetes would not parse
-    |-- InventoryError         the driver's author: discover() returned what the API server would refuse
-    |-- ClaimError             the kubelet retries: the claim is gone, not allocated, replaced, or names what this node lacks
+    |   `-- QuantityError      a text that is not a Kubernetes quantity
+    |-- InventoryError         the driver's author: the API server would reject what discover() returned
+    |-- ClaimError             the kubelet retries: the claim is deleted, not allocated, replaced, or names a device that this node lacks
     |-- DeviceGoneError        the operator: the hardware is gone
     |-- DeviceBusyError        the kubelet retries: another claim or program still holds the device
     |-- RetryError             the kubelet retries, after a number of seconds
     |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call continues after the finished devices
     |-- JournalError           the operator: the journal cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
-    |-- HardwareError          the operator: a hardware call failed; carries the call's name
-    |-- ApiError               the kubelet retries: the API server refused or did not answer; carries the HTTP status
+    |-- HardwareError          the operator: a hardware call failed; ``call`` is its name
+    |-- ApiError               the kubelet retries: the API server rejected the request or did not answer; ``status`` is the HTTP status
     `-- SettingsError          the operator: a setting is unknown or malformed
 
 Messages are shown verbatim in pod events, so they are short and name the field and the fix.
@@ -115,7 +115,7 @@ class HardwareError(DrakitError):
 
 
 class ApiError(DrakitError):
-    """A request that the API server refused or did not answer. ``status`` is the HTTP status, 0 without an answer."""
+    """A request that the API server rejected or did not answer. ``status`` is the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)

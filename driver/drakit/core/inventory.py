@@ -118,18 +118,18 @@ class Inventory:
     mixins: Mixins = dataclasses.field(default_factory=Mixins)
 
     def __post_init__(self) -> None:
-        if any(item.pool is not None for item in self.devices):
+        if any(offered_device.pool is not None for offered_device in self.devices):
             _check_device_names(self.devices)
             _set_pools(self.devices)
-        _check_unique((item.name for item in self.devices), "devices")
-        _check_unique((item.name for item in self.counter_sets), "sharedCounters")
+        _check_unique((offered_device.name for offered_device in self.devices), "devices")
+        _check_unique((counter_set.name for counter_set in self.counter_sets), "sharedCounters")
         flat = self if self.is_flat else self.flat()
-        sets = {item.name: item.counters for item in flat.counter_sets}
+        sets = {counter_set.name: counter_set.counters for counter_set in flat.counter_sets}
         for name, held in sets.items():
             if not held:
                 raise errors.InventoryError("has no counter", field=f"sharedCounters[{name}]")
-        for item in flat.devices:
-            _check_consumption(item, sets)
+        for offered_device in flat.devices:
+            _check_consumption(offered_device, sets)
 
     @classmethod
     def of(cls, devices: Iterable[device.Device]) -> Self:
@@ -139,7 +139,7 @@ class Inventory:
     @property
     def is_flat(self) -> bool:
         """Whether no mixin is defined or included."""
-        return not (self.mixins or any(item.includes for item in self.counter_sets) or any(map(_uses_mixins, self.devices)))
+        return not (self.mixins or any(counter_set.includes for counter_set in self.counter_sets) or any(map(_uses_mixins, self.devices)))
 
     def flat(self) -> "Inventory":
         """Return the same devices and counter sets with every mixin applied. Exact and idempotent."""
@@ -149,30 +149,30 @@ class Inventory:
         drawn = {mixin.name: mixin.counters for mixin in self.mixins.consumption}
         held = {mixin.name: mixin.counters for mixin in self.mixins.counter_set}
         return Inventory(
-            devices=tuple(_flat_device(item, shared, drawn) for item in self.devices),
-            counter_sets=tuple(_flat_set(item, held) for item in self.counter_sets),
+            devices=tuple(_flat_device(offered_device, shared, drawn) for offered_device in self.devices),
+            counter_sets=tuple(_flat_set(counter_set, held) for counter_set in self.counter_sets),
         )
 
     def by_name(self) -> Mapping[str, device.Device]:
         """Return the devices by name."""
-        return {item.name: item for item in self.devices}
+        return {offered_device.name: offered_device for offered_device in self.devices}
 
 
-def _uses_mixins(item: device.Device) -> bool:
-    return bool(item.includes or any(part.includes for part in item.consumes))
+def _uses_mixins(offered_device: device.Device) -> bool:
+    return bool(offered_device.includes or any(part.includes for part in offered_device.consumes))
 
 
 def _flat_device(
-    item: device.Device, shared: Mapping[str, DeviceMixin], drawn: Mapping[str, Mapping[str, quantity.Quantity]]
+    offered_device: device.Device, shared: Mapping[str, DeviceMixin], drawn: Mapping[str, Mapping[str, quantity.Quantity]]
 ) -> device.Device:
-    field = f"devices[{item.name}]"
-    included = [_named(shared, name, f"{field}.includes") for name in item.includes]
+    field = f"devices[{offered_device.name}]"
+    included = [_named(shared, name, f"{field}.includes") for name in offered_device.includes]
     return dataclasses.replace(
-        item,
+        offered_device,
         includes=(),
-        attributes=merge_mixins(item.attributes, (part.attributes for part in included)),
-        capacity=merge_mixins(item.capacity, (part.capacity for part in included)),
-        consumes=tuple(_flat_consumption(part, drawn, f"{field}.consumesCounters") for part in item.consumes),
+        attributes=merge_mixins(offered_device.attributes, (part.attributes for part in included)),
+        capacity=merge_mixins(offered_device.capacity, (part.capacity for part in included)),
+        consumes=tuple(_flat_consumption(part, drawn, f"{field}.consumesCounters") for part in offered_device.consumes),
     )
 
 
@@ -183,9 +183,9 @@ def _flat_consumption(
     return device.CounterConsumption(counter_set=part.counter_set, counters=merge_mixins(part.counters, included))
 
 
-def _flat_set(item: device.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> device.CounterSet:
-    included = [_named(held, name, f"sharedCounters[{item.name}].includes") for name in item.includes]
-    return device.CounterSet(name=item.name, counters=merge_mixins(item.counters, included))
+def _flat_set(counter_set: device.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> device.CounterSet:
+    included = [_named(held, name, f"sharedCounters[{counter_set.name}].includes") for name in counter_set.includes]
+    return device.CounterSet(name=counter_set.name, counters=merge_mixins(counter_set.counters, included))
 
 
 def _named(table: Mapping[str, MixinValue], name: str, field: str) -> MixinValue:
@@ -202,31 +202,32 @@ def _check_unique(names: Iterable[str], field: str) -> None:
 
 def _check_device_names(offered: Sequence[device.Device]) -> None:
     pools: dict[str, str | None] = {}
-    for item in offered:
-        if (before := pools.setdefault(item.name, item.pool)) != item.pool:
+    for offered_device in offered:
+        if (before := pools.setdefault(offered_device.name, offered_device.pool)) != offered_device.pool:
             raise errors.InventoryError(
-                f"the name is used in the pools {_shown(before)} and {_shown(item.pool)}; a name is unique across all pools of a node",
-                field=f"devices[{item.name}]",
+                f"the name is used in the pools {_pool_text(before)} and {_pool_text(offered_device.pool)}; "
+                "a name is unique across all pools of a node",
+                field=f"devices[{offered_device.name}]",
             )
 
 
-def _shown(pool: str | None) -> str:
+def _pool_text(pool: str | None) -> str:
     return names.pool_of_node("NODE", pool)
 
 
 def _set_pools(offered: Iterable[device.Device]) -> Mapping[str, str | None]:
     """Return the pool of each counter set. Raises InventoryError if devices of two pools consume from one set."""
     first: dict[str, device.Device] = {}
-    for item in offered:
-        for part in item.consumes:
-            other = first.setdefault(part.counter_set, item)
-            if other.pool != item.pool:
+    for offered_device in offered:
+        for part in offered_device.consumes:
+            other = first.setdefault(part.counter_set, offered_device)
+            if other.pool != offered_device.pool:
                 raise errors.InventoryError(
-                    f"device {other.name} of pool {_shown(other.pool)} draws from this counter set too, and this device is in pool "
-                    f"{_shown(item.pool)}; put devices that draw from one set in one pool",
-                    field=f"devices[{item.name}].consumesCounters[{part.counter_set}]",
+                    f"device {other.name} of pool {_pool_text(other.pool)} draws from this counter set too, and this device is in pool "
+                    f"{_pool_text(offered_device.pool)}; put devices that draw from one set in one pool",
+                    field=f"devices[{offered_device.name}].consumesCounters[{part.counter_set}]",
                 )
-    return {name: item.pool for name, item in first.items()}
+    return {name: offered_device.pool for name, offered_device in first.items()}
 
 
 def by_pool(offered: Inventory, node_pool: str) -> Mapping[str, Inventory]:
@@ -234,22 +235,24 @@ def by_pool(offered: Inventory, node_pool: str) -> Mapping[str, Inventory]:
 
     A set from which no device consumes is in the node's own pool. Raises InventoryError for a pool name that is too long.
     """
-    if all(item.pool is None for item in offered.devices):
+    if all(offered_device.pool is None for offered_device in offered.devices):
         return {node_pool: offered}
     sets = _set_pools(offered.devices)
     return {
         names.check_pool(names.pool_of_node(node_pool, pool)): Inventory(
-            devices=tuple(dataclasses.replace(item, pool=None) for item in offered.devices if item.pool == pool),
-            counter_sets=tuple(item for item in offered.counter_sets if sets.get(item.name) == pool),
+            devices=tuple(
+                dataclasses.replace(offered_device, pool=None) for offered_device in offered.devices if offered_device.pool == pool
+            ),
+            counter_sets=tuple(counter_set for counter_set in offered.counter_sets if sets.get(counter_set.name) == pool),
             mixins=offered.mixins,
         )
-        for pool in dict.fromkeys(item.pool for item in offered.devices)
+        for pool in dict.fromkeys(offered_device.pool for offered_device in offered.devices)
     }
 
 
-def _check_consumption(item: device.Device, sets: Mapping[str, Mapping[str, quantity.Quantity]]) -> None:
-    for part in item.consumes:
-        field = f"devices[{item.name}].consumesCounters[{part.counter_set}]"
+def _check_consumption(offered_device: device.Device, sets: Mapping[str, Mapping[str, quantity.Quantity]]) -> None:
+    for part in offered_device.consumes:
+        field = f"devices[{offered_device.name}].consumesCounters[{part.counter_set}]"
         if part.counter_set not in sets:
             raise errors.InventoryError("no such counter set", field=field)
         if not part.counters:
@@ -264,17 +267,19 @@ def with_taints(offered: Inventory, put: Mapping[str, Sequence[device.Taint]]) -
 
     Taints of devices that are not in the inventory have no effect. Above the API's limit, discovered taints are dropped.
     """
-    if not any(item.name in put for item in offered.devices):
+    if not any(offered_device.name in put for offered_device in offered.devices):
         return offered
-    return dataclasses.replace(offered, devices=tuple(_tainted(item, put.get(item.name, ())) for item in offered.devices))
+    return dataclasses.replace(
+        offered, devices=tuple(_tainted(offered_device, put.get(offered_device.name, ())) for offered_device in offered.devices)
+    )
 
 
-def _tainted(item: device.Device, put: Sequence[device.Taint]) -> device.Device:
+def _tainted(offered_device: device.Device, put: Sequence[device.Taint]) -> device.Device:
     if not put:
-        return item
-    replaced = {(one.key, one.effect) for one in put}
-    kept = [one for one in item.taints if (one.key, one.effect) not in replaced]
-    return dataclasses.replace(item, taints=(*put, *kept)[: device.TAINTS_MAX])
+        return offered_device
+    replaced = {(taint.key, taint.effect) for taint in put}
+    kept = [taint for taint in offered_device.taints if (taint.key, taint.effect) not in replaced]
+    return dataclasses.replace(offered_device, taints=(*put, *kept)[: device.TAINTS_MAX])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,11 +301,13 @@ class ClusterPool:
 def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:
     """Check that devices state their nodes if and only if the pool is ``PerDevice``. ``place`` is None for the pools of one node."""
     chooses = isinstance(place, node_selection.PerDevice)
-    for item in offered.devices:
-        if place is not None and item.pool is not None:
-            raise errors.InventoryError("may be given only on a node; a ClusterPool has a name", field=f"devices[{item.name}].pool")
-        field = f"devices[{item.name}].reach"
-        if chooses and item.reach is None:
+    for offered_device in offered.devices:
+        if place is not None and offered_device.pool is not None:
+            raise errors.InventoryError(
+                "may be given only on a node; a ClusterPool has a name", field=f"devices[{offered_device.name}].pool"
+            )
+        field = f"devices[{offered_device.name}].reach"
+        if chooses and offered_device.reach is None:
             raise errors.InventoryError("is required, because the pool leaves it to each device", field=field)
-        if not chooses and item.reach is not None:
+        if not chooses and offered_device.reach is not None:
             raise errors.InventoryError("may be given only where the pool leaves it to each device (node_selection.PerDevice)", field=field)

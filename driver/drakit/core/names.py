@@ -1,6 +1,6 @@
 """Names as the resource.k8s.io API accepts them.
 
-Each ``check_*`` returns its argument or raises InventoryError naming ``field``; none of them changes a name. The rules are those of
+Each ``check_*`` returns its argument unchanged, or raises InventoryError with ``field``. The rules are those of
 resource.k8s.io/v1 as Kubernetes 1.36 validates them.
 """
 
@@ -26,17 +26,17 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 
 def is_label(text: str) -> bool:
-    """Whether text is a DNS-1123 label of at most 63 characters."""
+    """Return whether a text is a DNS-1123 label of at most 63 characters."""
     return len(text) <= LABEL_MAX and _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: str, *, limit: int = SUBDOMAIN_MAX) -> bool:
-    """Whether text is a DNS-1123 subdomain of at most ``limit`` characters."""
+    """Return whether a text is a DNS-1123 subdomain of at most ``limit`` characters."""
     return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def check_label(text: str, field: str) -> str:
-    """A device, request, counter set, counter or mixin name."""
+    """Return the name of a device, request, counter set, counter or mixin, if it is valid."""
     given: object = text
     if isinstance(given, str) and is_label(given):
         return given
@@ -49,23 +49,23 @@ def check_label(text: str, field: str) -> str:
 
 
 def check_driver(text: str, field: str = "driver") -> str:
-    """A driver name: a DNS subdomain of at most 63 characters, for example ``gpu.drakit.dev``."""
+    """Return a valid driver name: a DNS subdomain of at most 63 characters, for example ``gpu.drakit.dev``."""
     if is_subdomain(text, limit=DRIVER_MAX):
         return text
     raise errors.InventoryError(f"{text!r} is not a driver name (a DNS subdomain of at most {DRIVER_MAX} characters)", field=field)
 
 
 def check_pool(text: str, field: str = "pool") -> str:
-    """A pool name: DNS subdomains joined by '/', at most 253 characters together."""
+    """Return a valid pool name: DNS subdomains joined by '/', at most 253 characters together."""
     if 0 < len(text) <= SUBDOMAIN_MAX and all(is_subdomain(part) for part in text.split("/")):
         return text
     raise errors.InventoryError(f"{text!r} is not a pool name (DNS subdomains joined by '/')", field=field)
 
 
 def check_pool_suffix(text: str, field: str) -> str:
-    """What follows the node's name in the name of a pool: a DNS label."""
+    """Return a valid pool suffix, the part after the node's name: a DNS label."""
     if text == PROBE_POOL:
-        raise errors.InventoryError(f"{text!r} is kept for the slices that ask the API server which fields it stores", field=field)
+        raise errors.InventoryError(f"{text!r} is reserved for the slices that test which fields the API server stores", field=field)
     return check_label(text, field)
 
 
@@ -75,17 +75,17 @@ def pool_of_node(node_pool: str, suffix: str | None) -> str:
 
 
 def suffix_of(pool: str, node_pool: str) -> str | None:
-    """Return what follows the node's name in the name of one of its pools, None for the node's own; the reverse of ``pool_of_node``."""
+    """Return the suffix of one of a node's pools, None for the node's own; the reverse of ``pool_of_node``."""
     return None if pool == node_pool else pool.removeprefix(f"{node_pool}/")
 
 
 def is_pool_of_node(pool: str, node_pool: str) -> bool:
-    """Whether a pool is one of the node's whose own pool is ``node_pool``."""
+    """Return whether a pool belongs to the node whose own pool is ``node_pool``."""
     return pool == node_pool or pool.startswith(f"{node_pool}/")
 
 
 def check_qualified(text: str, field: str) -> str:
-    """An attribute or capacity key: ``id`` or ``domain/id`` with a C identifier of at most 32 characters."""
+    """Return a valid attribute or capacity key: ``id`` or ``domain/id`` with a C identifier of at most 32 characters."""
     domain, slash, identifier = text.rpartition("/")
     if slash and not is_subdomain(domain, limit=DRIVER_MAX):
         raise errors.InventoryError(f"{text!r} has a domain that is not a DNS subdomain of at most {DRIVER_MAX} characters", field=field)
@@ -95,7 +95,7 @@ def check_qualified(text: str, field: str) -> str:
 
 
 def check_label_key(text: str, field: str) -> str:
-    """A taint key or condition type: ``name`` or ``domain/name`` as in the keys of Kubernetes labels."""
+    """Return a valid taint key or condition type: ``name`` or ``domain/name`` as in the keys of Kubernetes labels."""
     domain, slash, name = text.rpartition("/")
     if name and check_label_value(name, field) and (not slash or is_subdomain(domain)):
         return text
@@ -103,12 +103,12 @@ def check_label_key(text: str, field: str) -> str:
 
 
 def check_label_value(text: str, field: str) -> str:
-    """A taint value: empty, or at most 63 letters, digits, '-', '_' and '.', first and last alphanumeric."""
+    """Return a valid taint value: empty, or at most 63 letters, digits, '-', '_' and '.', first and last alphanumeric."""
     if not text or (len(text) <= LABEL_MAX and _LABEL_VALUE.fullmatch(text)):
         return text
     raise errors.InventoryError(f"{text!r} is not a label value of at most {LABEL_MAX} characters", field=field)
 
 
 def is_uid(text: str) -> bool:
-    """Whether text is a lower-case RFC 4122 UUID, as claim UIDs and share ids are."""
+    """Return whether a text is a lower-case RFC 4122 UUID, as claim UIDs and share ids are."""
     return _UID.fullmatch(text) is not None

@@ -1,9 +1,8 @@
-"""Kubernetes' Quantity, exact.
+"""Exact quantities in the notation of Kubernetes (apimachinery resource.Quantity).
 
-A quantity is a whole number of nano units and one of three formats, which only decides how it is written. Comparison, hashing and arithmetic
-are by value: ``Quantity.parse("1Gi") == Quantity.parse("1024Mi")``. Text finer than a nano is rounded away from zero, as Kubernetes does
-(apimachinery resource.Quantity); a binary quantity is capped at 2**63 - 1, as there. Stricter than Kubernetes in one point: a lone sign or
-dot is refused, not read as zero.
+A quantity is a whole number of nano units and one of three formats. The format only decides the notation: comparison, hashing and arithmetic are by
+value, so ``Quantity.parse("1Gi") == Quantity.parse("1024Mi")``. As in Kubernetes, a text finer than a nano is rounded away from zero, and a binary
+quantity is capped at 2**63 - 1. Other than in Kubernetes, a lone sign or dot is an error and not zero.
 """
 
 import dataclasses
@@ -44,7 +43,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the quantity of a text such as ``40Gi``, ``500m``, ``1e3`` or ``-1.5``. Raises QuantityError if Kubernetes would refuse it."""
+        """Return the quantity of a text such as ``40Gi``, ``500m``, ``1e3`` or ``-1.5``. Raises QuantityError if Kubernetes would reject it."""
         match = _TEXT.fullmatch(text) if len(text) <= _MAX_TEXT else None
         if match is None or not (match["whole"] or match["part"]):
             raise errors.QuantityError(
@@ -95,7 +94,7 @@ class Quantity:
         return self.nanos != 0
 
     def __str__(self) -> str:
-        """The canonical form: the largest suffix that keeps the number whole; decimal where a binary one would lose a fraction."""
+        """Return the canonical form: the largest suffix that keeps the number whole; decimal where a binary one would lose a fraction."""
         if self.format is Format.BINARY and abs(self.nanos) >= 1024 * _NANO and self.nanos % _NANO == 0:
             return _binary_text(self.value)
         mantissa, power = _decimal_parts(self.nanos, cap=_MAX_POWER if self.format is Format.EXPONENT else 18)
@@ -129,7 +128,7 @@ def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
 
 
 def _scaled(digits: int, power_of_two: int, power_of_ten: int) -> int:
-    """digits * 2**a * 10**b in nanos, rounded away from zero."""
+    """Return ``digits * 2**power_of_two * 10**power_of_ten`` in nanos, rounded away from zero."""
     power = power_of_ten + 9
     shifted = digits << power_of_two
     factor: int = 10 ** abs(power)
@@ -146,7 +145,7 @@ def _binary_text(value: int) -> str:
 
 
 def _decimal_parts(nanos: int, *, cap: int) -> tuple[int, int]:
-    """Mantissa and power of ten, the power a multiple of three and as large as keeps the mantissa whole."""
+    """Return mantissa and power of ten. The power is the largest multiple of three, up to ``cap``, that keeps the mantissa whole."""
     if nanos == 0:
         return 0, 0
     power = -9

@@ -199,7 +199,7 @@ class Asynchronous(author.FakeDriver):
         (
             lambda: Asynchronous(author.Hardware()),
             "Asynchronous.stop is async, and drakit calls verbs in threads of its own; "  # noqa: ISC004 - one text
-            "write def stop(...), and asyncio.run(...) in it around what is asynchronous",
+            "write def stop(...), and run the asynchronous part in it with asyncio.run(...)",
         ),
         (
             lambda: Nameless(author.Hardware()),

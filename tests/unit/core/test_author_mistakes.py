@@ -151,7 +151,7 @@ def test_types_that_can_be_decoded_pass() -> None:
         (None, "D.config_types is None; give a tuple"),
         ((), "D.config_types is an empty tuple; give a tuple"),
         (("Fine",), "D.config_types[0] is 'Fine'; give a dataclass, the class itself"),
-        ((Fine, Plain), "D.config_types[1]: Plain is no dataclass; write @dataclasses.dataclass(frozen=True) above it"),
+        ((Fine, Plain), "D.config_types[1]: Plain is not a dataclass; write @dataclasses.dataclass(frozen=True) above it"),
         ((kinds("a/v1", None),), "D.config_types: Kind must declare both api_version and kind, or neither"),
         ((Fine, kinds("a/v1", "A")), "D.config_types: several configuration types need api_version and kind, each pair once"),
         ((kinds("a/v1", "A"), kinds("a/v1", "A")), "D.config_types: several configuration types need api_version and kind"),
@@ -215,7 +215,7 @@ def test_what_is_refused_at_opening_is_what_decoding_would_refuse(annotation: ob
 
 @pytest.mark.parametrize("annotation", [Place, Literal[b"x"]], ids=str)
 def test_options_that_json_cannot_express_are_refused(annotation: object) -> None:
-    with pytest.raises(TypeError, match=r"^Inner\.field can be .*, which JSON cannot express; take text, numbers, true or false$"):
+    with pytest.raises(TypeError, match=r"^Inner\.field can be .*, which JSON cannot express; use text, numbers, true or false$"):
         opaque_parameters.check_types((annotated(annotation),), "D.config_types")
 
 
@@ -229,7 +229,7 @@ class Asynchronous(author.FakeDriver):
 def test_a_driver_with_an_async_verb_is_not_opened() -> None:
     message = (
         r"^Asynchronous\.unprepare is async, and drakit calls verbs in threads of its own; "
-        r"write def unprepare\(\.\.\.\), and asyncio\.run\(\.\.\.\) in it around what is asynchronous$"
+        r"write def unprepare\(\.\.\.\), and run the asynchronous part in it with asyncio\.run\(\.\.\.\)$"
     )
     with pytest.raises(TypeError, match=message):
         driver.open_driver(Asynchronous(author.Hardware()), lambda _: ())
@@ -248,7 +248,7 @@ class Misconfigured(author.FakeDriver):
 
 
 def test_a_driver_whose_configuration_cannot_be_decoded_is_not_opened() -> None:
-    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
+    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is not a dataclass"):
         driver.open_driver(Misconfigured(author.Hardware()), lambda _: ())
-    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
+    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is not a dataclass"):
         testing.Node(lambda: Misconfigured(author.Hardware()))

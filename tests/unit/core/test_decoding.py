@@ -154,7 +154,7 @@ def test_a_mistake_is_reported_by_its_path(parameters: dict[str, Any], field: st
 def test_a_driver_without_parameters_takes_none() -> None:
     assert config.decode({}, (driver.NoConfig,)) == driver.NoConfig()
     error = refused({"speed": 1}, driver.NoConfig)
-    assert (error.field, error.reason) == ("parameters.speed", "is not a known field; none is taken here")
+    assert (error.field, error.reason) == ("parameters.speed", "is not a known field; no field is allowed here")
 
 
 def test_several_kinds_are_distinguished() -> None:

@@ -141,7 +141,9 @@ LIST: Any = []
     ],
 )
 def test_what_is_no_amount_is_refused_by_the_device_that_has_it(given: dict[str, Any], field: str) -> None:
-    with pytest.raises(errors.InventoryError, match=r"is no amount; write a whole number, text such as '40Gi', or a Quantity") as caught:
+    with pytest.raises(
+        errors.InventoryError, match=r"is not an amount; write a whole number, text such as '40Gi', or a Quantity"
+    ) as caught:
         checked(**given)
     assert caught.value.field == f"{FIELD}.{field}"
 

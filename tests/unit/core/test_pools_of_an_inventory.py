@@ -21,7 +21,9 @@ def test_what_is_no_dns_label_is_no_pool(pool: str) -> None:
 
 
 def test_the_pool_of_probe_slices_is_not_the_authors() -> None:
-    with pytest.raises(errors.InventoryError, match=r"^devices\[a\]\.pool: 'probe' is kept for the slices that ask the API server"):
+    with pytest.raises(
+        errors.InventoryError, match=r"^devices\[a\]\.pool: 'probe' is reserved for the slices that test which fields the API server"
+    ):
         device.Device(name="a", pool="probe")
 
 

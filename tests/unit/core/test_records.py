@@ -23,7 +23,7 @@ def test_a_frozen_record_cannot_change() -> None:
 
 @pytest.mark.parametrize("value", [{1: "a"}, {"a": {1, 2}}, {"a": b"bytes"}, {"a": object()}])
 def test_what_json_cannot_express_is_refused(value: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match="can be remembered"):
+    with pytest.raises(TypeError, match="can be stored"):
         records.freeze_record(value)
 
 
@@ -45,7 +45,7 @@ def test_what_is_refused_is_named_by_the_keys_that_lead_to_it(value: dict[str, o
 def test_what_holds_itself_is_refused_in_one_line() -> None:
     value: dict[str, object] = {}
     value["again"] = [value]
-    with pytest.raises(TypeError, match=r"^\.again\[0\]\.again.*\.\.\. is nested deeper than 64 and cannot be remembered$") as refused:
+    with pytest.raises(TypeError, match=r"^\.again\[0\]\.again.*\.\.\. is nested deeper than 64 and cannot be stored$") as refused:
         records.freeze_record(value)
     assert len(str(refused.value)) < 200
 

@@ -1,5 +1,5 @@
-"""JSON in and out of values.
+"""Decoding of JSON into values, and encoding.
 
-``wire`` reads and writes dataclasses by their annotations, ``json_errors`` words errors, ``device_json`` has the API's
-words for devices, and ``opaque_parameters`` decodes a driver's configuration.
+``wire`` decodes and encodes dataclasses by their annotations, and ``json_errors`` has the texts of errors. ``device_json`` has the JSON form of
+devices, and ``opaque_parameters`` decodes a driver's configuration.
 """

@@ -1,4 +1,4 @@
-"""What the JSON of devices in ResourceSlices and in the journal has in common: the API's words, and attributes as ``{"string": "A100"}``."""
+"""The JSON form of devices in ResourceSlices and in the journal: the API's field names, and attributes as ``{"string": "A100"}``."""
 
 from collections.abc import Mapping
 
@@ -25,11 +25,11 @@ _NAMES: Mapping[type[object], str] = {str: "string", int: "int", bool: "bool", d
 
 
 def _decode(value: object) -> device.AttributeValue:
-    given = value if isinstance(value, records.MAPPINGS) else {}
-    kinds = [kind for kind in given if kind in _KINDS and given[kind] is not None]
+    members = value if isinstance(value, records.MAPPINGS) else {}
+    kinds = [kind for kind in members if kind in _KINDS and members[kind] is not None]
     if len(kinds) != 1:
         raise errors.ConfigError(f"must be an object with one of {', '.join(_KINDS)}")
-    decoded: device.AttributeValue = wire.decode(_KINDS[kinds[0]], given[kinds[0]], kinds[0])
+    decoded: device.AttributeValue = wire.decode(_KINDS[kinds[0]], members[kinds[0]], kinds[0])
     return decoded
 
 

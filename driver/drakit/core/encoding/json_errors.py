@@ -1,4 +1,4 @@
-"""How errors about JSON values are worded: paths, and values as the user wrote them, cut where they are long."""
+"""The texts of errors about JSON values: paths, and values as the user wrote them. Long values are cut."""
 
 import difflib
 import json
@@ -18,12 +18,12 @@ def step(key: str | int) -> str:
 
 
 def wrong(wanted: str, value: object) -> errors.ConfigError:
-    """Return the error of a value of another kind than is wanted."""
+    """Return the error for a value of the wrong type."""
     return errors.ConfigError(f"must be {wanted}, not {_described(value)}")
 
 
 def quoted(value: object) -> str:
-    """Return a JSON scalar as the user would write it, cut where it is long."""
+    """Return a JSON scalar as the user would write it. A long one is cut."""
     text = json.dumps(value)
     return text if len(text) <= QUOTE_MAX else f"{text[:QUOTE_MAX]}..."
 
@@ -37,9 +37,9 @@ def _described(value: object) -> str:
 
 
 def unknown(key: str, known: list[str]) -> errors.ConfigError:
-    """Return the error of a field that is not known, with the known ones: those that look like ``key`` first."""
+    """Return the error for an unknown field, with the known fields: similar ones first."""
     if not known:
-        return errors.ConfigError("is not a known field; none is taken here", field=step(key))
+        return errors.ConfigError("is not a known field; no field is allowed here", field=step(key))
     near = difflib.get_close_matches(key[:QUOTE_MAX], known, n=_KNOWN_MAX)
     listed = [*near, *sorted(set(known) - set(near))]
     more = ", ..." if len(listed) > _KNOWN_MAX else ""

@@ -1,7 +1,7 @@
-"""Opaque parameters of a claim or a DeviceClass into the dataclasses of a driver, strictly (see ``wire``).
+"""Decode the opaque parameters of a claim or a DeviceClass strictly into the dataclasses of a driver (see ``wire``).
 
-A dataclass may declare class attributes ``api_version`` and ``kind``; then both are required on the wire, and choose among several types. Raises
-ConfigError for what the user wrote, and TypeError for a schema that breaks the rules, which ``check_types`` finds when a driver opens.
+A dataclass may declare the class attributes ``api_version`` and ``kind``. Both are then required on the wire, and choose among several types. Invalid
+parameters raise ConfigError. A schema that breaks the rules raises TypeError; ``check_types`` detects it when a driver opens.
 """
 
 import dataclasses
@@ -18,26 +18,26 @@ _IDENTITY = ("apiVersion", "kind")
 
 
 def decode(parameters: records.Record, types: Sequence[type[object]], *, root: str) -> object:
-    """A value of one of ``types``; errors name the JSON path under ``root``. At most ``SIZE_MAX`` bytes of compact JSON, 32 levels deep."""
+    """Return a value of one of ``types``. Raises ConfigError, also above ``SIZE_MAX`` bytes of JSON or 32 levels; its field begins with ``root``."""
     _check_depth(parameters, root)
     _check_size(parameters, root)
-    known = by_kind(types)
-    if None in known:
+    types_by_kind = by_kind(types)
+    if None in types_by_kind:
         return FORMAT.decode(types[0], parameters, root)
-    schema = known[_select(parameters, [one for one in known if one], root)]
+    schema = types_by_kind[_select(parameters, [kind for kind in types_by_kind if kind], root)]
     return FORMAT.decode(schema, {key: value for key, value in parameters.items() if key not in _IDENTITY}, root)
 
 
 def by_kind(types: Sequence[type[object]]) -> Mapping[tuple[str, str] | None, type[object]]:
-    """The types by the apiVersion and kind that tell them apart; raises TypeError where these do not."""
-    known = {kind_id(schema): schema for schema in types}
-    if len(known) != len(types) or (None in known and len(types) > 1):
+    """Return the types by apiVersion and kind. Raises TypeError if these are missing or equal for several types."""
+    types_by_kind = {kind_id(schema): schema for schema in types}
+    if len(types_by_kind) != len(types) or (None in types_by_kind and len(types) > 1):
         raise TypeError("several configuration types need api_version and kind, each pair once")
-    return known
+    return types_by_kind
 
 
 def kind_id(schema: type[object]) -> tuple[str, str] | None:
-    """apiVersion and kind that a type declares as class attributes; None when it declares neither. Raises TypeError."""
+    """Return the apiVersion and kind that a type declares as class attributes; None if it declares neither. Raises TypeError."""
     if not dataclasses.is_dataclass(schema):
         raise TypeError(f"{schema.__name__} is not a dataclass")
     fields = {field.name for field in dataclasses.fields(schema)}
@@ -51,13 +51,13 @@ def kind_id(schema: type[object]) -> tuple[str, str] | None:
 
 
 def kind_of(schema: type[object]) -> str:
-    """What users call a type: its kind, or the class's name."""
+    """Return the name of a type for users: its kind, or the class's name."""
     identity = kind_id(schema)
     return identity[1] if identity else schema.__name__
 
 
 def _select(parameters: records.Record, known: Sequence[tuple[str, str]], root: str) -> tuple[str, str]:
-    """The apiVersion and kind written, if they are known."""
+    """Return the apiVersion and kind of the parameters. Raises ConfigError unless they are known."""
     listed = ", ".join(f"{api_version} {kind}" for api_version, kind in known)
     for key in _IDENTITY:
         if not isinstance(parameters.get(key), str):
@@ -72,7 +72,7 @@ def _select(parameters: records.Record, known: Sequence[tuple[str, str]], root: 
 def _check_depth(value: records.Json, root: str) -> None:
     level: list[records.Json] = [value]
     for _ in range(DEPTH_MAX):
-        level = [child for one in level for child in _children(one)]
+        level = [child for parent in level for child in _children(parent)]
         if not level:
             return
     raise errors.ConfigError(f"is nested over {DEPTH_MAX} levels deep", field=root)
@@ -91,14 +91,14 @@ def _check_size(parameters: records.Record, root: str) -> None:
 
 
 def check_types(types: object, owner: str) -> None:
-    """Raise TypeError unless ``types`` is a tuple of dataclasses that can be decoded; it names class, field and fix, and ``owner`` whose they are."""
+    """Raise TypeError unless ``types`` is a tuple of dataclasses that can be decoded. The text begins with ``owner``, and names the fix."""
     if not isinstance(types, tuple) or not types:
         raise TypeError(f"{owner} is {_described_type(types)}; give a tuple of dataclasses, such as (MyConfig,)")
     for number, schema in enumerate(types):
         if not isinstance(schema, type):
             raise TypeError(f"{owner}[{number}] is {_described_type(schema)}; give a dataclass, the class itself")
         if not dataclasses.is_dataclass(schema):
-            raise TypeError(f"{owner}[{number}]: {schema.__name__} is no dataclass; write @dataclasses.dataclass(frozen=True) above it")
+            raise TypeError(f"{owner}[{number}]: {schema.__name__} is not a dataclass; write @dataclasses.dataclass(frozen=True) above it")
     try:
         by_kind(types)
     except TypeError as error:

@@ -1,11 +1,11 @@
-"""JSON into frozen dataclasses, and back: the one way in which drakit reads what it did not write.
+"""Decode JSON into frozen dataclasses, and encode them.
 
-The schema is the dataclass: field ``time_slice`` is ``timeSlice`` on the wire, a field without a default is required, and an annotation is one
-of str, int, float, bool, an Enum, Quantity, a Literal, a dataclass, ``tuple[T, ...]``, ``Mapping[str, T]`` or ``T | None``. Nothing is converted:
-true is not 1, "1" is not 1, 1.0 is not 1. What differs from that is a property of a ``Format``: unknown fields, empty values, other names and other
-types. Decoding raises ConfigError, whose field is the JSON path; a schema that breaks the rules raises TypeError.
+The dataclass is the schema. Field ``time_slice`` is ``timeSlice`` on the wire, and a field without a default is required. An annotation is one of
+str, int, float, bool, an Enum, Quantity, a Literal, a dataclass, ``tuple[T, ...]``, ``Mapping[str, T]`` or ``T | None``. No value is converted: true
+is not 1, "1" is not 1, 1.0 is not 1. A ``Format`` has the exceptions: unknown fields, empty values, other names and other types. Decoding raises
+ConfigError, whose field is the JSON path. A schema that breaks the rules raises TypeError.
 
-The annotations of a class are read once, when the first value of it is met, and become functions. A path is put together only for an error.
+The annotations of a class are compiled into functions when its first value is decoded or encoded. Paths are built only for errors.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from drakit.core import errors, quantity, records
 from drakit.core.encoding import json_errors
 
-_TAKEN = (
+_ANNOTATIONS = (
     "str, int, float, bool, an Enum, drakit.Quantity, a Literal, a dataclass, "
     "tuple[T, ...], Mapping[str, T] (of collections.abc) or T | None"
 )
@@ -30,7 +30,7 @@ Value = typing.TypeVar("Value")
 
 
 class Converter(NamedTuple):
-    """How a value is read from JSON and written. ``decode`` raises ConfigError or InventoryError, whose field is relative to the value."""
+    """The functions that decode and encode one value. ``decode`` raises ConfigError or InventoryError, whose field is relative to the value."""
 
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
@@ -41,11 +41,11 @@ UNSET: Any = object()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """What a format says of one field of a dataclass where the dataclass does not say it.
+    """The wire form of one field of a dataclass, where it differs from the rule.
 
-    ``name`` is its name on the wire; one with dots, such as ``metadata.uid``, leads into objects inside. ``absent`` is its value where the wire has
-    none. An ``inline`` field is several fields of the same object: its converter reads the whole object and gives the fields to write. A dataclass
-    that mirrors the wire says it itself: ``uid: Annotated[str, wire.Field(name="metadata.uid")]``.
+    ``name`` is its name on the wire. A name with dots, such as ``metadata.uid``, is a path into nested objects. ``absent`` is the value where the
+    wire has none. An ``inline`` field stands for several fields of the same object: its converter decodes the whole object, and encodes these fields.
+    A dataclass can also have it as an annotation: ``uid: Annotated[str, wire.Field(name="metadata.uid")]``.
     """
 
     name: str = ""
@@ -57,8 +57,9 @@ class Field:
 class Format:
     """The rules of one family of documents.
 
-    With ``ignore_unknown``, fields that a later version added are ignored; else they are errors. Where ``empty_is_absent``, null and empty
-    text are no values, as Kubernetes writes them. ``converters`` are by annotation, ``fields`` by class and name. Safe between threads.
+    With ``ignore_unknown``, unknown fields are ignored, because a later version may have added them; otherwise they are errors. With
+    ``empty_is_absent``, null and empty text count as absent, as in Kubernetes. ``converters`` are by annotation, ``fields`` by class and name.
+    Thread-safe.
     """
 
     def __init__(
@@ -79,27 +80,27 @@ class Format:
         self._lock = threading.Lock()
 
     def decode(self, schema: type[Value], value: object, path: str = "") -> Value:
-        """Return a value of a dataclass; raises ConfigError, whose field begins with ``path``."""
+        """Return a value of a dataclass. Raises ConfigError, whose field begins with ``path``."""
         return typing.cast("Value", decode(self._object(schema), value, path))
 
     def decode_or_none(self, schema: type[Value], value: object) -> Value | None:
-        """Return a value of a dataclass; None for what is none."""
+        """Return a value of a dataclass; None if the JSON value is invalid."""
         try:
             return self.decode(schema, value)
         except errors.ConfigError:
             return None
 
     def encode(self, value: object) -> dict[str, Any]:
-        """Return the JSON object of a dataclass's value, without optional fields that are None, False or empty."""
+        """Return the JSON object of a dataclass instance, without optional fields that are None, False or empty."""
         return self._object(type(value)).encode(value)
 
     def converter(self, annotation: _Schema) -> Converter:
-        """Return how values of an annotation are read and written; raises TypeError that names class and field where one cannot be decoded."""
+        """Return the converter of an annotation. Raises TypeError, which names class and field, for an annotation that cannot be decoded."""
         with self._lock:
-            made: dict[type[object], _Object] = {}
-            converter = self._compile(annotation, "The format", made)
-            # Not before all are complete, because another thread takes no lock to use them.
-            self._objects.update(made)
+            compiled: dict[type[object], _Object] = {}
+            converter = self._compile(annotation, "The format", compiled)
+            # Other threads read the table without the lock, so it gets complete converters only.
+            self._objects.update(compiled)
         return converter
 
     def _object(self, schema: type[object]) -> "_Object":
@@ -108,9 +109,9 @@ class Format:
         return self._objects[schema]
 
     def _compile_object(self, schema: type[object], made: dict[type[object], "_Object"]) -> "_Object":
-        known = self._objects.get(schema) or made.get(schema)
-        if known is not None:
-            return known
+        existing = self._objects.get(schema) or made.get(schema)
+        if existing is not None:
+            return existing
         compiled = made[schema] = _Object(schema, self)
         try:
             hints = typing.get_type_hints(schema, include_extras=True)
@@ -118,22 +119,22 @@ class Format:
             raise TypeError(f"{schema.__name__}: its annotations cannot be evaluated ({error}); import or define what they name") from error
         for field in dataclasses.fields(schema):  # type: ignore[arg-type] # Only dataclasses come here.
             if field.init:
-                notes = getattr(hints[field.name], "__metadata__", ())
-                rule = self._fields.get((schema, field.name)) or next((note for note in notes if isinstance(note, Field)), Field())
+                metadata = getattr(hints[field.name], "__metadata__", ())
+                rule = self._fields.get((schema, field.name)) or next((part for part in metadata if isinstance(part, Field)), Field())
                 converter = rule.converter or self._compile(hints[field.name], f"{schema.__name__}.{field.name}", made)
                 compiled.add(field, rule, converter)
         return compiled
 
     def _compile(self, schema: _Schema, where: str, made: dict[type[object], "_Object"]) -> Converter:
-        """Return how values of an annotation are read and written."""
-        given = self._converters.get(schema)
-        if given is not None:
-            return given
+        """Return the converter of an annotation, and add the converters of its dataclasses to ``made``."""
+        own = self._converters.get(schema)
+        if own is not None:
+            return own
         if hasattr(schema, "__supertype__"):
             return self._compile(schema.__supertype__, where, made)
         if hasattr(schema, "__metadata__"):
-            own = next((note for note in schema.__metadata__ if isinstance(note, Converter)), None)
-            return own or self._compile(schema.__origin__, where, made)
+            annotated = next((part for part in schema.__metadata__ if isinstance(part, Converter)), None)
+            return annotated or self._compile(schema.__origin__, where, made)
         if isinstance(schema, type) and dataclasses.is_dataclass(schema):
             compiled = self._compile_object(schema, made)
             return Converter(compiled.decode, compiled.encode)
@@ -146,19 +147,19 @@ class Format:
         origin, arguments = _origin(schema), typing.get_args(schema)
         if origin is typing.Literal:
             _check_options(arguments, where)
-            return Converter(lambda value: _one_of(arguments, value), _same)
+            return Converter(lambda value: _one_of(arguments, value), _unchanged)
         if origin is tuple and arguments[1:] == (...,):
             return _list_of(self._compile(arguments[0], where, made))
         if origin is Mapping and arguments[0] is str:
             return _map_of(self._compile(arguments[1], where, made), sorted_keys=self._sorted_keys)
         if origin in (typing.Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
-            return _optional(self._compile(next(one for one in arguments if one is not type(None)), where, made))
+            return _optional(self._compile(next(argument for argument in arguments if argument is not type(None)), where, made))
         written = schema.__qualname__ if isinstance(schema, type) and not arguments else schema
-        raise TypeError(f"{where} has the annotation {written}, which cannot be decoded; write {_TAKEN}")
+        raise TypeError(f"{where} has the annotation {written}, which cannot be decoded; write {_ANNOTATIONS}")
 
 
 class _Member(NamedTuple):
-    """One field of a dataclass. Where the wire has none its value is ``absent``, or the dataclass's default where that is UNSET."""
+    """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET."""
 
     name: str
     converter: Converter
@@ -167,7 +168,7 @@ class _Member(NamedTuple):
 
 
 class _Object:
-    """A converter: how one dataclass is read and written in one format."""
+    """The converter of one dataclass in one format."""
 
     def __init__(self, schema: type[object], rules: Format) -> None:
         self._schema = schema
@@ -177,7 +178,7 @@ class _Object:
         self._inline: dict[str, Converter] = {}
 
     def add(self, field: "dataclasses.Field[Any]", rule: Field, converter: Converter) -> None:
-        """Take one more field."""
+        """Add one field."""
         is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and rule.absent is UNSET
         if rule.inline:
             self._inline[field.name] = converter
@@ -186,24 +187,24 @@ class _Object:
             self._nested = frozenset(key for key in self._members if "." in key)
 
     def decode(self, value: Any) -> object:
-        """Return a value of the dataclass; raises ConfigError or InventoryError."""
+        """Return a value of the dataclass. Raises ConfigError or InventoryError."""
         if not isinstance(value, records.MAPPINGS):
             raise json_errors.wrong("an object", value)
         if not self._rules.ignores_unknown:
             self._check_names(value)
-        made: dict[str, object] = {}
+        arguments: dict[str, object] = {}
         empty_is_absent = self._rules.empty_is_absent
         for key, (name, converter, is_required, absent) in self._members.items():
-            item = value.get(key, UNSET) if key not in self._nested else _follow(value, key)
-            if item is not UNSET and not (empty_is_absent and item in (None, "")):
-                made[name] = decode(converter, item, key)
+            member = value.get(key, UNSET) if key not in self._nested else _get_nested(value, key)
+            if member is not UNSET and not (empty_is_absent and member in (None, "")):
+                arguments[name] = decode(converter, member, key)
             elif is_required:
                 raise errors.ConfigError("is required", field=key)
             elif absent is not UNSET:
-                made[name] = absent
+                arguments[name] = absent
         for name, converter in self._inline.items():
-            made[name] = converter.decode(value)
-        return self._schema(**made)
+            arguments[name] = converter.decode(value)
+        return self._schema(**arguments)
 
     def _check_names(self, value: Mapping[str, object]) -> None:
         for key in value:
@@ -211,60 +212,60 @@ class _Object:
                 raise json_errors.unknown(key, list(self._members))
 
     def encode(self, value: object) -> dict[str, Any]:
-        """Return the JSON object."""
-        made: dict[str, Any] = {}
+        """Return the JSON object of a value."""
+        members: dict[str, Any] = {}
         for name, converter in self._inline.items():
-            made |= converter.encode(getattr(value, name))
+            members |= converter.encode(getattr(value, name))
         for key, (name, converter, is_required, _) in self._members.items():
-            item = getattr(value, name)
-            encoded = None if item is None else converter.encode(item)
-            # A number that is 0 says something, and so does an empty object of a dataclass that is not empty itself.
-            if encoded or item or is_required or type(encoded) in (int, float):
+            attribute = getattr(value, name)
+            encoded = None if attribute is None else converter.encode(attribute)
+            # The number 0 is not an absent value, and neither is a dataclass whose fields are all defaults.
+            if encoded or attribute or is_required or type(encoded) in (int, float):
                 if key in self._nested:
-                    _put(made, key, encoded)
+                    _set_nested(members, key, encoded)
                 else:
-                    made[key] = encoded
-        return made
+                    members[key] = encoded
+        return members
 
 
 def decode(converter: "Converter | _Object", value: object, path: str) -> Any:
-    """Return what a converter makes of a value; raises ConfigError, whose field begins with ``path``."""
+    """Return the decoded value. Raises ConfigError, whose field begins with ``path``."""
     try:
         return converter.decode(value)
     except (errors.ConfigError, errors.InventoryError) as error:
-        raise _under(path, error) from error
+        raise _with_prefix(path, error) from error
 
 
-def _follow(value: Mapping[str, Any], path: str) -> Any:
-    """Return what is at a path with dots, UNSET where nothing is."""
+def _get_nested(value: Mapping[str, Any], path: str) -> Any:
+    """Return the member at a path with dots, UNSET if there is none."""
     *parents, last = path.split(".")
-    inside: Any = value
-    for number, parent in enumerate(parents, start=1):
-        inside = inside.get(parent)
-        if inside is None:
+    parent: Any = value
+    for number, key in enumerate(parents, start=1):
+        parent = parent.get(key)
+        if parent is None:
             return UNSET
-        if not isinstance(inside, records.MAPPINGS):
-            raise _under(".".join(parents[:number]), json_errors.wrong("an object", inside))
-    return inside.get(last, UNSET)
+        if not isinstance(parent, records.MAPPINGS):
+            raise _with_prefix(".".join(parents[:number]), json_errors.wrong("an object", parent))
+    return parent.get(last, UNSET)
 
 
-def _put(made: dict[str, Any], path: str, encoded: object) -> None:
-    """Set what is at a path with dots."""
+def _set_nested(members: dict[str, Any], path: str, encoded: object) -> None:
+    """Set the member at a path with dots."""
     *parents, last = path.split(".")
-    for parent in parents:
-        made = made.setdefault(parent, {})
-    made[last] = encoded
+    for key in parents:
+        members = members.setdefault(key, {})
+    members[last] = encoded
 
 
-def _at(key: str | int, converter: Converter, value: object) -> Any:
-    """Decode what an object or a list has at ``key``; an error gains the key on its way out."""
+def _decode_at(key: str | int, converter: Converter, value: object) -> Any:
+    """Decode the member or element at ``key``. An error gets ``key`` before its field."""
     try:
         return converter.decode(value)
     except (errors.ConfigError, errors.InventoryError) as error:
-        raise _under(json_errors.step(key), error) from error
+        raise _with_prefix(json_errors.step(key), error) from error
 
 
-def _under(path: str, error: errors.ConfigError | errors.InventoryError) -> errors.ConfigError:
+def _with_prefix(path: str, error: errors.ConfigError | errors.InventoryError) -> errors.ConfigError:
     """Return the error as a ConfigError whose field begins with ``path``."""
     if isinstance(error, errors.ConfigError):
         return error.with_prefix(path)
@@ -272,13 +273,13 @@ def _under(path: str, error: errors.ConfigError | errors.InventoryError) -> erro
 
 
 def camel(name: str) -> str:
-    """``time_slice`` as the wire writes it: ``timeSlice``."""
+    """Return a Python name in the notation of the wire: ``time_slice`` becomes ``timeSlice``."""
     first, *rest = name.strip("_").split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def checked(is_good: Callable[[str], bool], what: str) -> Converter:
-    """Return a converter of texts that pass a check, for ``Annotated[str, ...]`` or a ``Field``."""
+    """Return a converter for texts that pass a check, for ``Annotated[str, ...]`` or a ``Field``."""
 
     def decode(value: object) -> str:
         text = _filled(value)
@@ -286,10 +287,10 @@ def checked(is_good: Callable[[str], bool], what: str) -> Converter:
             return text
         raise errors.ConfigError(f"{text!r} is not {what}")
 
-    return Converter(decode, _same)
+    return Converter(decode, _unchanged)
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -305,13 +306,13 @@ def _filled(value: object) -> str:
     raise errors.ConfigError("must not be empty")
 
 
-def _truth(value: object) -> bool:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise json_errors.wrong("true or false", value)
 
 
-def _whole(value: object) -> int:
+def _integer(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise json_errors.wrong("a whole number", value)
@@ -329,18 +330,18 @@ def _quantity(value: object) -> quantity.Quantity:
     return quantity.Quantity.of(value)
 
 
-TEXT = Converter(_text, _same)
-WHOLE = Converter(_whole, _same)
+TEXT = Converter(_text, _unchanged)
+WHOLE = Converter(_integer, _unchanged)
 _SCALARS: Mapping[_Schema, Converter] = {
     str: TEXT,
-    bool: Converter(_truth, _same),
+    bool: Converter(_boolean, _unchanged),
     int: WHOLE,
-    float: Converter(_number, _same),
+    float: Converter(_number, _unchanged),
     quantity.Quantity: Converter(_quantity, str),
 }
-_FILLED = Converter(_filled, _same)
-ANYTHING = Converter(_same, _same)
-"""Any JSON value, as it is."""
+_FILLED = Converter(_filled, _unchanged)
+ANYTHING = Converter(_unchanged, _unchanged)
+"""The converter that returns any JSON value unchanged."""
 
 
 def _optional(inner: Converter) -> Converter:
@@ -350,23 +351,23 @@ def _optional(inner: Converter) -> Converter:
     return Converter(decode, inner.encode)
 
 
-def _list_of(item: Converter) -> Converter:
+def _list_of(converter: Converter) -> Converter:
     def decode(value: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple):
             raise json_errors.wrong("a list", value)
-        return tuple([_at(index, item, element) for index, element in enumerate(value)])
+        return tuple([_decode_at(index, converter, element) for index, element in enumerate(value)])
 
-    return Converter(decode, lambda values: [item.encode(element) for element in values])
+    return Converter(decode, lambda values: [converter.encode(element) for element in values])
 
 
-def _map_of(item: Converter, *, sorted_keys: bool) -> Converter:
+def _map_of(converter: Converter, *, sorted_keys: bool) -> Converter:
     def decode(value: object) -> Mapping[str, object]:
         if not isinstance(value, records.MAPPINGS):
             raise json_errors.wrong("an object", value)
-        return types.MappingProxyType({key: _at(key, item, inner) for key, inner in value.items()})
+        return types.MappingProxyType({key: _decode_at(key, converter, member) for key, member in value.items()})
 
     def encode(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: item.encode(values[key]) for key in (sorted(values) if sorted_keys else values)}
+        return {key: converter.encode(values[key]) for key in (sorted(values) if sorted_keys else values)}
 
     return Converter(decode, encode)
 
@@ -381,9 +382,9 @@ def _one_of(options: Iterable[Any], value: object) -> object:
 def _check_options(options: Iterable[object], where: str) -> None:
     for option in options:
         if not isinstance(option, records.SCALARS):
-            raise TypeError(f"{where} can be {option!r}, which JSON cannot express; take text, numbers, true or false")
+            raise TypeError(f"{where} can be {option!r}, which JSON cannot express; use text, numbers, true or false")
 
 
 def _origin(schema: _Schema) -> _Schema:
-    """The special form or class of an annotation; typed loosely, because no stub knows them all."""
+    """Return the special form or class of an annotation. It is typed loosely, because no stub knows all special forms."""
     return typing.get_origin(schema)

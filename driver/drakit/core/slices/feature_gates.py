@@ -10,42 +10,43 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from drakit.core import capacity as capacities
-from drakit.core import device, inventory
+from drakit.core import device as devices
+from drakit.core import inventory
 from drakit.core.slices import resource_slice
 
 UNKNOWN: Final = "unknown"
 _PARTITIONS: Final = "DRAPartitionableDevices"
 _MIXINS: Final = "DRAMixins"
 
-_DeviceView = Callable[[device.Device], object]
+_DeviceView = Callable[[devices.Device], object]
 
 
-def _taints(item: device.Device) -> object:
-    return [(taint.key, taint.value, taint.effect) for taint in item.taints]
+def _taints(device: devices.Device) -> object:
+    return [(taint.key, taint.value, taint.effect) for taint in device.taints]
 
 
-def _consumption(item: device.Device) -> object:
-    return [(part.counter_set, part.counters) for part in item.consumes], item.reach
+def _consumption(device: devices.Device) -> object:
+    return [(part.counter_set, part.counters) for part in device.consumes], device.reach
 
 
-def _binding(item: device.Device) -> object:
-    return item.binds_to_node, item.binding_conditions, item.binding_failure_conditions
+def _binding(device: devices.Device) -> object:
+    return device.binds_to_node, device.binding_conditions, device.binding_failure_conditions
 
 
-def _sharing(item: device.Device) -> object:
-    return item.allow_multiple_allocations, {name: capacity.policy for name, capacity in item.capacity.items() if capacity.policy}
+def _sharing(device: devices.Device) -> object:
+    return device.allow_multiple_allocations, {name: capacity.policy for name, capacity in device.capacity.items() if capacity.policy}
 
 
-def _lists(item: device.Device) -> object:
-    return {name: [(type(one), one) for one in value] for name, value in item.attributes.items() if isinstance(value, tuple)}
+def _lists(device: devices.Device) -> object:
+    return {name: [(type(element), element) for element in value] for name, value in device.attributes.items() if isinstance(value, tuple)}
 
 
-def _rest(item: device.Device) -> object:
-    amounts = {name: capacity.value for name, capacity in item.capacity.items()}
-    return item.name, _scalars(item.attributes), amounts
+def _rest(device: devices.Device) -> object:
+    amounts = {name: capacity.value for name, capacity in device.capacity.items()}
+    return device.name, _scalars(device.attributes), amounts
 
 
-def _scalars(values: Mapping[str, device.AttributeValue]) -> object:
+def _scalars(values: Mapping[str, devices.AttributeValue]) -> object:
     return {name: (type(value), value) for name, value in values.items() if not isinstance(value, tuple)}
 
 
@@ -85,7 +86,7 @@ def differing(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[s
 
 
 def _sets(page: resource_slice.Page) -> object:
-    return [(item.name, item.counters) for item in page.counter_sets]
+    return [(counter_set.name, counter_set.counters) for counter_set in page.counter_sets]
 
 
 def _lost_includes(sent: resource_slice.Page, stored: resource_slice.Page) -> bool:
@@ -96,10 +97,12 @@ def _lost_includes(sent: resource_slice.Page, stored: resource_slice.Page) -> bo
 
 def _includes(page: resource_slice.Page) -> Mapping[tuple[str, ...], tuple[str, ...]]:
     """Return the includes of every device, counter set and consumption of a page, by path."""
-    includes: dict[tuple[str, ...], tuple[str, ...]] = {("sharedCounters", item.name): item.includes for item in page.counter_sets}
-    for item in page.devices:
-        includes["devices", item.name] = item.includes
-        includes |= {("devices", item.name, part.counter_set): part.includes for part in item.consumes}
+    includes: dict[tuple[str, ...], tuple[str, ...]] = {
+        ("sharedCounters", counter_set.name): counter_set.includes for counter_set in page.counter_sets
+    }
+    for device in page.devices:
+        includes["devices", device.name] = device.includes
+        includes |= {("devices", device.name, part.counter_set): part.includes for part in device.consumes}
     return includes
 
 
@@ -110,10 +113,10 @@ def without_counters(offered: inventory.Inventory) -> inventory.Inventory:
     counter of its sets in full, which is the whole device. If no device consumes a set in full, all its devices are removed.
     """
     flat = offered.flat()
-    sets = {item.name: item for item in flat.counter_sets}
-    whole = {part.counter_set: item.name for item in flat.devices if _is_whole_device(item, sets) for part in item.consumes}
-    kept = (item for item in flat.devices if all(whole.get(part.counter_set) == item.name for part in item.consumes))
-    return inventory.Inventory.of(dataclasses.replace(item, consumes=()) for item in kept)
+    sets = {counter_set.name: counter_set for counter_set in flat.counter_sets}
+    whole = {part.counter_set: device.name for device in flat.devices if _is_whole_device(device, sets) for part in device.consumes}
+    kept = (device for device in flat.devices if all(whole.get(part.counter_set) == device.name for part in device.consumes))
+    return inventory.Inventory.of(dataclasses.replace(device, consumes=()) for device in kept)
 
 
 def without_sharing(offered: inventory.Inventory) -> inventory.Inventory:
@@ -128,8 +131,8 @@ def without_taints(offered: inventory.Inventory) -> inventory.Inventory:
     Devices that share a counter set with a tainted device are removed too. The tainted device may be in use, and the scheduler does not count the
     consumption of a device that is in no slice, so it would allocate the same hardware again.
     """
-    touched = {part.counter_set for item in offered.devices if item.taints for part in item.consumes}
-    kept = (item for item in offered.devices if not item.taints and all(part.counter_set not in touched for part in item.consumes))
+    touched = {part.counter_set for device in offered.devices if device.taints for part in device.consumes}
+    kept = (device for device in offered.devices if not device.taints and all(part.counter_set not in touched for part in device.consumes))
     return dataclasses.replace(offered, devices=tuple(kept))
 
 
@@ -139,22 +142,22 @@ def without_lists(offered: inventory.Inventory) -> inventory.Inventory:
     return dataclasses.replace(flat, devices=tuple(map(_without_lists, flat.devices)))
 
 
-def _without_lists(item: device.Device) -> device.Device:
-    kept = {name: value for name, value in item.attributes.items() if not isinstance(value, tuple)}
-    return item if len(kept) == len(item.attributes) else dataclasses.replace(item, attributes=kept)
+def _without_lists(device: devices.Device) -> devices.Device:
+    kept = {name: value for name, value in device.attributes.items() if not isinstance(value, tuple)}
+    return device if len(kept) == len(device.attributes) else dataclasses.replace(device, attributes=kept)
 
 
-def _is_whole_device(item: device.Device, sets: Mapping[str, device.CounterSet]) -> bool:
-    return bool(item.consumes) and all(_consumes_whole_set(part, sets[part.counter_set]) for part in item.consumes)
+def _is_whole_device(device: devices.Device, sets: Mapping[str, devices.CounterSet]) -> bool:
+    return bool(device.consumes) and all(_consumes_whole_set(part, sets[part.counter_set]) for part in device.consumes)
 
 
-def _consumes_whole_set(part: device.CounterConsumption, whole: device.CounterSet) -> bool:
+def _consumes_whole_set(part: devices.CounterConsumption, whole: devices.CounterSet) -> bool:
     return all(not value or part.counters.get(name) == value for name, value in whole.counters.items())
 
 
-def as_exclusive(item: device.Device) -> device.Device:
+def as_exclusive(device: devices.Device) -> devices.Device:
     """Return the exclusive form of one flat device: without shares and without request policies."""
-    if not item.allow_multiple_allocations:
-        return item
-    capacity = {name: capacities.Capacity(value=entry.value) for name, entry in item.capacity.items()}
-    return dataclasses.replace(item, allow_multiple_allocations=False, capacity=capacity)
+    if not device.allow_multiple_allocations:
+        return device
+    capacity = {name: capacities.Capacity(value=entry.value) for name, entry in device.capacity.items()}
+    return dataclasses.replace(device, allow_multiple_allocations=False, capacity=capacity)

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from drakit.core import capacity, device, quantity
+from drakit.core import capacity, quantity
+from drakit.core import device as devices
 from drakit.core import inventory as inventories
 from drakit.core.slices import paging, resource_slice
 
@@ -48,20 +49,24 @@ def estimate(inventory: inventories.Inventory) -> int:
 
 
 def _page_size(page: resource_slice.Page) -> int:
-    parts = [part for item in page.devices for part in item.consumes]
-    rows = [_device_facts(item) for item in page.devices]
+    parts = [part for device in page.devices for part in device.consumes]
+    rows = [_device_facts(device) for device in page.devices]
     rows += [_device_facts(mixin) for mixin in page.mixins.device]
-    rows += [_counter_facts(item.counters) for item in page.counter_sets] + [_counter_facts(part.counters) for part in parts]
+    rows += [_counter_facts(counter_set.counters) for counter_set in page.counter_sets] + [_counter_facts(part.counters) for part in parts]
     rows += [_counter_facts(mixin.counters) for mixin in page.mixins.counter_set]
     rows += [_counter_facts(mixin.counters) for mixin in page.mixins.consumption]
-    includes = [item.includes for item in page.devices] + [item.includes for item in page.counter_sets] + [part.includes for part in parts]
+    includes = (
+        [device.includes for device in page.devices]
+        + [counter_set.includes for counter_set in page.counter_sets]
+        + [part.includes for part in parts]
+    )
     return sum(_OBJECT + sum(map(_fact_size, row)) for row in rows) + sum(
         _INCLUDES + sum(_INCLUDE + len(name) for name in names) for names in includes if names
     )
 
 
-def _device_facts(item: device.Device | inventories.DeviceMixin) -> list[_Fact]:
-    return _facts("attributes", item.attributes) + _facts("capacity", item.capacity)
+def _device_facts(device: devices.Device | inventories.DeviceMixin) -> list[_Fact]:
+    return _facts("attributes", device.attributes) + _facts("capacity", device.capacity)
 
 
 def _counter_facts(values: Mapping[str, quantity.Quantity]) -> list[_Fact]:
@@ -133,8 +138,8 @@ class _Rows:
         repeated = self._repeated()
         kinds = Counter(own & repeated for own in self._own)
         shared = Counter({mask: rows * (rows - 1) // 2 for mask, rows in kinds.items() if rows > 1})
-        for (one, rows), (other, others) in itertools.combinations(kinds.items(), 2):
-            shared[one & other] += rows * others
+        for (first, rows), (second, other_rows) in itertools.combinations(kinds.items(), 2):
+            shared[first & second] += rows * other_rows
         del shared[0]
         return sorted(shared, key=lambda mask: (-shared[mask] * self._size(mask), mask))[:_CANDIDATES_MAX]
 
@@ -154,7 +159,7 @@ class _Rows:
         return size * len(rows) - references - copies * (size + _OBJECT)
 
     def _rows_with(self, mask: int) -> list[int]:
-        full = device.INCLUDES_MAX
+        full = devices.INCLUDES_MAX
         return [row for row, own in enumerate(self._own) if own & mask == mask and len(self._included[row]) < full]
 
     def _size(self, mask: int) -> int:
@@ -173,18 +178,18 @@ def _mixin_name(index: int) -> str:
 
 
 def _factored(flat: inventories.Inventory) -> inventories.Inventory:
-    parts = [part for item in flat.devices for part in item.consumes]
-    held = _Rows([_counter_facts(item.counters) for item in flat.counter_sets], resource_slice.COUNTER_SETS_MAX).factored()
+    parts = [part for device in flat.devices for part in device.consumes]
+    held = _Rows([_counter_facts(counter_set.counters) for counter_set in flat.counter_sets], resource_slice.COUNTER_SETS_MAX).factored()
     drawn = _Rows([_counter_facts(part.counters) for part in parts], resource_slice.DEVICES_MAX_DETAILED).factored()
-    shared = _Rows([_device_facts(item) for item in flat.devices], resource_slice.DEVICES_MAX_DETAILED).factored()
+    shared = _Rows([_device_facts(device) for device in flat.devices], resource_slice.DEVICES_MAX_DETAILED).factored()
     thin = iter(_thin_consumptions(parts, drawn))
-    devices = [dataclasses.replace(item, consumes=tuple(itertools.islice(thin, len(item.consumes)))) for item in flat.devices]
-    held_values = [item.counters for item in flat.counter_sets]
+    thin_devices = [dataclasses.replace(device, consumes=tuple(itertools.islice(thin, len(device.consumes)))) for device in flat.devices]
+    held_values = [counter_set.counters for counter_set in flat.counter_sets]
     return inventories.Inventory(
-        devices=tuple(map(_thin_device, devices, shared.own, shared.includes)),
+        devices=tuple(map(_thin_device, thin_devices, shared.own, shared.includes)),
         counter_sets=tuple(
-            dataclasses.replace(item, counters=_pick("counters", item.counters, own), includes=includes)
-            for item, own, includes in zip(flat.counter_sets, held.own, held.includes, strict=True)
+            dataclasses.replace(counter_set, counters=_pick("counters", counter_set.counters, own), includes=includes)
+            for counter_set, own, includes in zip(flat.counter_sets, held.own, held.includes, strict=True)
         ),
         mixins=inventories.Mixins(
             device=tuple(_device_mixin(index, flat.devices[row], facts) for index, (facts, row) in enumerate(shared.mixins)),
@@ -199,23 +204,23 @@ def _factored(flat: inventories.Inventory) -> inventories.Inventory:
     )
 
 
-def _thin_device(item: device.Device, own: Collection[_Fact], includes: tuple[str, ...]) -> device.Device:
+def _thin_device(device: devices.Device, own: Collection[_Fact], includes: tuple[str, ...]) -> devices.Device:
     return dataclasses.replace(
-        item,
-        attributes=_pick("attributes", item.attributes, own),
-        capacity=_pick("capacity", item.capacity, own),
+        device,
+        attributes=_pick("attributes", device.attributes, own),
+        capacity=_pick("capacity", device.capacity, own),
         includes=includes,
     )
 
 
-def _thin_consumptions(parts: Sequence[device.CounterConsumption], drawn: _Factored) -> list[device.CounterConsumption]:
+def _thin_consumptions(parts: Sequence[devices.CounterConsumption], drawn: _Factored) -> list[devices.CounterConsumption]:
     return [
         dataclasses.replace(part, counters=_pick("counters", part.counters, own), includes=includes)
         for part, own, includes in zip(parts, drawn.own, drawn.includes, strict=True)
     ]
 
 
-def _device_mixin(index: int, example: device.Device, facts: Collection[_Fact]) -> inventories.DeviceMixin:
+def _device_mixin(index: int, example: devices.Device, facts: Collection[_Fact]) -> inventories.DeviceMixin:
     return inventories.DeviceMixin(
         name=_mixin_name(index),
         attributes=_pick("attributes", example.attributes, facts),

@@ -62,8 +62,8 @@ class NodeSelector:
     def __post_init__(self) -> None:
         if not (self.expressions or self.fields):
             raise errors.InventoryError("needs at least one requirement", field="nodeSelector")
-        for one in self.fields:
-            if one.key != _FIELD_KEY or one.operator not in _LISTS or len(one.values) != 1:
+        for requirement in self.fields:
+            if requirement.key != _FIELD_KEY or requirement.operator not in _LISTS or len(requirement.values) != 1:
                 raise errors.InventoryError(f"a field can only be {_FIELD_KEY}, with In or NotIn and one value", field="nodeSelector")
 
     @classmethod
@@ -104,7 +104,9 @@ def to_record(reach: "DeviceNodes | PoolNodes | None") -> dict[str, records.Json
             return {"nodeName": name}
         case NodeSelector():
             parts = {"matchExpressions": reach.expressions, "matchFields": reach.fields}
-            term: dict[str, records.Json] = {key: [_requirement(one) for one in part] for key, part in parts.items() if part}
+            term: dict[str, records.Json] = {
+                key: [_requirement_record(requirement) for requirement in part] for key, part in parts.items() if part
+            }
             return {"nodeSelector": {"nodeSelectorTerms": [term]}}
         case AllNodes():
             return {"allNodes": True}
@@ -113,9 +115,9 @@ def to_record(reach: "DeviceNodes | PoolNodes | None") -> dict[str, records.Json
     return {}
 
 
-def _requirement(one: Requirement) -> records.Json:
-    head: dict[str, records.Json] = {"key": one.key, "operator": one.operator.value}
-    return head | ({"values": list(one.values)} if one.values else {})
+def _requirement_record(requirement: Requirement) -> records.Json:
+    record: dict[str, records.Json] = {"key": requirement.key, "operator": requirement.operator.value}
+    return record | ({"values": list(requirement.values)} if requirement.values else {})
 
 
 def of_device(found: Mapping[str, object]) -> DeviceNodes | None:
@@ -130,27 +132,27 @@ def of_pool(found: Mapping[str, object]) -> PoolNodes | None:
     return PerDevice() if found.get("perDeviceNodeSelection") is True else _shared(found)
 
 
-def _shared(found: Mapping[str, object]) -> NodeSelector | AllNodes | None:
-    if found.get("allNodes") is True:
+def _shared(fields: Mapping[str, object]) -> NodeSelector | AllNodes | None:
+    if fields.get("allNodes") is True:
         return AllNodes()
-    selector = found.get("nodeSelector")
+    selector = fields.get("nodeSelector")
     if selector is None:
         return None
     terms = _list(_object(selector).get("nodeSelectorTerms"))
     if len(terms) != 1:
         raise errors.InventoryError(f"{len(terms)} terms; exactly one is supported", field="nodeSelector.nodeSelectorTerms")
     term = _object(terms[0])
-    parts = {key: tuple(map(_read, _list(term.get(key)))) for key in ("matchExpressions", "matchFields")}
+    parts = {key: tuple(map(_read_requirement, _list(term.get(key)))) for key in ("matchExpressions", "matchFields")}
     return NodeSelector(expressions=parts["matchExpressions"], fields=parts["matchFields"])
 
 
-def _read(value: object) -> Requirement:
-    found = _object(value)
+def _read_requirement(value: object) -> Requirement:
+    requirement = _object(value)
     try:
-        operator = Operator(found.get("operator"))
+        operator = Operator(requirement.get("operator"))
     except ValueError as error:
-        raise errors.InventoryError(f"unknown operator {found.get('operator')!r}", field="nodeSelector") from error
-    return Requirement(key=str(found.get("key") or ""), operator=operator, values=tuple(map(str, _list(found.get("values")))))
+        raise errors.InventoryError(f"unknown operator {requirement.get('operator')!r}", field="nodeSelector") from error
+    return Requirement(key=str(requirement.get("key") or ""), operator=operator, values=tuple(map(str, _list(requirement.get("values")))))
 
 
 def _object(value: object) -> Mapping[str, object]:

@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from drakit.core import device, errors
+from drakit.core import device as devices
+from drakit.core import errors
 from drakit.core import inventory as inventories
 from drakit.core.slices import resource_slice
 
@@ -72,34 +73,34 @@ def _pack(groups: Iterable[_Group]) -> list[_Group]:
     return pages
 
 
-def _device_group(index: int, item: device.Device) -> _Group:
-    drawn = (_Use("consumption", name) for part in item.consumes for name in part.includes)
+def _device_group(index: int, device: devices.Device) -> _Group:
+    drawn = (_Use("consumption", name) for part in device.consumes for name in part.includes)
     return _Group(
         devices=(index,),
-        uses=frozenset({*(_Use("device", name) for name in item.includes), *drawn}),
-        detailed=_is_detailed(item),
+        uses=frozenset({*(_Use("device", name) for name in device.includes), *drawn}),
+        detailed=_is_detailed(device),
     )
 
 
-def _set_group(index: int, item: device.CounterSet) -> _Group:
-    return _Group(counter_sets=(index,), uses=frozenset(_Use("counter_set", name) for name in item.includes))
+def _set_group(index: int, counter_set: devices.CounterSet) -> _Group:
+    return _Group(counter_sets=(index,), uses=frozenset(_Use("counter_set", name) for name in counter_set.includes))
 
 
-def _is_detailed(item: device.Device) -> bool:
+def _is_detailed(device: devices.Device) -> bool:
     """Return whether the lower limit of devices in a slice applies."""
-    return bool(item.taints or item.consumes) or any(isinstance(value, tuple) for value in item.attributes.values())
+    return bool(device.taints or device.consumes) or any(isinstance(value, tuple) for value in device.attributes.values())
 
 
 def _together(source: inventories.Inventory) -> list[_Group]:
     """Return groups of counter sets with all their devices in order of the first device, single devices without a set, and unused sets last."""
     roots = _roots(source)
     parts: dict[str, _Group] = {}
-    for index, item in enumerate(source.devices):
-        key = f"set {roots[item.consumes[0].counter_set]}" if item.consumes else f"device {item.name}"
-        parts[key] = parts.get(key, _Group()) + _device_group(index, item)
-    for index, held in enumerate(source.counter_sets):
-        key = f"set {roots[held.name]}"
-        parts[key] = parts.get(key, _Group()) + _set_group(index, held)
+    for index, device in enumerate(source.devices):
+        key = f"set {roots[device.consumes[0].counter_set]}" if device.consumes else f"device {device.name}"
+        parts[key] = parts.get(key, _Group()) + _device_group(index, device)
+    for index, counter_set in enumerate(source.counter_sets):
+        key = f"set {roots[counter_set.name]}"
+        parts[key] = parts.get(key, _Group()) + _set_group(index, counter_set)
     for group in parts.values():
         if not group.fits:
             raise _too_large(source, group)
@@ -108,9 +109,9 @@ def _together(source: inventories.Inventory) -> list[_Group]:
 
 def _roots(source: inventories.Inventory) -> dict[str, str]:
     """Return the representative of each counter set; devices that consume from two sets join these sets."""
-    roots = {item.name: item.name for item in source.counter_sets}
-    for item in source.devices:
-        joined = {roots[part.counter_set] for part in item.consumes}
+    roots = {counter_set.name: counter_set.name for counter_set in source.counter_sets}
+    for device in source.devices:
+        joined = {roots[part.counter_set] for part in device.consumes}
         if len(joined) > 1:
             root = min(joined)
             roots = {name: root if old in joined else old for name, old in roots.items()}

@@ -11,13 +11,13 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import device
+from drakit.core import device as devices
 from drakit.core.slices import feature_gates, node_selection, resource_slice
 
 _INDEX = re.compile(r"[0-9a-f]+")
 _TIME_TOLERANCE = datetime.timedelta(seconds=1)
 
-_TaintId = tuple[str, str, str, device.TaintEffect]
+_TaintId = tuple[str, str, str, devices.TaintEffect]
 
 
 def index_width(count: int) -> int:
@@ -51,27 +51,27 @@ def plan(
     A cluster pool has no node but a ``reach``.
     """
     existing = sorted(
-        (item for item in published if (item.spec.driver, item.spec.node, item.spec.pool.name) == (driver, node, pool)),
-        key=lambda item: (item.spec.pool.generation, item.name),
+        (entry for entry in published if (entry.spec.driver, entry.spec.node, entry.spec.pool.name) == (driver, node, pool)),
+        key=lambda entry: (entry.spec.pool.generation, entry.name),
     )
     current = _current(existing, len(pages))
-    kept = {item.name for item in current.values()}
-    wanted = [adopt(page, [item.spec.page for item in existing]) for page in pages]
+    kept = {entry.name for entry in current.values()}
+    wanted = [adopt(page, [entry.spec.page for entry in existing]) for page in pages]
     shape = (len(pages), reach)
     changed = {
         index
-        for index, item in current.items()
-        if (item.spec.pool.count, item.spec.reach) != shape or not same(wanted[index], item.spec.page)
+        for index, entry in current.items()
+        if (entry.spec.pool.count, entry.spec.reach) != shape or not same(wanted[index], entry.spec.page)
     }
     missing = [index for index in range(len(pages)) if index not in current]
-    generation = max((item.spec.pool.generation for item in existing), default=0)
+    generation = max((entry.spec.pool.generation for entry in existing), default=0)
     if missing or len(changed) > 1:
         generation, changed = generation + 1, set(current)
     target = resource_slice.Pool(name=pool, generation=generation, count=len(pages))
     specs = [resource_slice.SliceSpec(driver=driver, node=node, pool=target, page=page, reach=reach) for page in wanted]
     width = index_width(len(pages))
     return resource_slice.Changes(
-        deletes=tuple(item for item in existing if item.name not in kept),
+        deletes=tuple(entry for entry in existing if entry.name not in kept),
         updates=tuple(resource_slice.Update(index=index, published=current[index], spec=specs[index]) for index in sorted(changed)),
         creates=tuple(
             resource_slice.Create(index=index, prefix=generate_name(index, width, driver, node), spec=specs[index]) for index in missing
@@ -81,12 +81,12 @@ def plan(
 
 def _current(existing: Sequence[resource_slice.Published], count: int) -> dict[int, resource_slice.Published]:
     """Return the slices of pages by index: those of the highest generation with an index in range; the first by name for a duplicate index."""
-    newest = max((item.spec.pool.generation for item in existing), default=0)
+    newest = max((entry.spec.pool.generation for entry in existing), default=0)
     current: dict[int, resource_slice.Published] = {}
-    for item in existing:
-        index = index_of(item.name, index_width(count))
-        if index is not None and index < count and item.spec.pool.generation == newest:
-            current.setdefault(index, item)
+    for entry in existing:
+        index = index_of(entry.name, index_width(count))
+        if index is not None and index < count and entry.spec.pool.generation == newest:
+            current.setdefault(index, entry)
     return current
 
 
@@ -96,25 +96,27 @@ def adopt(page: resource_slice.Page, stored: Iterable[resource_slice.Page]) -> r
     Taints are equal when device, key, value and effect are equal; if several pages have one, the last page counts. A time that differs from the
     stored one by more than a second was set by the driver and stays.
     """
-    times = {_taint_id(item, taint): taint.time_added for stored_page in stored for item in stored_page.devices for taint in item.taints}
+    times = {
+        _taint_id(device, taint): taint.time_added for stored_page in stored for device in stored_page.devices for taint in device.taints
+    }
     if not times:
         return page
-    return dataclasses.replace(page, devices=tuple(_with_times(item, times) for item in page.devices))
+    return dataclasses.replace(page, devices=tuple(_with_times(device, times) for device in page.devices))
 
 
-def _with_times(item: device.Device, times: Mapping[_TaintId, datetime.datetime | None]) -> device.Device:
-    taints = tuple(_with_time(taint, times.get(_taint_id(item, taint))) for taint in item.taints)
-    return item if taints == item.taints else dataclasses.replace(item, taints=taints)
+def _with_times(device: devices.Device, times: Mapping[_TaintId, datetime.datetime | None]) -> devices.Device:
+    taints = tuple(_with_time(taint, times.get(_taint_id(device, taint))) for taint in device.taints)
+    return device if taints == device.taints else dataclasses.replace(device, taints=taints)
 
 
-def _with_time(taint: device.Taint, stored: datetime.datetime | None) -> device.Taint:
+def _with_time(taint: devices.Taint, stored: datetime.datetime | None) -> devices.Taint:
     if stored is None or stored == taint.time_added or not _times_agree(taint.time_added, stored):
         return taint
     return dataclasses.replace(taint, time_added=stored)
 
 
-def _taint_id(item: device.Device, taint: device.Taint) -> _TaintId:
-    return (item.name, taint.key, taint.value, taint.effect)
+def _taint_id(device: devices.Device, taint: devices.Taint) -> _TaintId:
+    return (device.name, taint.key, taint.value, taint.effect)
 
 
 def same(wanted: resource_slice.Page, stored: resource_slice.Page) -> bool:
@@ -122,20 +124,20 @@ def same(wanted: resource_slice.Page, stored: resource_slice.Page) -> bool:
     return (
         (wanted.counter_sets, len(wanted.devices)) == (stored.counter_sets, len(stored.devices))
         and _mixins_shape(wanted) == _mixins_shape(stored)
-        and all(_same_device(one, other) for one, other in zip(wanted.devices, stored.devices, strict=True))
+        and all(_same_device(device, other) for device, other in zip(wanted.devices, stored.devices, strict=True))
     )
 
 
-def _same_device(wanted: device.Device, stored: device.Device) -> bool:
+def _same_device(wanted: devices.Device, stored: devices.Device) -> bool:
     return _shape(wanted) == _shape(stored) and all(
-        _times_agree(one.time_added, other.time_added) for one, other in zip(wanted.taints, stored.taints, strict=True)
+        _times_agree(taint.time_added, other.time_added) for taint, other in zip(wanted.taints, stored.taints, strict=True)
     )
 
 
-def _shape(item: device.Device) -> Mapping[str, object]:
+def _shape(device: devices.Device) -> Mapping[str, object]:
     """Return all fields of a device, with typed attributes (True is not 1) and taints without times."""
-    fields = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    return fields | {"attributes": _typed(item.attributes), "taints": [_taint_id(item, taint) for taint in item.taints]}
+    fields = {field.name: getattr(device, field.name) for field in dataclasses.fields(device)}
+    return fields | {"attributes": _typed(device.attributes), "taints": [_taint_id(device, taint) for taint in device.taints]}
 
 
 def _mixins_shape(page: resource_slice.Page) -> object:
@@ -143,12 +145,12 @@ def _mixins_shape(page: resource_slice.Page) -> object:
     return shared, page.mixins.counter_set, page.mixins.consumption
 
 
-def _typed(values: Mapping[str, device.AttributeValue]) -> Mapping[str, object]:
+def _typed(values: Mapping[str, devices.AttributeValue]) -> Mapping[str, object]:
     return {name: (type(value), type(value[0]) if isinstance(value, tuple) else None, value) for name, value in values.items()}
 
 
-def _times_agree(one: datetime.datetime | None, other: datetime.datetime | None) -> bool:
-    return one is None or other is None or abs(one - other) <= _TIME_TOLERANCE
+def _times_agree(first: datetime.datetime | None, second: datetime.datetime | None) -> bool:
+    return first is None or second is None or abs(first - second) <= _TIME_TOLERANCE
 
 
 def dropped(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[str, ...]:
