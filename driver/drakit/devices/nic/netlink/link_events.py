@@ -1,14 +1,14 @@
-"""Events of links and queueing from the kernel (RTNLGRP_LINK, RTNLGRP_TC), and the socket filter that drops those that do not matter.
+"""The kernel's events of links and queueing (RTNLGRP_LINK, RTNLGRP_TC), and the socket filter that drops irrelevant ones.
 
-The kernel also sends events of the driver's own requests, so a check drains what it caused itself. Messages are not decoded: a check reads the state.
+The kernel also sends events of the driver's own requests, so a check drains those that it caused. Messages are not decoded: a check reads the state.
 
-On a busy node nearly all events are those of other pods' veths. A classic BPF filter (Documentation/networking/filter.rst) on the socket passes
+On a busy node nearly all events are of other pods' veths. A classic BPF filter (Documentation/networking/filter.rst) on the socket passes
 
 - every event of interfaces given by their index,
 - link events of interfaces without a kind, which are hardware, and of bonds and teams,
 - link events of interfaces whose name has a given prefix,
 
-and drops the rest, also the events of a driver's own reads of queueing (rtnetlink.READING). Layouts: struct nlmsghdr, ifinfomsg and tcmsg
+and drops the rest, also the events of a driver's own requests that read queueing (rtnetlink.READING). Layouts: struct nlmsghdr, ifinfomsg and tcmsg
 (linux/netlink.h, linux/rtnetlink.h); the index is at the same offset in both.
 """
 
@@ -39,7 +39,7 @@ _AGGREGATES = ("bond", "team")
 
 _LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _LOAD_BYTE_AT_X = 0x20, 0x28, 0x30, 0x50
 _SET, _SET_X, _COPY_TO_X, _AND, _IF_EQUAL, _RETURN = 0x00, 0x01, 0x07, 0x54, 0x15, 0x06
-# The kernel's own functions: find an attribute of type X from offset A on, and one within the attribute at A. The result is its offset, or 0.
+# The kernel's functions to find an attribute of type X from offset A on, and one within the attribute at A. The result is its offset, or 0.
 _FIND, _FIND_NESTED = 0xFFFFF000 + 12, 0xFFFFF000 + 16
 _PASS, _DROP = (_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)
 _STEPS_MAX = 2000
@@ -50,18 +50,18 @@ Step = tuple[int, int, int, int]
 
 
 class KernelWatch:
-    """A listener in a namespace, given as to ``rtnetlink.Socket.open``; raises OSError."""
+    """A listener for events in a namespace, given as to ``rtnetlink.Socket.open``. Raise OSError."""
 
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)
         self._socket.setblocking(False)
-        self._namespace, self._filter, self._is_refused = namespace, b"", False
-        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._namespace, self._filter, self._is_refusal_logged = namespace, b"", False
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def narrow(self, interest: port.Interest) -> bool:
         with rtnetlink.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as route:
-            sharing = {ifindex for nic, link in ifb_links.ours(route).items() for ifindex in (nic, link.ifindex)}
-        program = filter_program(interest.ifindexes | sharing, {ifb_links.PREFIX, *map(_beginning, interest.globs)})
+            shared = {ifindex for nic, link in ifb_links.ours(route).items() for ifindex in (nic, link.ifindex)}
+        program = filter_program(interest.ifindexes | shared, {ifb_links.PREFIX, *map(_fixed_prefix, interest.globs)})
         if program == self._filter:
             return False
         was_filtered, self._filter = bool(self._filter), b""
@@ -70,18 +70,18 @@ class KernelWatch:
             self._filter = program
         except OSError as error:
             _detach_filter(self._socket)
-            if not self._is_refused:
+            if not self._is_refusal_logged:
                 _log.warning("event filter refused", extra={"error": str(error)})
-            self._is_refused = True
+            self._is_refusal_logged = True
         return was_filtered
 
     def wait(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], seconds)
+        ready, _, _ = select.select([self._socket.fileno(), self._wake_reader], [], [], seconds)
         return bool(ready)
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 1 << 12)
+            os.read(self._wake_reader, 1 << 12)
         while True:
             try:
                 self._socket.recv(1 << 16)
@@ -92,27 +92,27 @@ class KernelWatch:
 
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # The pipe is full, so a wake-up is pending already.
-            os.write(self._waker, b"!")
+            os.write(self._wake_writer, b"!")
 
     def close(self) -> None:
         self._socket.close()
-        os.close(self._woken)
-        os.close(self._waker)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
 
-def _beginning(glob: str) -> str:
-    """Return the fixed start of all names that match a glob; empty where it is not compared with the name."""
+def _fixed_prefix(glob: str) -> str:
+    """Return the fixed prefix of all names that match a glob, empty for a glob that is not compared with the name."""
     return "" if ":" in glob else _WILD.split(glob, maxsplit=1)[0]
 
 
 def _attach_filter(sock: socket.socket, program: bytes) -> None:
-    """Attach the filter to the socket, in place of an earlier one. Raises OSError."""
+    """Attach the filter to the socket, in place of an earlier one. Raise OSError."""
     buffer = ctypes.create_string_buffer(program, len(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(buffer)))
 
 
 def _detach_filter(sock: socket.socket) -> None:
-    """Remove the socket's filter; no filter is success. Raises OSError."""
+    """Remove the socket's filter, if it has one. Raise OSError."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
     except OSError as error:
@@ -121,7 +121,7 @@ def _detach_filter(sock: socket.socket) -> None:
 
 
 def filter_program(ifindexes: Collection[int], prefixes: Collection[str]) -> bytes:
-    """Return the filter for these interfaces and beginnings of names; one that passes all where it would be too long."""
+    """Return the filter for these interfaces and name prefixes, or one that passes all events where the filter would be too long."""
     steps = list(_steps(ifindexes, prefixes))
     return b"".join(_STEP.pack(*step) for step in (steps if len(steps) <= _STEPS_MAX else [_PASS]))
 
@@ -167,7 +167,7 @@ def _pass_if_equal(number: int) -> Iterator[Step]:
 
 
 def _pass_if_text(beginning: str) -> Iterator[Step]:
-    """Pass where the attribute at X starts with this text; each letter that differs leads past the end."""
+    """Yield the steps that pass an event whose attribute at X starts with this text. Each letter that differs jumps past the end."""
     letters = beginning.encode(errors="surrogateescape")
     for at, letter in enumerate(letters):
         yield _LOAD_BYTE_AT_X, 0, 0, _HEADER + at
@@ -176,5 +176,5 @@ def _pass_if_text(beginning: str) -> Iterator[Step]:
 
 
 def _as_loaded(layout: str, number: int) -> int:
-    """Return a number of the machine's byte order as the filter sees it, which loads in the network's."""
+    """Return a number of the machine's byte order as the filter loads it, which is in network byte order."""
     return int.from_bytes(struct.pack(layout, number), "big")

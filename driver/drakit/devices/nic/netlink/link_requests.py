@@ -1,11 +1,11 @@
 """Requests for one interface: the link itself, its addresses, routes, rules and neighbours by rtnetlink, and its sysctls.
 
-Each request is idempotent: an equal object is success, and a different one that is not ours is an error. Layouts: linux/if_addr.h,
-linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
+Each request is idempotent: an equal object that exists is ignored, and a conflicting one of the pod is an error. Layouts: linux/if_addr.h,
+linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Functions raise OSError.
 
-Sysctls are written in another network namespace. /proc/sys/net shows the namespace of whoever looks, so a thread of its own goes there and ends.
-Container runtimes mount /proc/sys read-only for all but privileged containers; then the thread leaves the mount namespace too and makes its own view
-writable, which takes CAP_SYS_ADMIN and changes nothing for others. Raises OSError.
+Sysctls are written in another network namespace. /proc/sys/net shows the namespace of the calling thread, so a separate thread enters that namespace,
+writes and ends. Container runtimes mount /proc/sys read-only for unprivileged containers. Then the thread also leaves the mount namespace and makes
+its own view writable, which needs CAP_SYS_ADMIN and changes nothing for other processes.
 """
 
 import ctypes
@@ -29,13 +29,13 @@ _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 
 
 def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
-    """Write values by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
+    """Write sysctls by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
     if wanted:
         rtnetlink.run_in(descriptor, functools.partial(_write_inside, interface, wanted))
 
 
 def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
-    """Run in a thread that ends afterwards, because it may leave the mount namespace."""
+    """Write the sysctls of the calling thread's namespace. The thread must end afterwards, because it may leave the mount namespace."""
     try:
         _write_all(interface, wanted)
     except OSError as error:
@@ -47,10 +47,10 @@ def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
 
 def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
     for name, value in wanted.items():
-        (_NET / _path(name, interface)).write_text(f"{value}\n", "ascii")
+        (_NET / _sysctl_path(name, interface)).write_text(f"{value}\n", "ascii")
 
 
-def _path(name: str, interface: str) -> str:
+def _sysctl_path(name: str, interface: str) -> str:
     """Return the file of a sysctl below /proc/sys/net: ``ipv4/conf/net1/arp_ignore``."""
     family, _, leaf = name.partition(".")
     return f"{family}/conf/{interface}/{leaf}"
@@ -58,12 +58,12 @@ def _path(name: str, interface: str) -> str:
 
 def _make_writable() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    _checked(libc.unshare(_CLONE_NEWNS), "unshare")
-    _checked(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
-    _checked(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
+    _raise_on_failure(libc.unshare(_CLONE_NEWNS), "unshare")
+    _raise_on_failure(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
+    _raise_on_failure(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
 
 
-def _checked(result: int, call: str) -> None:
+def _raise_on_failure(result: int, call: str) -> None:
     if result:
         code = ctypes.get_errno()
         raise OSError(code, f"{call}: {os.strerror(code)}")
@@ -100,9 +100,9 @@ _GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
 class Link:
     """One link as the kernel reports it.
 
-    ``place`` is what no pod can change of hardware: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
-    end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace for the socket's namespace; None where it is in
-    the link's own. ``layer`` is the kernel's number of the link layer (ARPHRD_*), ``attributes`` all that the kernel says.
+    ``place`` is the bus address and burnt-in MAC of hardware, which no pod can change, and empty for other links. ``other`` is the index of its other
+    end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace in the socket's namespace, None where it is in
+    the link's own. ``layer`` is the kernel's number of the link layer (ARPHRD_*). ``attributes`` are all attributes of the message.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -125,13 +125,13 @@ class Link:
 
 
 def find(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link | None:
-    """Return the link of exactly this name, not one that has it as an alternative name; ``more`` are attributes that ask for more."""
+    """Return the link of this name, None where none has it or only as an alternative name. ``more`` are further request attributes."""
     link = at(sock, 0, rtnetlink.text(_IFLA_IFNAME, name) + more)
     return link if link is not None and link.name == name else None
 
 
 def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
-    """Return the link of exactly this name; raises OSError where there is none."""
+    """Return the link of this name. Raise OSError where there is none."""
     link = find(sock, name, more)
     if link is None:
         raise OSError(errno.ENODEV, f"there is no interface {name}")
@@ -139,13 +139,13 @@ def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
 
 
 def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
-    """Return the name of the link of this index; empty where there is none."""
+    """Return the name of the link of this index, empty where there is none."""
     link = at(sock, ifindex)
     return "" if link is None else link.name
 
 
 def at(sock: rtnetlink.Socket, ifindex: int, more: bytes = b"") -> Link | None:
-    """Return the link of this index, or with index 0 the one that the attributes ``more`` name."""
+    """Return the link of this index, or with index 0 the one that the attributes ``more`` select, None where there is none."""
     try:
         answers = sock.ask(_GETLINK, _header(ifindex) + more)
     except OSError as error:
@@ -160,9 +160,9 @@ def _header(ifindex: int = 0, flags: int = 0, changed: int = 0) -> bytes:
 
 
 def links(sock: rtnetlink.Socket, number: int | None = None, *, kind: str = "") -> tuple[Link, ...]:
-    """Return every link of the socket's namespace, or of the one with this number; with ``kind`` only links of that kind.
+    """Return every link of the socket's namespace, or of the one with this number.
 
-    A namespace that is gone has no links.
+    ``kind`` asks the kernel for links of that kind only. A namespace that is gone has no links.
     """
     body = _header() + (b"" if number is None else rtnetlink.in_namespace(number))
     body += rtnetlink.pack(_IFLA_LINKINFO, rtnetlink.text(_INFO_KIND, kind)) if kind else b""
@@ -180,9 +180,9 @@ def create(
     mtu: int = 0,
     namespace: int | None = None,
 ) -> None:
-    """Create a link, down; EEXIST where the name is taken.
+    """Create a link, down. Raise OSError, with EEXIST where the name is taken.
 
-    ``data`` are attributes of its kind, ``lower`` is the index of the link that it sits on, ``namespace`` the open descriptor of another one.
+    ``data`` are attributes of its kind, ``lower`` is the index of the link below, ``namespace`` the open descriptor of another namespace.
     """
     linkinfo = rtnetlink.text(_INFO_KIND, kind) + (rtnetlink.pack(_INFO_DATA, data) if data else b"")
     body = _header() + _attributes(name=name, mac=mac, mtu=mtu) + rtnetlink.pack(_IFLA_LINKINFO, linkinfo)
@@ -202,13 +202,13 @@ def alter(
     alias: str | None = None,
     more: bytes = b"",
 ) -> None:
-    """Change what is given, in one request; ``more`` are other attributes."""
+    """Change the given settings of a link in one request. ``more`` are other attributes."""
     header = _header(ifindex) if up is None else _header(ifindex, _UP if up else 0, _UP)
     sock.ask(_SETLINK, header + _attributes(name=name, mtu=mtu, mac=mac, alias=alias) + more)
 
 
 def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
-    """Move a link, which must be down, into the namespace of an open descriptor, under a name and with an index where they are given."""
+    """Move a link into the namespace of an open descriptor, with a new name and index where given. The link must be down."""
     target = rtnetlink.number(_IFLA_NET_NS_FD, namespace) + (rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b"")
     alter(sock, ifindex, name=name, more=target)
 
@@ -221,30 +221,31 @@ def _attributes(*, name: str = "", mtu: int = 0, mac: str = "", alias: str | Non
 
 
 def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> None:
-    """Delete a link, in the namespace of this number where one is given; a link that is gone is success."""
+    """Delete a link, in the namespace of this number where one is given. A link that is gone is ignored."""
     try:
         sock.ask(_DELLINK, _header(ifindex) + (b"" if number is None else rtnetlink.in_namespace(number)))
     except OSError as error:
-        gone = {errno.ENODEV} if number is None else {errno.ENODEV, errno.EINVAL}  # EINVAL: the namespace has gone with its number.
+        # With EINVAL the namespace is gone, and with it the number.
+        gone = {errno.ENODEV} if number is None else {errno.ENODEV, errno.EINVAL}
         if error.errno not in gone:
             raise
 
 
 def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
     """Return the addresses of a link in CIDR form, sorted, without IPv6 link-local ones."""
-    listed = []
+    texts = []
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, _, index = _IFADDR.unpack_from(body)
         attrs = rtnetlink.attributes(body[_IFADDR.size :])
         packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
         address = ipaddress.ip_address(packed) if packed else None
         if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
-            listed.append(f"{address}/{prefix}")
-    return tuple(sorted(listed))
+            texts.append(f"{address}/{prefix}")
+    return tuple(sorted(texts))
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
-    """Add an address. An IPv6 address is usable at once (no duplicate address detection), because a container starts now."""
+    """Add an address. An IPv6 address skips duplicate address detection, because the starting container needs it at once."""
     wanted = ipaddress.ip_interface(text)
     flags = _NODAD if wanted.version == ip_pools.IPV6 else 0
     body = _IFADDR.pack(_FAMILY[wanted.version], wanted.network.prefixlen, flags, _UNIVERSE, ifindex)
@@ -253,7 +254,7 @@ def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
 
 
 def add_neighbour(sock: rtnetlink.Socket, ifindex: int, wanted: config.Neighbour) -> None:
-    """Add a permanent neighbour."""
+    """Add a permanent entry to the neighbour table."""
     address = ipaddress.ip_address(wanted.address)
     body = _NDMSG.pack(_FAMILY[address.version], 0, ifindex, _PERMANENT, 0, 0)
     body += rtnetlink.pack(_NDA_DST, address.packed) + rtnetlink.pack(_NDA_LLADDR, bytes.fromhex(wanted.mac.replace(":", "")))
@@ -261,7 +262,7 @@ def add_neighbour(sock: rtnetlink.Socket, ifindex: int, wanted: config.Neighbour
 
 
 def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> None:
-    """Add a route by this link. Raises OSError where the pod has its own route of the same destination, table and metric by another link."""
+    """Add a route by this link. Raise OSError where the pod has another route of the same destination, table and metric."""
     try:
         sock.ask(_NEWROUTE, _route(ifindex, wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
     except OSError as error:
@@ -273,21 +274,24 @@ def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> Non
 
 
 def routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[bytes]:
-    """Yield the routes of all tables and both families. With an index, the kernel may leave out those by other interfaces (Linux 4.20)."""
-    by = rtnetlink.number(_RTA_OIF, ifindex) if ifindex else b""
+    """Yield the messages of the routes of all tables and both families.
+
+    With an index, Linux 4.20 and later leaves out routes by other interfaces.
+    """
+    interface_filter = rtnetlink.number(_RTA_OIF, ifindex) if ifindex else b""
     for family in _FAMILY.values():
-        yield from sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + by)
+        yield from sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + interface_filter)
 
 
 def interfaces_of(route: bytes) -> set[int]:
-    """Return the interfaces by which a route leaves."""
+    """Return the indices of the interfaces of a route."""
     attrs = rtnetlink.attributes(route[_RTMSG.size :])
     single = {rtnetlink.as_number(attrs[_RTA_OIF])} if _RTA_OIF in attrs else set()
     return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b""))}
 
 
 def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
-    """Add a rule to the namespace; the same rule is success."""
+    """Add a rule to the namespace. An equal rule is ignored."""
     try:
         sock.ask(_NEWRULE, _rule(wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
     except OSError as error:
@@ -296,7 +300,7 @@ def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
 
 
 def delete_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
-    """Delete a rule; a rule that is gone is success."""
+    """Delete a rule. A rule that is gone is ignored."""
     try:
         sock.ask(_DELRULE, _rule(wanted))
     except OSError as error:
@@ -318,7 +322,7 @@ def _route(ifindex: int, wanted: config.Route) -> bytes:
 
 
 def _hops(sock: rtnetlink.Socket, wanted: config.Route) -> Iterator[tuple[int, str]]:
-    """Yield link and gateway of every route with the wanted one's destination, table and metric."""
+    """Yield the link and the gateway of every route with the wanted destination, table and metric."""
     destination = ipaddress.ip_network(wanted.destination)
     metric = wanted.metric or (_IPV6_METRIC if destination.version == ip_pools.IPV6 else 0)
     for body in sock.dump(_GETROUTE, _RTMSG.pack(_FAMILY[destination.version], 0, 0, 0, 0, 0, 0, 0, 0)):
@@ -326,8 +330,8 @@ def _hops(sock: rtnetlink.Socket, wanted: config.Route) -> Iterator[tuple[int, s
         attrs = rtnetlink.attributes(body[_RTMSG.size :])
         network = attrs.get(_RTA_DST, bytes(len(destination.network_address.packed)))
         table = rtnetlink.as_number(attrs[_RTA_TABLE]) if _RTA_TABLE in attrs else fields[4]
-        same = (fields[1], network, table) == (destination.prefixlen, destination.network_address.packed, wanted.table)
-        if same and (rtnetlink.as_number(attrs[_RTA_PRIORITY]) if _RTA_PRIORITY in attrs else 0) == metric and _RTA_OIF in attrs:
+        is_same = (fields[1], network, table) == (destination.prefixlen, destination.network_address.packed, wanted.table)
+        if is_same and (rtnetlink.as_number(attrs[_RTA_PRIORITY]) if _RTA_PRIORITY in attrs else 0) == metric and _RTA_OIF in attrs:
             gateway = str(ipaddress.ip_address(attrs[_RTA_GATEWAY])) if _RTA_GATEWAY in attrs else ""
             yield rtnetlink.as_number(attrs[_RTA_OIF]), gateway
 

@@ -1,13 +1,12 @@
 """A plain rtnetlink socket: requests with acknowledgement, dumps, attributes, and the numbers of other network namespaces.
 
-Why no library does it: ADR 72. Layouts: linux/netlink.h, linux/rtnetlink.h.
+ADR 72 says why no library is used. Layouts: linux/netlink.h, linux/rtnetlink.h.
 
-A socket stays in the network namespace in which it was opened, whichever thread uses it. What the kernel refuses is an OSError with the kernel's own
-message (NETLINK_EXT_ACK) where it sends one.
+A socket stays in the network namespace in which it was opened, whichever thread uses it. A request that the kernel refuses raises OSError, with the
+kernel's own message (NETLINK_EXT_ACK) where it sends one.
 
-A network namespace knows others by numbers (nsid). With a number, links in another namespace can be listed without a descriptor and without the right
-to enter it. A number is valid as long as both namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h. Raises
-OSError.
+A network namespace has numbers (nsid) for other ones. With a number, links of another namespace can be listed without a descriptor and without the
+right to enter it. A number is valid while both namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h.
 """
 
 import concurrent.futures
@@ -44,7 +43,7 @@ _NAMESPACES = pathlib.Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 
 READING, READING_MASK = 0xDA0A0000, 0xFFFF0000
-"""The first bits of the sequence number of a request that only reads: the kernel sends answers about queueing to every listener, with this number."""
+"""The first bits of the sequence number of a read. Every listener gets the kernel's answers about queueing and recognizes them by these bits."""
 
 Attributes = Mapping[int, bytes]
 Answer = TypeVar("Answer")
@@ -55,9 +54,9 @@ def _nothing() -> None:
 
 
 class Socket:
-    """One rtnetlink conversation; use it as a context and from one thread at a time.
+    """An rtnetlink socket, to be used as a context and from one thread at a time.
 
-    ``after_effect`` is called between the effect of a request that may change something and its answer, which is where a test dies.
+    ``after_effect`` is called after each request that may change the kernel, before its answer is returned. Tests let the process die there.
     """
 
     def __init__(self, sock: socket.socket, after_effect: Callable[[], None] = _nothing) -> None:
@@ -67,14 +66,14 @@ class Socket:
 
     @classmethod
     def open(cls, namespace: str | int | None = None, after_effect: Callable[[], None] = _nothing) -> Self:
-        """Return a socket in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor. Raises OSError."""
+        """Return a socket in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor. Raise OSError."""
         return cls(listen(0, namespace), after_effect)
 
     @classmethod
     def scratch(cls) -> Self:
-        """Return a socket in an empty network namespace of its own, which the kernel removes when the socket is closed. Raises OSError."""
+        """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raise OSError."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            return cls(thread.submit(_open_apart).result())
+            return cls(thread.submit(_open_in_new_namespace).result())
 
     def __enter__(self) -> Self:
         return self
@@ -84,18 +83,18 @@ class Socket:
 
     @property
     def cookie(self) -> int:
-        """The cookie of the socket's network namespace: unique until reboot, never used again. Raises OSError before Linux 5.14."""
+        """Return the cookie of the socket's network namespace, which is never reused until reboot. Raise OSError before Linux 5.14."""
         return cookie_of(self._socket)
 
     def ask(self, kind: int, body: bytes, flags: int = 0) -> tuple[bytes, ...]:
-        """Send one request, wait for its acknowledgement, and return the bodies that came before it."""
+        """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raise OSError."""
         answers = tuple(body for _, body in self._exchange(kind, body, flags | ACK))
         if kind % _VERBS != _GET:
             self._after_effect()
         return answers
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
-        """Return a whole table, read again where it changed meanwhile."""
+        """Return the entries of a whole table, which is read again where it changed meanwhile. Raise OSError."""
         answers = whole_table(lambda: tuple(self._exchange(kind, body, _DUMP)), lambda answer: answer[0])
         return tuple(answer for _, answer in answers)
 
@@ -108,7 +107,7 @@ class Socket:
                 if sequence != self._sequence:
                     continue
                 if answer == _ERROR:
-                    _raise(content, marks)
+                    _raise_error_message(content, marks)
                     return
                 if answer == _DONE:
                     return
@@ -116,7 +115,7 @@ class Socket:
 
 
 def whole_table(read: Callable[[], tuple[Answer, ...]], flags_of: Callable[[Answer], int]) -> tuple[Answer, ...]:
-    """Return the result of ``read``, repeated while the kernel marks a message as of an interrupted dump (NLM_F_DUMP_INTR). Raises OSError."""
+    """Return the result of ``read``, repeated while the kernel marks the dump as interrupted (NLM_F_DUMP_INTR). Raise OSError."""
     for _ in range(_DUMP_TRIES):
         answers = read()
         if not any(flags_of(answer) & _INTERRUPTED for answer in answers):
@@ -125,14 +124,14 @@ def whole_table(read: Callable[[], tuple[Answer, ...]], flags_of: Callable[[Answ
 
 
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
-    """Return a plain socket in a namespace, given as to ``Socket.open``, that receives events of these multicast groups. Raises OSError."""
+    """Return a plain socket in a namespace, given as to ``Socket.open``, that receives events of these multicast groups. Raise OSError."""
     return run_in(namespace, functools.partial(_open, groups))
 
 
 def run_in(namespace: str | int | None, work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work`` in a namespace, given as to ``Socket.open``. Raises OSError.
+    """Return the result of ``work`` in a namespace, given as to ``Socket.open``. Raise OSError.
 
-    Another namespace than the process's is entered by a thread that ends afterwards, so no other thread of the process is ever moved.
+    A thread that ends afterwards enters another namespace, so the other threads of the process stay where they are.
     """
     if namespace is None:
         return work()
@@ -147,7 +146,7 @@ def cookie_of(sock: socket.socket) -> int:
 
 @contextlib.contextmanager
 def failing_as(call: str) -> Iterator[None]:
-    """Turn an OSError into a HardwareError of that call, with the kernel's own words."""
+    """Raise an OSError of the body as a HardwareError of this call, with the kernel's message."""
     try:
         yield
     except OSError as error:
@@ -155,27 +154,27 @@ def failing_as(call: str) -> Iterator[None]:
 
 
 def pack(kind: int, content: bytes) -> bytes:
-    """Return one attribute, padded."""
+    """Return the message of one attribute, padded."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(content), kind) + content + bytes(-len(content) % 4)
 
 
 def text(kind: int, value: str) -> bytes:
-    """Return a text attribute."""
+    """Return the message of a text attribute."""
     return pack(kind, value.encode(errors="surrogateescape") + b"\0")
 
 
 def number(kind: int, value: int) -> bytes:
-    """Return a 32-bit attribute."""
+    """Return the message of a 32-bit attribute."""
     return pack(kind, struct.pack("=I", value))
 
 
 def attributes(content: bytes) -> Attributes:
-    """Return the attributes of a message's tail, by kind; of a kind that comes twice the last."""
+    """Return the attributes of a message's tail by kind, the last one of each kind."""
     return dict(walk(content))
 
 
 def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the attributes of a message's tail in their order, each by kind; some lists have many of one kind."""
+    """Yield the attributes of a message's tail in order, each with its kind. Some lists have several of one kind."""
     at = 0
     while at + _ATTRIBUTE.size <= len(content):
         size, kind = _ATTRIBUTE.unpack_from(content, at)
@@ -185,29 +184,29 @@ def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
         at += size + -size % 4
 
 
-def hops(listed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, flags, and the hop's own attributes."""
+def hops(content: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield the next hops in RTA_MULTIPATH (struct rtnexthop): interface index, weight, flags, and the hop's own attributes."""
     at = 0
-    while at + _HOP.size <= len(listed):
-        size, flags, fewer, ifindex = _HOP.unpack_from(listed, at)
+    while at + _HOP.size <= len(content):
+        size, flags, hops_value, ifindex = _HOP.unpack_from(content, at)
         if size < _HOP.size:
             return
-        yield ifindex, fewer + 1, flags, listed[at + _HOP.size : at + size]
+        yield ifindex, hops_value + 1, flags, content[at + _HOP.size : at + size]
         at += size + -size % 4
 
 
-def hop(ifindex: int, weight: int, flags: int, own: bytes) -> bytes:
-    """Return one of the next hops of a route with several."""
-    return _HOP.pack(_HOP.size + len(own), flags, weight - 1, ifindex) + own
+def hop(ifindex: int, weight: int, flags: int, attrs: bytes) -> bytes:
+    """Return one next hop for RTA_MULTIPATH."""
+    return _HOP.pack(_HOP.size + len(attrs), flags, weight - 1, ifindex) + attrs
 
 
 def as_text(content: bytes) -> str:
-    """Return a text attribute's value."""
+    """Return the value of a text attribute."""
     return content.split(b"\0", 1)[0].decode(errors="surrogateescape")
 
 
 def as_number(content: bytes) -> int:
-    """Return a 32-bit attribute's value."""
+    """Return the value of a 32-bit attribute."""
     value: int = struct.unpack("=I", content[:4])[0]
     return value
 
@@ -220,16 +219,16 @@ def _messages(packet: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         at += size + -size % 4
 
 
-def _raise(content: bytes, flags: int) -> None:
-    """Raise the error of an error message; an acknowledgement is an error of number 0."""
+def _raise_error_message(content: bytes, flags: int) -> None:
+    """Raise the OSError of an error message. An acknowledgement is an error of number 0."""
     code = -struct.unpack_from("=i", content)[0]
     if not code:
         return
-    attrs = ""
+    message = ""
     if flags & _HAS_TEXT:
-        echoed = _HEADER.size if flags & _CAPPED else struct.unpack_from("=I", content, 4)[0]
-        attrs = as_text(attributes(content[4 + echoed :]).get(_TEXT, b""))
-    raise OSError(code, f"{os.strerror(code)}{': ' if attrs else ''}{attrs}")
+        request_size = _HEADER.size if flags & _CAPPED else struct.unpack_from("=I", content, 4)[0]
+        message = as_text(attributes(content[4 + request_size :]).get(_TEXT, b""))
+    raise OSError(code, f"{os.strerror(code)}{': ' if message else ''}{message}")
 
 
 def _open(groups: int = 0) -> socket.socket:
@@ -237,7 +236,7 @@ def _open(groups: int = 0) -> socket.socket:
     try:
         sock.settimeout(_ANSWER_SECONDS)
         for option in (_EXT_ACK, _STRICT):
-            with contextlib.suppress(OSError):  # Kernels before 4.12 and 4.20 do without.
+            with contextlib.suppress(OSError):  # Linux before 4.12 and 4.20 lacks these options.
                 sock.setsockopt(_SOL_NETLINK, option, 1)
         sock.bind((0, groups))
     except OSError:
@@ -248,7 +247,7 @@ def _open(groups: int = 0) -> socket.socket:
 
 @contextlib.contextmanager
 def opened(namespace: str | int) -> Iterator[int]:
-    """Yield the descriptor of a namespace, given as to ``Socket.open``; one that is opened here is closed here. Raises OSError."""
+    """Yield the descriptor of a namespace, given as to ``Socket.open``, and close it afterwards unless it was given. Raise OSError."""
     if isinstance(namespace, int):
         yield namespace
         return
@@ -260,18 +259,18 @@ def opened(namespace: str | int) -> Iterator[int]:
 
 
 def _run_inside(descriptor: int, work: Callable[[], Answer]) -> Answer:
-    """Enter the namespace and run ``work``, in a thread that ends afterwards because it stays there."""
-    _call("setns", descriptor, _CLONE_NEWNET)
+    """Enter the namespace and run ``work``. The thread must end afterwards, because it stays there."""
+    _call_libc("setns", descriptor, _CLONE_NEWNET)
     return work()
 
 
-def _open_apart() -> socket.socket:
-    """Open a socket in a new namespace, in a thread that ends afterwards because it stays there."""
-    _call("unshare", _CLONE_NEWNET)
+def _open_in_new_namespace() -> socket.socket:
+    """Return a socket in a new namespace. The thread must end afterwards, because it stays there."""
+    _call_libc("unshare", _CLONE_NEWNET)
     return _open()
 
 
-def _call(name: str, *arguments: int) -> None:
+def _call_libc(name: str, *arguments: int) -> None:
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
@@ -287,33 +286,33 @@ _TARGET = 46
 
 
 def nsid_of(host: Socket, descriptor: int) -> int:
-    """Return the number that the socket's namespace has for the one open as ``descriptor``, else NO_NSID."""
-    return next(map(_number, host.ask(_GETNSID, _of(descriptor))), NO_NSID)
+    """Return the number of the namespace ``descriptor`` in the socket's namespace, NO_NSID where it has none."""
+    return next(map(_number, host.ask(_GETNSID, _descriptor_request(descriptor))), NO_NSID)
 
 
 def assign_nsid(host: Socket, descriptor: int) -> int:
-    """Return that number; assign one to a namespace that has none."""
+    """Return the number of the namespace ``descriptor`` in the socket's namespace, assigned now where it has none. Raise OSError."""
     nsid = nsid_of(host, descriptor)
     if nsid == NO_NSID:
         with contextlib.suppress(FileExistsError):
-            host.ask(_NEWNSID, _of(descriptor) + pack(_NSID, struct.pack("=i", NO_NSID)))
+            host.ask(_NEWNSID, _descriptor_request(descriptor) + pack(_NSID, struct.pack("=i", NO_NSID)))
         nsid = nsid_of(host, descriptor)
     if nsid == NO_NSID:
-        raise OSError(errno.ENOENT, "the network namespace got no number")
+        raise OSError(errno.ENOENT, "the kernel assigned no number to the network namespace")
     return nsid
 
 
 def nsids(host: Socket) -> tuple[int, ...]:
-    """Return every number that the socket's namespace has given, ascending."""
+    """Return every number of a namespace in the socket's namespace, in ascending order."""
     return tuple(sorted({_number(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {NO_NSID}))
 
 
 def in_namespace(number: int) -> bytes:
-    """Return the attribute that directs a request of links to the namespace of this number (IFLA_TARGET_NETNSID)."""
+    """Return the attribute that directs a link request to the namespace of this number (IFLA_TARGET_NETNSID)."""
     return pack(_TARGET, struct.pack("=i", number))
 
 
-def _of(descriptor: int) -> bytes:
+def _descriptor_request(descriptor: int) -> bytes:
     return _GENERIC.pack(0) + number(_DESCRIPTOR, descriptor)
 
 
