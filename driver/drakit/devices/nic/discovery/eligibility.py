@@ -1,4 +1,4 @@
-"""Decides which interfaces are offered, and explains why an interface is not offered and how to change that; pure.
+"""The checks that decide whether an interface is offered, with the reason and the fix where it is not; pure.
 
 The checks run in a fixed order, from reasons that no setting can change to a single missing value. The first check that fails gives the reason.
 """
@@ -21,10 +21,10 @@ _HOST_MIN = quantity.Quantity.of(htb.SMALL)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why an interface is not offered.
+    """The reason that an interface is not offered.
 
     ``reason`` is read after the interface's name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``expected`` reason is
-    normal or follows the admin's settings, so no warning is logged. ``is_of_speed`` is true if only the speed is unknown, which an admin can set.
+    normal or follows the admin's settings, so no warning is logged. ``is_of_speed`` is true if only the speed is missing, which an admin can set.
     """
 
     reason: str
@@ -42,7 +42,7 @@ class Caution:
 
 
 class NodeContext:
-    """The settings and the other interfaces, which the checks of one interface read."""
+    """The settings, the machine's shaping and all interfaces, which the checks of one interface read."""
 
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
         self.settings = settings
@@ -54,7 +54,7 @@ class NodeContext:
     def is_believable(self, interface: port.Interface) -> bool:
         """Return whether the reported speed comes from hardware: the interface itself, or all its slaves.
 
-        False for a vlan: it shares the bandwidth of the NIC below, which must not be offered twice.
+        The speed of a vlan does not count, because it shares the bandwidth of the NIC below, which must not be offered twice.
         """
         if interface.kind not in AGGREGATE_KINDS:
             return not interface.is_virtual
@@ -62,10 +62,10 @@ class NodeContext:
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
-        """Return the speed in bits per second: the hardware's, limited to the speed of the admin's rule; without one of them, the other."""
-        given = self.settings.rule_for(interface).speed
+        """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None where both are unknown."""
+        configured = self.settings.rule_for(interface).speed
         reported = interface.speed if self.is_believable(interface) else None
-        return min((figure for figure in (reported, None if given is None else given.value) if figure is not None), default=None)
+        return min((speed for speed in (reported, None if configured is None else configured.value) if speed is not None), default=None)
 
 
 def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
@@ -80,9 +80,9 @@ def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
 
 def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
     """Return the refusal of an interface whose bandwidth is too small for the policy's two smallest amounts."""
-    least = rates.min + rates.step
+    smallest = rates.min + rates.step
     return Refusal(
-        reason=f"has {quantity.Quantity.of(speed)} minus the reserve of {reserve}, which is less than min + step of the policy, {least} bit/s",
+        reason=f"has {quantity.Quantity.of(speed)} minus the reserve of {reserve}, which is less than min + step of the policy, {smallest} bit/s",
         change="lower nic.reserve, or lower reserve, min or step with a rule in nic.rules",
     )
 
@@ -98,21 +98,21 @@ def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
 
 
 def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
-    """Return the indices of interfaces with a default route and of all interfaces below them: bond slaves, bridge ports, the NIC of a vlan."""
-    carriers: dict[int, set[int]] = {}
+    """Return the indices of interfaces with a default route and of the interfaces below: bond slaves, bridge ports, the NIC of a vlan."""
+    lower_links: dict[int, set[int]] = {}
     for interface in interfaces:
         if interface.master is not None:
-            carriers.setdefault(interface.master, set()).add(interface.ifindex)
+            lower_links.setdefault(interface.master, set()).add(interface.ifindex)
         if interface.lower is not None and interface.kind in _STACKED_KINDS:
-            carriers.setdefault(interface.ifindex, set()).add(interface.lower)
-    reached: set[int] = set()
+            lower_links.setdefault(interface.ifindex, set()).add(interface.lower)
+    uplinks: set[int] = set()
     pending = [interface.ifindex for interface in interfaces if interface.default_route]
     while pending:
         index = pending.pop()
-        if index not in reached:
-            reached.add(index)
-            pending += carriers.get(index, ())
-    return frozenset(reached)
+        if index not in uplinks:
+            uplinks.add(index)
+            pending += lower_links.get(index, ())
+    return frozenset(uplinks)
 
 
 def _reserve(interface: port.Interface, context: NodeContext) -> int:

@@ -1,7 +1,7 @@
-"""Lists all links of a network namespace by pyroute2, with the addresses and default routes on them: what discovery needs once a minute.
+"""The listing of all links of a network namespace by pyroute2, with their addresses and default routes, which discovery reads once a minute.
 
-The only importer of pyroute2, which is loaded at the first listing, because that takes some 150 ms and mock machines do not need it. What reads or
-changes one link for a claim uses requests of ``netlink.link_requests`` (ADR 72).
+Only this module imports pyroute2. It does so at the first listing, because the import takes some 150 ms and mock machines do not need it. Code that
+reads or changes one link for a claim uses ``netlink.link_requests`` (ADR 72).
 """
 
 import concurrent.futures
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from pyroute2.netlink import nlmsg
 
 UNICAST = 1
-"""The type of a route that leads somewhere (RTN_UNICAST)."""
+"""The type of a route to a gateway or a link (RTN_UNICAST)."""
 SCOPE_LINK = 253
-"""Addresses of a smaller scope are known beyond their link (RT_SCOPE_LINK)."""
+"""The scope of an address that is valid on its link only (RT_SCOPE_LINK). A smaller number is a wider scope."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LinkFacts:
     """One link as the kernel reports it (linux/if_link.h).
 
-    ``kind`` is empty for hardware, ``layer`` the number of the link layer (ARPHRD_*), ``other`` the index of the link's other end or of the link
-    below, 0 for none. ``is_other_elsewhere`` says that this end is in another namespace.
+    ``kind`` is empty for hardware. ``layer`` is the number of the link layer (ARPHRD_*). ``other`` is the index of the other end or of the link
+    below, 0 for none. ``is_other_elsewhere`` is set where the other end is in another namespace.
     """
 
     ifindex: int
@@ -57,9 +57,9 @@ class Listing:
 
 
 def read() -> Listing:
-    """List the links of the calling thread's namespace. Raises HardwareError, also where pyroute2 is not installed.
+    """Return the links of the calling thread's namespace. Raise HardwareError, also where pyroute2 is not installed.
 
-    pyroute2 runs an event loop of its own, so it runs in a thread that has none. That thread starts in the namespace of the calling one.
+    pyroute2 starts an event loop, so it needs a thread without one. A new thread starts in the namespace of the calling thread.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_read).result()
@@ -70,21 +70,21 @@ def _read() -> Listing:
     with _failing_as(library, "socket"):
         route = library.IPRoute()
     with route:
-        return _tables(library, route)
+        return _read_tables(library, route)
 
 
-def _tables(library: types.ModuleType, route: "pyroute2.IPRoute") -> Listing:
+def _read_tables(library: types.ModuleType, route: "pyroute2.IPRoute") -> Listing:
     links = _dump(library, "RTM_GETLINK", route.get_links)
     addresses = _dump(library, "RTM_GETADDR", route.get_addr)
     routes = _dump(library, "RTM_GETROUTE", route.get_routes)
     return Listing(
-        links=tuple(sorted(map(_facts, links), key=lambda link: link.ifindex)),
+        links=tuple(sorted(map(_link_facts, links), key=lambda link: link.ifindex)),
         addressed=frozenset(address["index"] for address in addresses if address["scope"] < SCOPE_LINK),
-        uplinks=frozenset(ifindex for route in routes for ifindex in _default_by(route)),
+        uplinks=frozenset(ifindex for route in routes for ifindex in _default_interfaces(route)),
     )
 
 
-def _facts(link: "nlmsg") -> LinkFacts:
+def _link_facts(link: "nlmsg") -> LinkFacts:
     alternative_names = link.get_attr("IFLA_PROP_LIST")
     return LinkFacts(
         ifindex=link["index"],
@@ -103,8 +103,8 @@ def _facts(link: "nlmsg") -> LinkFacts:
     )
 
 
-def _default_by(route: "nlmsg") -> list[int]:
-    """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
+def _default_interfaces(route: "nlmsg") -> list[int]:
+    """Return the interfaces of a default route of any table and metric, because a spare uplink is an uplink too."""
     if route["dst_len"] or route["type"] != UNICAST:
         return []
     hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
@@ -112,7 +112,7 @@ def _default_by(route: "nlmsg") -> list[int]:
 
 
 def _dump(library: types.ModuleType, call: str, ask: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:
-    """Return a whole table; pyroute2 leaves it to its caller to read an interrupted one again."""
+    """Return a whole table. The caller of pyroute2 must itself repeat an interrupted read."""
     with _failing_as(library, call):
         return rtnetlink.whole_table(lambda: tuple(ask()), lambda entry: entry["header"]["flags"])
 
@@ -127,7 +127,7 @@ def _library() -> types.ModuleType:
 
 @contextlib.contextmanager
 def _failing_as(library: types.ModuleType, call: str) -> Iterator[None]:
-    """Turn what the kernel and pyroute2 raise into a HardwareError of that call."""
+    """Raise an error of the kernel or pyroute2 as a HardwareError of this call."""
     try:
         with rtnetlink.failing_as(call):
             yield

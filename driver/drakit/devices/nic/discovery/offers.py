@@ -1,16 +1,16 @@
-"""Sorts interfaces into offered and withheld by the settings, and makes devices of those offered, with attributes and capacity; pure.
+"""The offered and withheld interfaces of a node, and the devices of the offered ones with attributes and capacity; pure.
 
 Every interface is either offered or withheld with a reason. It is withheld when it cannot carry shares, when the host uses it, when a setting
-excludes it, when another program configured its queueing or the kernel cannot enforce a rate, or when its speed is unknown: a guess would be sold
-as bandwidth.
+excludes it, when another program configured its queueing, when the kernel cannot enforce a rate, or when its speed is unknown, because a guess would
+be allocated as bandwidth.
 
-Attributes have three families of names. In the driver's own domain, written without it: what selectors of this driver use. In ``dra.net``: the names
-of the dranet driver, for the facts that mean the same there, so that selectors and constraints written for it go on working. In
-``resource.kubernetes.io``: the standard names for matching devices of different drivers.
+Attributes have names in three domains. Those in the driver's own domain, written without it, are for its selectors. Those in ``dra.net`` are
+the dranet driver's, for facts with the same meaning, so that its selectors and constraints go on working. Those in ``resource.kubernetes.io`` are the
+standard names for matching devices of different drivers.
 
-Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one is a run-time error that blocks the pod;
-an unknown value is written as "", and an unknown NUMA node as -1, as the kernel does. The standard ones are there only when true: they are
-compared for equality across drivers, and two unknowns are not equal.
+Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
+unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
+drivers compare them for equality, and two unknown values are not equal.
 """
 
 import base64
@@ -35,7 +35,7 @@ _NO_FUNCTION = port.PciFunction(bus_id="")
 
 
 def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
-    """Return all attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
+    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
     pci = interface.pci or _NO_FUNCTION
     common: Mapping[str, device.AttributeValue] = {
         IF_NAME: device.truncate_text(_text(interface.name)),
@@ -75,7 +75,7 @@ def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, fo
 
 
 def _text(name: str) -> str:
-    """Return a kernel name as text that every encoder takes; names are bytes to the kernel."""
+    """Return a kernel name, which may be any bytes, as text that every encoder accepts."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -87,10 +87,10 @@ _ENCODED = "net-"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
-    """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out.
+    """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` says that it is also offered whole, ``shares`` how many shares it may have; 0 is as many as its bandwidth has room for. ``caution`` is
-    what an admin should know about it, if anything.
+    ``whole`` is set where the interface is also offered whole. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``caution`` is a problem for the admin, if there is one.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Nic:
     caution: eligibility.Caution | None = None
 
     def to_device(self) -> device.Device:
-        """Return the device that many claims may share, as it is published."""
+        """Return the published device that many claims may share."""
         return device.Device(
             name=self.name,
             attributes=of(self.interface, speed=self.speed, classifier=self.classifier),
@@ -113,29 +113,29 @@ class Nic:
         )
 
     def to_whole(self) -> device.Device:
-        """Return the device that one claim has alone.
+        """Return the published device that only one claim can have.
 
-        A claim may ask for part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device which
-        can have one share.
+        A claim may request part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device with at
+        most one share.
         """
-        function = bool(self.interface.pci and self.interface.pci.physical_function)
-        bandwidth = self.bandwidth if function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
+        is_function = bool(self.interface.pci and self.interface.pci.physical_function)
+        bandwidth = self.bandwidth if is_function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
         return device.Device(
             name=f"{self.name}{WHOLE_SUFFIX}",
             attributes=of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=WHOLE),
-            capacity={BANDWIDTH: bandwidth, **({SLOTS: _slots(1)} if function else {})},
+            capacity={BANDWIDTH: bandwidth, **({SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
-            allow_multiple_allocations=function,
+            allow_multiple_allocations=is_function,
         )
 
     def _consumes(self) -> tuple[device.CounterConsumption, ...]:
-        """Return one use of the interface. All shares together consume it once, so there are either shares or one claim with the whole."""
+        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
         return (device.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Withheld:
-    """An interface that is not offered, by its interface name, with the reason and the fix (``eligibility.Refusal``)."""
+    """An interface that is not offered: its interface name, with the reason and the fix (``eligibility.Refusal``)."""
 
     name: str
     refusal: eligibility.Refusal
@@ -148,14 +148,14 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The interfaces of a node, offered (by device name) and withheld (by interface name), and which events can change that."""
+    """The offered and withheld interfaces of a node, and the events that can change them."""
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> inventory.Inventory:
-        """Return what is published. The shared form comes before the whole one, because the scheduler takes the first that fits."""
+        """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
         sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
         return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
@@ -164,23 +164,23 @@ class Survey:
 class LastSpeeds:
     """The last speed of each interface while it had a link, by PCI address or name.
 
-    Without a link hardware reports no speed, and an interface of unknown speed is not offered; but a device must not vanish from its slice because a
-    cable was unplugged for a minute. After a restart without a link no speed is known, and only a rule's speed keeps the interface offered.
+    Hardware without a link reports no speed, and an interface of unknown speed is not offered. But a device must not vanish from its slice because a
+    cable is unplugged for a minute. After a restart without a link, only the speed of a rule keeps the interface offered.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._last: dict[str, int] = {}
 
     def fill(self, interfaces: Iterable[port.Interface]) -> tuple[port.Interface, ...]:
-        """Return the interfaces, with the last speed for those without a link."""
+        """Return the interfaces, those without a link with their last speed."""
         return tuple(map(self._fill, interfaces))
 
     def _fill(self, interface: port.Interface) -> port.Interface:
         key = interface.pci.bus_id if interface.pci else interface.name
         if interface.speed is not None:
-            self._known[key] = interface.speed
-        elif not interface.carrier and key in self._known:
-            return dataclasses.replace(interface, speed=self._known[key])
+            self._last[key] = interface.speed
+        elif not interface.carrier and key in self._last:
+            return dataclasses.replace(interface, speed=self._last[key])
         return interface
 
 
@@ -188,16 +188,16 @@ NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 
 def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
-    """Sort interfaces by the settings and by what the machine can enforce."""
+    """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
     context = eligibility.NodeContext(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names(interfaces).items()):
-        verdict = _judge(name, interface, context)
-        if isinstance(verdict, Nic):
-            nics.append(verdict)
+        nic_or_refusal = _offer_or_refuse(name, interface, context)
+        if isinstance(nic_or_refusal, Nic):
+            nics.append(nic_or_refusal)
         else:
-            withheld.append(Withheld(name=interface.name, refusal=verdict))
+            withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal))
     return Survey(
         nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
     )
@@ -207,14 +207,14 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
     """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
 
     An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
-    or a rename, and a claim must keep meaning the same hardware. Where several interfaces share one function, the one with the lowest index has that
+    or a rename, and a claim must keep the same hardware. Where several interfaces share one function, the one with the lowest index has that
     name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
     """
-    named: dict[str, port.Interface] = {}
+    by_name: dict[str, port.Interface] = {}
     for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
         name = _name_by_pci(interface)
-        named[_name_by_interface(interface.name) if not name or name in named else name] = interface
-    return named
+        by_name[_name_by_interface(interface.name) if not name or name in by_name else name] = interface
+    return by_name
 
 
 def is_whole(of: device.Device) -> bool:
@@ -223,7 +223,7 @@ def is_whole(of: device.Device) -> bool:
 
 
 def base_name(of: device.Device) -> str:
-    """Return the name of the device's shared form, which is the interface's."""
+    """Return the device name of the interface, which is that of the shared form."""
     return of.name.removesuffix(WHOLE_SUFFIX) if is_whole(of) else of.name
 
 
@@ -241,7 +241,7 @@ def _name_by_interface(name: str) -> str:
 
 
 def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
-    """Return what can be offered besides hardware: bonds and teams, and interfaces with a speed by a rule.
+    """Return the interfaces besides hardware that can be offered: bonds, teams, and interfaces whose speed a rule sets.
 
     Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
     """
@@ -256,24 +256,24 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
 
 
 def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.Capacity | None:
-    """Return the capacity made of ``available`` bits per second, rounded down to a valid amount; None where that is too little for the policy.
+    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None where the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
     """
     value = rates.floor(available)
     if value < rates.min.value + rates.step.value:
         return None
-    most = value if rates.max is None else min(value, rates.max.value)
+    maximum = value if rates.max is None else min(value, rates.max.value)
     return capacity.Capacity(
         value=quantity.Quantity.of(value),
         policy=capacity.RequestPolicy(
-            default=quantity.Quantity.of(min(rates.default.value, most)),
-            valid_range=capacity.ValidRange(min=rates.min, max=quantity.Quantity.of(most), step=rates.step),
+            default=quantity.Quantity.of(min(rates.default.value, maximum)),
+            valid_range=capacity.ValidRange(min=rates.min, max=quantity.Quantity.of(maximum), step=rates.step),
         ),
     )
 
 
-def _judge(name: str, interface: port.Interface, context: eligibility.NodeContext) -> Nic | eligibility.Refusal:
+def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.NodeContext) -> Nic | eligibility.Refusal:
     speed = eligibility.speed_of(interface, context)
     if isinstance(speed, eligibility.Refusal):
         return speed
@@ -290,17 +290,17 @@ def _judge(name: str, interface: port.Interface, context: eligibility.NodeContex
         bandwidth=bandwidth,
         classifier=context.shaping.classifier,
         whole=whole,
-        shares=context.settings.shares or _bound(bandwidth, rates),
+        shares=context.settings.shares or _default_shares(bandwidth, rates),
         caution=eligibility.caution(interface, context),
     )
 
 
-def _bound(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
-    """Return the highest number of shares where the admin sets none: 0, no bound, where the bandwidth is used up first."""
+def _default_shares(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+    """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
     return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> capacity.Capacity:
-    """Return a capacity with room for so many shares, of which each consumes one."""
+    """Return a capacity for this number of shares. Each share consumes one."""
     policy = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
     return capacity.Capacity(value=quantity.Quantity.of(shares), policy=policy)
