@@ -360,7 +360,7 @@ def test_conflicting_shares_of_one_claim_are_refused_before_anything_changes(
     wanted = driver.world.source.put(nic_attach.claim(1, shares=2, parameters=asked))
     for _ in range(2):
         answer = driver.local.engine.prepare([wanted], nic_attach.Waiting())[wanted.uid]
-        assert f"{message} is asked for by the requests net-0 and net-1 of claim default/claim-1" in answer.error
+        assert f"{message} is requested by the requests net-0 and net-1 of claim default/claim-1" in answer.error
     assert driver.world.node.state() == before
     assert not driver.local.journal.entries()
 

@@ -1,22 +1,21 @@
 """The driver's background checks, which ``NicDriver.watch`` runs: the link monitor and the reconciler of traffic control.
 
-They run at intervals, and also after events of the kernel, once no event has come for a moment.
+They run at intervals, and after events of the kernel, once no event has come for a moment.
 
-A hundred shares prepared one after the other cause hundreds of events, nearly all by the driver itself. A check after each would cost as much as all
-shares together, under the locks that the next share waits for. So a burst of events costs a bounded number of checks.
+A hundred shares prepared one after the other cause hundreds of events, nearly all by the driver itself. A check after each event would hold the locks
+that the next share waits for. So a burst of events causes a limited number of checks.
 
 ``LinkMonitor`` publishes changes of interfaces, reports a lost link, and updates the claims' statuses. A check that finds other devices than the last
-one asks for a new publication. An offered interface without a link is Unhealthy and, if the admin configured it, tainted until the link is back. What
-an admin may not expect is logged once: an interface withheld because another program configured its queueing, or one offered without a reserve for
-the host that uses it. A check also runs after an attach.
+one triggers a new publication. An offered interface without a link is Unhealthy and, if the admin configured it, tainted until the link is back. The
+monitor logs a surprising state once: an interface withheld because another program configured its queueing, or one offered without a reserve for the
+host that uses it. A check also runs after an attach.
 
-``TcReconciler`` reconciles traffic control with the journal: it restores what was removed or changed on a shared NIC, and removes what no claim uses.
-A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half done. A share
-without a known claim is removed only when no sandbox uses it: while the journal is incomplete, pods keep what they have.
+``TcReconciler`` reconciles traffic control with the journal: it restores removed or changed parts of a shared NIC, and removes parts that no claim
+uses. A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no other operation is
+half done. A share without a known claim is removed only when no sandbox uses it, so that pods keep their shares while the journal is incomplete.
 
-A NIC on which something had to be restored is Unhealthy until a check finds nothing to restore. A change of the NIC's own figures (its speed, the
-reserve) is no damage. Checks also run at intervals, because the events of the driver's own repairs are dropped, with those of
-other programs' that come meanwhile.
+A NIC on which a check restored something is Unhealthy until a check has nothing to restore. A change of the NIC's speed or reserve is no damage.
+Checks also run at intervals, because the driver drops the events of its own repairs, and with them those of other programs that come meanwhile.
 """
 
 import contextlib
@@ -36,13 +35,13 @@ from drakit.devices.nic.discovery import offers
 QUIET_SECONDS = 0.5
 BURST_SECONDS = 5.0
 STOP_SECONDS = 0.5
-"""The driver stops within this time while it waits for events."""
+"""The longest time that a wait for events delays the driver's stop."""
 
 
 def wait_until_quiet(
     events: port.Watch, stopping: contexts.StopSignal, *, quiet: float, most: float, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
-    """Return when no event came for ``quiet`` seconds, after about ``most`` seconds, or when stopped. Events until then are drained."""
+    """Drain events until none came for ``quiet`` seconds, for about ``most`` seconds at most, or until stopped."""
     until = monotonic() + most
     while True:
         events.drain()
@@ -52,7 +51,7 @@ def wait_until_quiet(
 
 @dataclasses.dataclass
 class Check:
-    """A check that runs every ``interval()`` seconds and, with ``on_events``, after events; it is first due at once."""
+    """A check that is due at once, then every ``interval()`` seconds and, with ``on_events``, after events."""
 
     run: Callable[[], object]
     interval: Callable[[], float]
@@ -60,18 +59,18 @@ class Check:
     due: float = float("-inf")
 
     def bring_forward(self) -> None:
-        """Make it due now."""
+        """Make the check due now."""
         self.due = float("-inf")
 
 
 class Checks:
-    """Runs one driver's checks in the order given. One thread calls ``watch``; any may call ``wake``."""
+    """Runs the checks of one driver in order. One thread calls ``watch``; any thread may call ``wake``."""
 
     def __init__(self, events: port.Watch, checks: Sequence[Check], *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._events, self._checks, self._monotonic = events, checks, monotonic
 
     def watch(self, stopping: contexts.StopSignal) -> None:
-        """Run what is due, then wait until a check is due, an event has come, or the driver stops. Raises what a check raises, after all have run."""
+        """Run all due checks, then wait until one is due, an event comes, or the driver stops. Raise a check's error after all have run."""
         with contextlib.ExitStack() as due:
             for check in reversed(self._checks):
                 due.callback(self._run, check)
@@ -82,7 +81,7 @@ class Checks:
         self._events.wake()
 
     def close(self) -> None:
-        """Close the events; no thread may be in ``watch``."""
+        """Close the events. No thread may be in ``watch``."""
         self._events.close()
 
     def _run(self, check: Check) -> None:
@@ -102,7 +101,7 @@ class Checks:
 
 
 def survey_and_narrow(survey: Callable[[], offers.Survey], events: port.Watch) -> offers.Survey:
-    """Survey, and receive only events that can change the result; survey again where events may have been missed. Raises HardwareError."""
+    """Return the result of ``survey``, and receive only events that can change it. Survey again after missed events. Raise HardwareError."""
     surveyed = survey()
     return survey() if events.narrow(surveyed.interest) else surveyed
 
@@ -122,7 +121,7 @@ Warned = tuple[str, str, str]
 
 
 class LinkMonitor:
-    """Monitors the interfaces of one driver."""
+    """A monitor of the interfaces of one driver."""
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class LinkMonitor:
         self._warned: frozenset[Warned] = frozenset()
 
     def check(self) -> None:
-        """Check all interfaces once. Raises DrakitError."""
+        """Check all interfaces once. Raise DrakitError."""
         surveyed = self._survey()
         self._warn(surveyed)
         offered = {device.name: device for device in surveyed.to_inventory().devices}
@@ -151,7 +150,7 @@ class LinkMonitor:
         self._reporter.report()
 
     def _warn(self, surveyed: offers.Survey) -> None:
-        """Log what an admin may not expect, once each time it begins."""
+        """Log each surprising state when it begins."""
         refused = {
             (withheld.name, withheld.refusal.reason, withheld.refusal.change)
             for withheld in surveyed.withheld
@@ -167,10 +166,10 @@ class LinkMonitor:
     def _report_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"
         self._health.set(name, SOURCE, message)
-        tainted = any(taint.key == TAINT for taint in self._context.taints().get(name, ()))
-        if has_link and tainted:
+        is_tainted = any(taint.key == TAINT for taint in self._context.taints().get(name, ()))
+        if has_link and is_tainted:
             self._context.untaint(name, TAINT)
-        elif not has_link and not tainted and self._effect is not None:
+        elif not has_link and not is_tainted and self._effect is not None:
             self._context.taint(name, devices.Taint(key=TAINT, effect=self._effect))
 
     def _interface_of(self, name: str) -> str:
@@ -185,7 +184,7 @@ Grant = drivers.Grant[object]
 
 
 class TcReconciler:
-    """Reconciles the shares of one driver. Each check passes the shares and intents it read to ``on_read``."""
+    """A reconciler of the shares of one driver. Each check passes the shares and intents that it read to ``on_read``."""
 
     def __init__(
         self,
@@ -205,18 +204,18 @@ class TcReconciler:
         self._damaged: set[str] = set()
 
     def interval(self) -> float:
-        """Return the seconds until the next check: few while a NIC is damaged."""
+        """Return the seconds until the next check, fewer while a NIC is damaged."""
         return TC_DAMAGED_INTERVAL if self._damaged else TC_INTERVAL
 
     def reconcile(self) -> Mapping[str, tuple[str, ...]]:
-        """Check every NIC once; return by device name what was restored. Raises HardwareError where the NICs cannot be read."""
-        shares_now = self._machine.shares()
-        self._on_read(shares_now, self._intents())
-        installed = {share.ifindex for share in shares_now}
+        """Reconcile every NIC once, and return what was restored by device name. Raise HardwareError where the NICs cannot be read."""
+        installed_shares = self._machine.shares()
+        self._on_read(installed_shares, self._intents())
+        shared_nics = {share.ifindex for share in installed_shares}
         surveyed = self._survey()
         offered = {nic.name: nic for nic in surveyed.nics}
         by_name = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
-        by_name |= {name: nic.to_device() for name, nic in offered.items() if name not in by_name and nic.interface.ifindex in installed}
+        by_name |= {name: nic.to_device() for name, nic in offered.items() if name not in by_name and nic.interface.ifindex in shared_nics}
         damage = {}
         for name, device in sorted(by_name.items()):
             with self._context.hold(device.lock_names):
@@ -229,7 +228,7 @@ class TcReconciler:
         return tuple(grant for grant in self._context.grants() if grant.device.name == device and not grant.admin_access)
 
     def _reconcile_nic(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
-        """Reconcile one NIC; return what was restored, or the error."""
+        """Reconcile one NIC, and return what was restored, or the error."""
         uplink = self._uplink_of(nic, grants)
         if uplink is None:
             return ()
@@ -254,7 +253,7 @@ class TcReconciler:
         return None
 
     def _wanted_shares(self, uplink: port.Uplink, grants: Collection[Grant]) -> tuple[port.Share, ...]:
-        """Return the shares of prepared claims, and of the other installed ones those that an intent names or a sandbox uses."""
+        """Return the shares of prepared claims, and the other installed shares that an intent names or a sandbox uses."""
         recorded = (shares.from_record(grant.record) for grant in grants)
         wanted = {share.id: uplink.allowed(share) for share in recorded if share is not None and share.ifindex == uplink.ifindex}
         in_use = {intent.get("id") for intent in self._intents()} | {member.share_id for member in self._machine.members()}

@@ -1,11 +1,10 @@
-"""Opaque parameters of NIC claims: ``NicConfig``, what users and admins may ask of the interface a share or a whole NIC becomes in the pod.
+"""Opaque parameters of NIC claims: ``NicConfig``, the configuration of the interface in the pod for a share or a whole NIC.
 
-Fields are of two kinds. Those of ``CLASS_ONLY`` touch what others have (bandwidth beyond the share, siblings, sysctls, addresses handed out): only a
-DeviceClass may set them. All others are the pod's own matter, and a claim may set them. ``settle`` joins the two: the configuration that applies last
-wins whole, as everywhere; but the class-only fields of the last class that sets any stand beside it, so that a claim's configuration cannot lift
-what its class says.
+Only a DeviceClass may set the fields of ``CLASS_ONLY``, because they affect others (bandwidth beyond the share, siblings, sysctls, leased addresses).
+A claim may set all other fields, which affect only its pod. ``settle`` merges the two: the last configuration that applies replaces the earlier ones,
+but the class-only fields of the last class that sets any are added. So a claim's configuration cannot override those of its class.
 
-What one configuration says is checked on construction, what it says together with the class's by ``check``; both before anything is touched.
+A configuration is checked on construction, and the merged one by ``check``, both before anything changes.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ _LOCAL_TABLE = 255
 _TABLE_MAX = 2**32 - 1
 _PRIORITIES = range(1, 32766)
 _VLANS = range(1, 4095)
-_MOST: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbours": 64, "address_pools": 64, "sysctls": 16}
+_MAX_ENTRIES: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbours": 64, "address_pools": 64, "sysctls": 16}
 _IF_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NULL_MAC = "00:00:00:00:00:00"
@@ -70,7 +69,7 @@ class Mode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Route:
-    """A way out by the share's interface: with no ``gateway`` straight onto the link. ``metric`` 0 is the kernel's own. Raises ConfigError."""
+    """A route by the share's interface, without a ``gateway`` onto the link. ``metric`` 0 is the kernel's default. Raise ConfigError."""
 
     destination: str
     gateway: str = ""
@@ -88,7 +87,7 @@ class Route:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Which packets look into ``table``: those from ``source``, to ``destination``, or both. Raises ConfigError."""
+    """A rule that looks up ``table`` for packets from ``source``, to ``destination``, or both. Raise ConfigError."""
 
     priority: int
     table: int
@@ -108,13 +107,13 @@ class Rule:
 
     @property
     def version(self) -> int:
-        """4 or 6."""
+        """Return the IP version, 4 or 6."""
         return ipaddress.ip_network(self.source or self.destination).version
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """A permanent entry of the neighbour table. Raises ConfigError."""
+    """A permanent entry of the neighbour table. Raise ConfigError."""
 
     address: str
     mac: str
@@ -126,12 +125,12 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicConfig:
-    """The configuration of the interface in the pod; the driver chooses or leaves unset what it omits.
+    """The configuration of the interface in the pod. The driver chooses omitted values or leaves them unset.
 
     ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
     ``vlan`` of a virtual function; ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others.
-    Raises ConfigError.
+    Raise ConfigError.
     """
 
     api_version: ClassVar[str] = "nic.drakit.dev/v1"
@@ -153,9 +152,9 @@ class NicConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sysctls", types.MappingProxyType(dict(self.sysctls)))
-        for name, most in _MOST.items():
-            if len(getattr(self, name)) > most:
-                raise errors.ConfigError(f"has {len(getattr(self, name))} entries, over the limit of {most}", field=_wire(name))
+        for name, limit in _MAX_ENTRIES.items():
+            if len(getattr(self, name)) > limit:
+                raise errors.ConfigError(f"has {len(getattr(self, name))} entries, over the limit of {limit}", field=_wire(name))
         _check_name(self.interface_name)
         if self.mtu is not None:
             _check_range(self.mtu, range(MTU_MIN, MTU_MAX + 1), "mtu")
@@ -188,7 +187,7 @@ class NicConfig:
         for field, keys in keyed:
             for index, key in enumerate(keys):
                 if key in keys[:index]:
-                    raise errors.ConfigError("says what an earlier one says already", field=f"{field}[{index}]")
+                    raise errors.ConfigError("repeats an earlier entry", field=f"{field}[{index}]")
 
 
 def rules() -> core_config.Rules:
@@ -201,30 +200,31 @@ def rules() -> core_config.Rules:
 
 
 def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-    """Return the parameters that count, of those that apply from weakest to strongest. Raises ConfigError for a class-only field in a claim."""
-    reserved: records.Record = {}
+    """Return the merged parameters of configurations in order of precedence. Raise ConfigError for a class-only field in a claim."""
+    class_only: records.Record = {}
     for entry in configs:
-        reserved = _check_author(entry.source, entry.parameters) or reserved
-    return {**configs[-1].parameters, **reserved}
+        class_only = _check_author(entry.source, entry.parameters) or class_only
+    return {**configs[-1].parameters, **class_only}
 
 
 def _check_author(source: claims.ConfigSource, parameters: records.Record) -> records.Record:
-    """Return the class-only fields. Raises ConfigError where a claim has any."""
-    own = {key: value for key, value in parameters.items() if key in CLASS_ONLY}
-    if own and source is claims.ConfigSource.CLAIM:
+    """Return the class-only fields. Raise ConfigError where a claim has any."""
+    class_only = {key: value for key, value in parameters.items() if key in CLASS_ONLY}
+    if class_only and source is claims.ConfigSource.CLAIM:
         raise errors.ConfigError(
-            "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim", field=f"parameters.{min(own)}"
+            "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim",
+            field=f"parameters.{min(class_only)}",
         )
-    return own
+    return class_only
 
 
 def of(grant: drivers.Grant[Any]) -> NicConfig:
-    """Return the configuration of a grant, the default one where it has none of ours."""
+    """Return the configuration of a grant, the default one where it has no ``NicConfig``."""
     return grant.config if isinstance(grant.config, NicConfig) else NicConfig()
 
 
 def check(config: NicConfig, *, node: str) -> None:
-    """Check that the fields fit each other and the node. Raises ConfigError."""
+    """Raise ConfigError where the fields conflict with each other or with the node."""
     pools = ip_pools.pools_of(config.address_pools, node)
     if config.address_pools and not pools:
         raise errors.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
@@ -232,7 +232,7 @@ def check(config: NicConfig, *, node: str) -> None:
         address = ipaddress.ip_interface(text).ip
         if any(pool.holds(address) for pool in pools):
             raise errors.ConfigError(
-                f"{address} is in an address pool, which gives its addresses out itself", field=f"parameters.addresses[{index}]"
+                f"{address} is in an address pool; only the driver assigns addresses of a pool", field=f"parameters.addresses[{index}]"
             )
     linked = [ipaddress.ip_interface(text).network for text in config.addresses]
     linked += [ipaddress.ip_network(pool.subnet) for pool in pools if not _has_static(config, pool)]
@@ -259,7 +259,7 @@ def _check_reached(text: str, linked: Sequence[ip_pools.Network], field: str) ->
 
 
 def _has_static(config: NicConfig, pool: ip_pools.AddressPool) -> bool:
-    """Return whether the configuration brings its own addresses of the pool's family."""
+    """Return whether the configuration has static addresses of the pool's family."""
     return any(ipaddress.ip_interface(text).version == pool.version for text in config.addresses)
 
 

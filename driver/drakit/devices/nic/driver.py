@@ -2,7 +2,7 @@
 
 ``prepare`` installs a share's class on the NIC and returns the container's edits; the interface in the pod is created when the container runtime
 calls the hook (``attach``). ``watch`` runs the checks of ``background``: a reconciler restores what was changed on a NIC, and a monitor publishes
-changes of interfaces. A mock machine records shares but shapes and attaches nothing.
+changes of interfaces. A mock machine records shares, but does not shape or attach them.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ NAME = "nic.drakit.dev"
 
 
 class NicDriver(driver.Driver[config.NicConfig]):
-    """Shares the interfaces of ``machine`` by ``settings``; ``node`` makes the addresses of shares distinct between nodes.
+    """The driver that shares the interfaces of ``machine`` by ``settings``. ``node`` makes the addresses of shares distinct between nodes.
 
-    ``intents`` gives the intents of every grant the journal knows, by which class numbers that are promised already are passed over. Without
-    ``attachment`` containers get no interface, as on a mock machine.
+    ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
+    get no interface, as on a mock machine.
 
-    It is volatile: classes, filters, maps, children and their addresses are the kernel's, sandboxes end with it, and what a physical function holds
-    its functions to is kept by the kernel's driver of it.
+    The driver is volatile: a reboot removes classes, filters, maps, children, their addresses and sandboxes from the kernel. The settings of virtual
+    functions are in the kernel's driver of the physical function.
     """
 
     device_metadata = True
@@ -65,32 +65,32 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._counters = reporting.ShareCounters()
         self._numbers = htb.ShareNumbers()
         self._claim_conflicts = shares.ClaimConflicts()
-        self._believed: Mapping[str, int] = {}
+        self._speed_by_device: Mapping[str, int] = {}
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
 
     def survey(self) -> offers.Survey:
-        """Return what is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
+        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
         present = self._speeds.fill(self._machine.interfaces())
         surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
-        self._believed = {nic.name: nic.speed for nic in surveyed.nics}
+        self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
     def discover(self) -> inventory.Inventory:
         return self.survey().to_inventory()
 
     def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
-        """Return the whole share, chosen before anything is installed: its address, its class, and the interface it will be on."""
+        """Return the record of the planned share or whole interface, complete before anything is installed."""
         if grant.admin_access:
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
-        self._claim_conflicts.add(grant.claim, self._asked(grant, interface))
+        self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
         if offers.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
-        """Install the share. Admin access needs nothing of the node and is given no bandwidth."""
+        """Install the share and return the container's edits. Admin access installs nothing and gets no bandwidth."""
         self._claim_conflicts.forget()
         if grant.admin_access:
             return driver.Prepared()
@@ -103,14 +103,16 @@ class NicDriver(driver.Driver[config.NicConfig]):
         share = self._share(grant, interface)
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
         self._machine.install(uplink, uplink.allowed(share))
-        announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
-        named = functools.partial(shares.container_edits, announced, request=grant.request, device=grant.device.name)
+        share_in_pod = dataclasses.replace(share, mac=grant.config.mac or share.mac)
+        edits_with = functools.partial(shares.container_edits, share_in_pod, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             if self._checks is not None:
-                self._checks.wake()  # Without attachment no attach does.
-            return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
+                self._checks.wake()  # Elsewhere an attach does this.
+            return driver.Prepared(edits=edits_with(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
-        container_edits = named(interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
+        container_edits = edits_with(
+            interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
+        )
         return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
 
     def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
@@ -156,7 +158,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
         def reconcile() -> None:
             reconciler.reconcile()
-            if events.wait(0):  # Its own requests cause events; a link may have changed meanwhile.
+            if events.wait(0):  # The reconciler's own requests cause events too, but a link may have changed meanwhile.
                 events.drain()
                 links.bring_forward()
 
@@ -168,17 +170,17 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
 
     def watch(self, context: contexts.DriverContext) -> None:
-        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raises DrakitError."""
+        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raise DrakitError."""
         if self._checks is not None:
             self._checks.watch(context.stopping)
 
     def metrics(self) -> Sequence[advanced.Metric]:
-        """Return the counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
+        """Return the metrics of all shares and attachments. Raise HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)
 
     def stop(self) -> None:
-        """Stop all; what is attached and installed stays."""
+        """Stop the server and the checks. Installed shares and attached interfaces stay."""
         if self._attachment is not None:
             self._attachment.stop()
         if self._checks is not None:
@@ -186,23 +188,23 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._checks = self._link_monitor = None
 
     def leftovers(self) -> Sequence[str]:
-        """Return the interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
-        queued = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
-        return [*queued, *(() if self._attachment is None else self._attachment.leftovers())]
+        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raise HardwareError."""
+        shaped = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
+        return [*shaped, *(() if self._attachment is None else self._attachment.leftovers())]
 
     def remove_leftovers(self) -> None:
-        """Remove queues, filters and ifbs from every interface, and what is in pods. Raises HardwareError."""
+        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raise HardwareError."""
         for interface in self._own():
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:
             self._attachment.remove_leftovers()
 
     def _own(self) -> Sequence[port.Interface]:
-        """Return the interfaces that no other driver shares out; the ifbs of a NIC are the NIC's."""
+        """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""
         return [interface for interface in self._machine.interfaces() if not interface.sharer and interface.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
-        """Return a NIC as it is to be shaped, for a speed in bits per second."""
+        """Return the wanted shaping of a NIC with this speed in bits per second."""
         rule = self._settings.rule_for(interface)
         return port.Uplink(
             interface=interface.name,
@@ -217,7 +219,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return config.settle(configs)
 
     def _shaping(self) -> port.Shaping:
-        """Return what can be enforced and attached here."""
+        """Return what this machine can enforce, and why it cannot attach."""
         shaping = self._machine.shaping()
         missing = shaping.missing or (self._attachment.missing() if self._attachment is not None else "")
         return dataclasses.replace(shaping, missing=missing)
@@ -238,22 +240,22 @@ class NicDriver(driver.Driver[config.NicConfig]):
         )
 
     def _speed_of(self, device: devices.Device, share: port.Share) -> int:
-        """Return the NIC's speed as it was last seen; else as it was when the claim was prepared."""
+        """Return the NIC's speed of the last survey, else the published speed of the device."""
         published = device.attributes[offers.SPEED]
-        return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
+        return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
-    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
+    def _wanted(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        named = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        default_name = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
         return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
-            name=grant.config.interface_name or named,
+            name=grant.config.interface_name or default_name,
             hosts=address_leases.hosts_of(grant.config),
         )
 
     def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
-        """Return the share's class: as planned, else the one it has, else a free one that no intent names."""
+        """Return the share's class number: the planned one, else the installed one, else a free one."""
         planned = intent.get("minor")
         if isinstance(planned, int):
             return planned
@@ -261,7 +263,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
     def _interface(self, device: devices.Device) -> port.Interface:
-        """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
+        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raise DeviceGoneError."""
         interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
         name = offers.base_name(device)
         if interface is not None and name in offers.device_names([interface]):

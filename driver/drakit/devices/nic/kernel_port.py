@@ -1,7 +1,7 @@
-"""The kernel's network interfaces in one network namespace, and all that the driver does to them: the port's adapter for Linux.
+"""The adapter of ``port.Port`` for Linux: the network interfaces of one network namespace.
 
-One interface is read by its name for every prepare and plan, at a cost that does not grow with the number of interfaces: addresses and routes are
-requested by its index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped). Discovery reads all of them, by
+Every plan and prepare reads one interface by its name, which is O(1) in the number of interfaces: addresses and routes are requested by its index
+(NETLINK_GET_STRICT_CHK; an older kernel returns all, and the others are skipped). Discovery reads all interfaces with
 pyroute2 (``discovery.listing``). Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h.
 """
 
@@ -40,15 +40,15 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
         return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
     def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
-        """Return the result of ``read`` on sockets of the namespace: one for rtnetlink and a plain one, for ethtool."""
+        """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raise HardwareError."""
 
         def work() -> Answer:
             with (
                 rtnetlink.failing_as("RTM_GETLINK"),
                 rtnetlink.Socket.open() as route,
-                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain,
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ethtool_socket,
             ):
-                return read(route, plain)
+                return read(route, ethtool_socket)
 
         if self._namespace is None:
             return work()
@@ -57,7 +57,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
 
 class _Tables(NamedTuple):
-    """The kernel's addresses, routes and queueing, by interface index."""
+    """The addresses, default routes, root qdiscs and ifbs of interfaces, by index."""
 
     addressed: Collection[int]
     uplinks: Collection[int]
@@ -65,25 +65,25 @@ class _Tables(NamedTuple):
     ifbs: Mapping[int, link_requests.Link | None]
 
 
-def _read(route: rtnetlink.Socket, plain: socket.socket, *, name: str, owner: str) -> port.Interface | None:
-    """Return the interface of exactly this name; None also where the kernel knows it by this name only as an alternative one."""
+def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, owner: str) -> port.Interface | None:
+    """Return the interface of this name, None where no interface has it or only as an alternative name."""
     link = link_requests.find(route, name)
     if link is None:
         return None
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if owner else {}
-    return _interface(_link_facts(link), plain, _Tables(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
+    return _interface(_link_facts(link), ethtool_socket, _Tables(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
 
 
-def _read_all(route: rtnetlink.Socket, plain: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
-    listed = listing.read()
-    tables = _Tables(listed.addressed, listed.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
-    return tuple(_interface(link, plain, tables, owner) for link in listed.links)
+def _read_all(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
+    links = listing.read()
+    tables = _Tables(links.addressed, links.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
+    return tuple(_interface(link, ethtool_socket, tables, owner) for link in links.links)
 
 
-def _interface(link: listing.LinkFacts, plain: socket.socket, tables: _Tables, owner: str) -> port.Interface:
-    report = hardware.ethtool(plain, link.name)
+def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _Tables, owner: str) -> port.Interface:
+    report = hardware.ethtool(ethtool_socket, link.name)
     return port.Interface(
         ifindex=link.ifindex,
         name=link.name,
@@ -130,13 +130,13 @@ def _state(number: int) -> str:
 
 
 def _addressed(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
-    """Return the interfaces that have an address of global scope; others than ``ifindex`` need not be in the result."""
+    """Return the interfaces with an address of global scope. Other interfaces than ``ifindex`` may be missing."""
     addresses = (_IFADDR.unpack_from(answer) for answer in route.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex)))
     return {index for _, _, _, scope, index in addresses if scope < listing.SCOPE_LINK}
 
 
 def _uplinks(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
-    """Return the interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
+    """Return the interfaces of a default route of any table and metric, because a spare uplink is an uplink too."""
     return {index for body in link_requests.routes(route, ifindex) if _is_default(body) for index in link_requests.interfaces_of(body)}
 
 

@@ -1,8 +1,8 @@
 """A mock machine's NICs: interfaces from the machine's file, shares and their members in a state file that outlives the driver.
 
-No traffic passes here, so nothing is shaped and every counter stays 0; what is to be kept is kept as the kernel keeps it. The state file stands
-for the hardware: what is in it is installed, and stays so when the driver is killed. It is replaced whole and durably (fsync, rename, fsync of the
-directory) under a lock file that processes share; what an earlier boot of the machine installed is forgotten, as a kernel would.
+No traffic passes, so nothing is shaped and every counter stays 0. The state file replaces the kernel: its shares are installed, and stay when the
+driver is killed. It is replaced whole and durably (fsync, rename, fsync of the directory) under a lock file that processes share. Shares of an
+earlier boot of the machine are ignored, because a kernel would have lost them.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from drakit.devices.nic.passthrough import sriov
 _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
-_MEGA = 10**6
+_BITS_PER_MEGABIT = 10**6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _State:
-    """The content of the state file: what is installed, on which machine since which boot.
+    """The content of the state file: the installed shares and their members, with the machine and its boot.
 
-    ``functions`` are what physical functions hold their virtual ones to. One that was never set has its interface's address, no VLAN and no rates.
+    ``functions`` are the settings of virtual functions. One that was never set has its interface's address, no VLAN and no rates.
     """
 
     version: Literal["1"] = "1"
@@ -57,30 +57,30 @@ class _State:
 _FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
-class _Uneventful:
-    """A watch of a machine to which nothing happens."""
+class _SilentWatch:
+    """A watch of a machine without events."""
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        self._wake_event = threading.Event()
 
     def narrow(self, interest: port.Interest) -> bool:  # noqa: ARG002
         return False
 
     def wait(self, seconds: float) -> bool:
-        return self._woken.wait(seconds)
+        return self._wake_event.wait(seconds)
 
     def drain(self) -> None:
-        self._woken.clear()
+        self._wake_event.clear()
 
     def wake(self) -> None:
-        self._woken.set()
+        self._wake_event.set()
 
     def close(self) -> None:
         """Do nothing: the mock holds no resources."""
 
 
 class MockHostInterfaces:
-    """The interfaces of a mock machine as the host has them, in memory: no pod is there to have one, so what is given away whole stays here."""
+    """The state of a mock machine's interfaces, in memory. There are no pods, so a whole interface stays on the host."""
 
     def __init__(self, interface: Callable[[str], port.Interface | None]) -> None:
         self._interface = interface
@@ -88,10 +88,10 @@ class MockHostInterfaces:
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         del child
-        here = self._existing(wanted.name, "apply")
-        addresses = tuple(sorted({*here.addresses, *wanted.addresses}))
+        state = self._existing(wanted.name, "apply")
+        addresses = tuple(sorted({*state.addresses, *wanted.addresses}))
         self._hosts[wanted.name] = dataclasses.replace(
-            here, mac=wanted.mac or here.mac, mtu=wanted.mtu or here.mtu, up=True, addresses=addresses
+            state, mac=wanted.mac or state.mac, mtu=wanted.mtu or state.mtu, up=True, addresses=addresses
         )
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
@@ -99,8 +99,8 @@ class MockHostInterfaces:
         if interface is None:
             return None
         place = pod_interfaces.Identity(place=f"mock {interface.mac}")
-        as_made = pod_interfaces.HostState(name=name, mac=interface.mac, mtu=interface.mtu, up=interface.state == "up", identity=place)
-        return self._hosts.get(name, as_made)
+        initial = pod_interfaces.HostState(name=name, mac=interface.mac, mtu=interface.mtu, up=interface.state == "up", identity=place)
+        return self._hosts.get(name, initial)
 
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
         self._existing(host_state.name, "mark")
@@ -112,17 +112,17 @@ class MockHostInterfaces:
         return self._interface(whole.host_state.name) is not None
 
     def _existing(self, name: str, call: str) -> pod_interfaces.HostState:
-        here = self.host_state(name)
-        if here is None:
+        state = self.host_state(name)
+        if state is None:
             raise errors.HardwareError(call, f"there is no interface {name}")
-        return here
+        return state
 
 
 class MockPort(MockHostInterfaces):
     """The NICs of a mock machine in a directory of its own.
 
-    ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
-    machine that is unknown or whose file is malformed, HardwareError when the state cannot be read or written.
+    ``after_effect`` is called with the name of a call between its effect and its answer, where tests let the process die. Raise SettingsError
+    for an unknown machine or a malformed file, and HardwareError when the state cannot be read or written.
     """
 
     def __init__(self, choice: machines.Choice, *, after_effect: Callable[[str], None] = lambda _: None) -> None:
@@ -209,7 +209,7 @@ class MockPort(MockHostInterfaces):
         self._change("set_function", lambda held: dataclasses.replace(held, functions={**held.functions, _function_key(of): wanted}))
 
     def watch(self) -> port.Watch:
-        return _Uneventful()
+        return _SilentWatch()
 
     def _look(self, call: str) -> _State:
         with self._locked(call):
@@ -217,15 +217,15 @@ class MockPort(MockHostInterfaces):
 
     def _change(self, call: str, change: Callable[[_State], _State]) -> None:
         with self._locked(call):
-            held = self._read()
-            wanted = change(held)
-            if wanted != held:
+            present = self._read()
+            wanted = change(present)
+            if wanted != present:
                 machines.rewrite(self._directory / _STATE, json.dumps(_FORMAT.encode(wanted), indent=1))
         self._after_effect(call)
 
     @contextlib.contextmanager
     def _locked(self, call: str) -> Iterator[None]:
-        """Hold the machine's lock; what goes wrong with its files is a HardwareError of the call."""
+        """Hold the machine's lock. Raise an error of its files as a HardwareError of the call."""
         try:
             with machines.locked(self._directory, _LOCK):
                 yield
@@ -245,12 +245,12 @@ class MockPort(MockHostInterfaces):
     def _function_interface(self, of: sriov.Function) -> port.Interface | None:
         parents = {parent.pci.bus_id for parent in self._interfaces if parent.name == of.parent and parent.pci}
         functions = ((interface, interface.pci) for interface in self._interfaces if interface.pci)
-        places = {pci.function_number: interface for interface, pci in functions if pci.physical_function in parents}
-        return places.get(of.number)
+        by_number = {pci.function_number: interface for interface, pci in functions if pci.physical_function in parents}
+        return by_number.get(of.number)
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
-    """Return the interfaces a machine's file lists, if any, numbered from 2 (1 is lo's, which no file lists); raises SettingsError."""
+    """Return the interfaces in a machine's file, numbered from 2, because 1 is the index of lo. Raise SettingsError."""
     part = machine.family(_KEY)
     rows = part.optional(_KEY, part.rows) or ()
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))
@@ -259,16 +259,16 @@ def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
 def _interface(index: int, row: tables.Table) -> port.Interface:
     speed = row.optional("speedMbps", lambda field: row.integer(field, least=1))
     carrier = row.optional("carrier", row.flag)
-    linked = carrier is not False
+    has_link = carrier is not False
     interface = port.Interface(
         ifindex=index,
         name=row.text("name"),
         mac=row.text("mac").lower(),
         mtu=row.integer("mtu", least=68),
         driver=row.text("driver"),
-        speed=speed * _MEGA if speed is not None and linked else None,
-        carrier=linked,
-        state="up" if linked else "down",
+        speed=speed * _BITS_PER_MEGABIT if speed is not None and has_link else None,
+        carrier=has_link,
+        state="up" if has_link else "down",
         pci=port.PciFunction(
             bus_id=row.text("pciBusID").lower(),
             root=row.optional("pcieRoot", row.text) or "",
@@ -285,13 +285,13 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
     return interface
 
 
-def _differences(held: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-    installed = {share.id: share for share in held.shares if share.ifindex == uplink.ifindex}
+def _differences(state: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+    installed = {share.id: share for share in state.shares if share.ifindex == uplink.ifindex}
     wanted = {share.id: share for share in shares}
-    nobodys = [f"share {key} has no claim" for key in sorted(installed.keys() - wanted.keys())]
+    unclaimed = [f"share {key} has no claim" for key in sorted(installed.keys() - wanted.keys())]
     missing = [f"share {key} is missing" for key in sorted(wanted.keys() - installed.keys())]
     altered = [f"share {key} differs from its claim" for key in sorted(installed.keys() & wanted.keys()) if installed[key] != wanted[key]]
-    return (*nobodys, *missing, *altered)
+    return (*unclaimed, *missing, *altered)
 
 
 def _function_key(of: sriov.Function) -> str:

@@ -1,13 +1,13 @@
-"""Interfaces inside pods' network namespaces: the values by which the driver configures, moves and knows them (``passthrough.kernel_pods``).
+"""Interfaces inside pods' network namespaces: the values to configure, move and recognize them (``passthrough.kernel_pods``).
 
-The configuration of a claim is applied to a child of a NIC, and a whole interface is moved into a pod and returned to the host. Both are idempotent.
-Every failure is a HardwareError that names the call. On a mock machine there are no pods: what is given away whole stays on the host.
+The driver configures a child of a NIC in a pod, or moves a whole interface into a pod and returns it to the host. Both are idempotent. Every failure
+is a HardwareError that names the call. A mock machine has no pods, so a whole interface stays on the host.
 
 Nothing that a pod's root can write decides which interface is returned: an ``Identity`` distinguishes it from any other that a pod could create.
-Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
-virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only a peer in the host's
-namespace belongs to one interface alone: the kernel reuses the numbers of other namespaces and the indices in them. In all other cases the index
-that the interface was given in the pod must be the same too.
+Anyone with NET_ADMIN in the pod can change name, MAC and alias, so these do not count. Hardware is recognized by its bus address and its burnt-in
+MAC. A virtual interface is recognized by its other end, which is outside the pod: the peer of a veth pair, the NIC below a VLAN. Only a peer in the
+host's namespace belongs to one interface alone, because the kernel reuses the numbers of other namespaces and the indices in them. In all other cases
+the interface must also have the index that it got in the pod.
 """
 
 import dataclasses
@@ -23,19 +23,21 @@ from drakit.devices.nic.passthrough import host_routes
 PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _FORMAT = wire.Format(ignore_unknown=True)
 COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
-"""The cookie of a network namespace is text in records, because 64 bits do not fit every reader's number."""
+"""The cookie of a network namespace is text in records, because not every JSON reader supports 64-bit numbers."""
 Cookie = Annotated[int, COOKIE]
 HOST_NSID = -1
 """The other end is in the host's network namespace."""
 INSIDE_NSID = -2
-"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host's has such an identity."""
+"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host has such an identity."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
-    """``place`` is hardware's bus address and burnt-in MAC, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
-    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none, and ``other_nsid`` the number of the namespace it
-    is in, as the host's namespace counts, or HOST_NSID or INSIDE_NSID.
+    """The facts that distinguish an interface from any other that a pod could create.
+
+    ``place`` is the bus address and burnt-in MAC of hardware, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
+    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none. ``other_nsid`` is the number of that end's namespace
+    in the host's namespace, or HOST_NSID or INSIDE_NSID.
     """
 
     place: str = ""
@@ -46,12 +48,12 @@ class Identity:
 
     @property
     def is_provable(self) -> bool:
-        """Whether an interface in a pod can be proved to be this one."""
+        """Return whether an interface in a pod can be proved to be this one."""
         return bool(self.place or self.other)
 
     @property
     def is_unique(self) -> bool:
-        """Whether no other interface of the machine can have the same identity while this one exists."""
+        """Return whether no other interface of the machine can have this identity while the interface exists."""
         return bool(self.place) or (self.kind in PAIRS and bool(self.other) and self.other_nsid == HOST_NSID)
 
 
@@ -60,9 +62,9 @@ class Placement:
     """The record of a move into a sandbox, written before the interface is moved.
 
     ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
-    ``is_attached`` says that a container has the interface: until then a failure returns it to the host. A record of an earlier version has
-    cookie and pod only: it proves in which sandbox the interface is, and never that an interface may be taken out of one. Where the interface is not
-    on the host, it means that a container has it.
+    ``is_attached`` is set once a container has the interface; until then a failure returns it to the host. A record of an earlier version has only
+    cookie and pod. It proves which sandbox the interface is in, but never that an interface may be moved out of one. Where the interface is not on
+    the host, such a record means that a container has it.
     """
 
     cookie: Cookie
@@ -73,29 +75,29 @@ class Placement:
 
     @property
     def is_of_earlier_version(self) -> bool:
-        """Whether an earlier version wrote the record."""
+        """Return whether an earlier version wrote the record."""
         return self.identity == Identity()
 
 
-def is_same(wanted: Identity, seen: Identity) -> bool:
-    """Return whether an interface is the wanted one by all facts of its identity."""
+def is_same(wanted: Identity, present: Identity) -> bool:
+    """Return whether two identities are of the same interface."""
     if wanted.place:
-        return seen.place == wanted.place and wanted.port in {"", seen.port}
-    return bool(wanted.kind) and seen == wanted
+        return present.place == wanted.place and wanted.port in {"", present.port}
+    return bool(wanted.kind) and present == wanted
 
 
-def is_in_pod(wanted: Identity, placement: Placement | None, seen: Identity, ifindex: int) -> bool:
-    """Return whether an interface in a pod is the wanted one, which was moved there as ``placement`` records, if that is known."""
-    return is_same(wanted, seen) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
+def is_in_pod(wanted: Identity, placement: Placement | None, present: Identity, ifindex: int) -> bool:
+    """Return whether an interface in a pod is the wanted one. ``placement`` is the record of its move, if there is one."""
+    return is_same(wanted, present) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
 
 
 def identity_from_record(record: object) -> Identity:
-    """Return the identity that a record describes; of what an earlier version wrote, nothing but the place."""
+    """Return the identity in a record, which from an earlier version has only the place."""
     return _FORMAT.decode_or_none(Identity, record) or Identity()
 
 
 def placement_to_record(placement: Placement) -> records.Record:
-    """Return a placement as the journal keeps it."""
+    """Return a placement as the journal stores it."""
     return {
         "cookie": COOKIE.encode(placement.cookie),
         "pod": placement.pod,
@@ -106,7 +108,7 @@ def placement_to_record(placement: Placement) -> records.Record:
 
 
 def placement_from_record(record: object) -> Placement | None:
-    """Return the placement that a record describes, None for anything else."""
+    """Return the placement in a record, None for anything else."""
     return _FORMAT.decode_or_none(Placement, record)
 
 
@@ -115,7 +117,7 @@ HOST = ""
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InterfaceRef:
-    """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
+    """An interface in a namespace. ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
 
     namespace: str | int
     name: str
@@ -125,7 +127,7 @@ class InterfaceRef:
 class InterfaceConfig:
     """The wanted configuration of an interface in a pod.
 
-    ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``).
+    ``mtu`` 0 and ``mac`` "" keep the present value. ``sysctls`` are values by name (``ipv4.arp_ignore``).
     """
 
     name: str
@@ -141,7 +143,7 @@ class InterfaceConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservedInterface:
-    """An interface in a pod as it is: ``addresses`` in canonical CIDR form, sorted, without the kernel's own link-local ones."""
+    """The present state of an interface in a pod. ``addresses`` are in canonical CIDR form, sorted, without link-local IPv6 ones."""
 
     name: str
     mac: str
@@ -152,10 +154,10 @@ class ObservedInterface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostState:
-    """A whole interface as the host had it, from which it is restored. ``alias`` is what an admin wrote there (ifalias).
+    """The state of a whole interface on the host, from which it is restored. ``alias`` is the admin's ifalias.
 
-    ``identity`` distinguishes it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
-    routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface that has some is not given away.
+    ``identity`` distinguishes it from every other interface. ``routes`` are the host's routes by it, at most ``host_routes.MOST``, without those of
+    the kernel and of routing daemons. ``routes_left_out`` is the number of further ones. It is not recorded, because such an interface is not moved.
     """
 
     name: str
@@ -172,7 +174,7 @@ class HostState:
 class Location(enum.Enum):
     """The location of a whole interface: the host, the given sandbox, another sandbox, or no visible namespace.
 
-    Hardware that is plugged in and nowhere to be seen is RETURNING: the kernel gives it back to the host when the namespace that has it ends.
+    Hardware that exists but is in no visible namespace is RETURNING: the kernel returns it to the host when the namespace that has it ends.
     """
 
     HOST = "host"
@@ -184,7 +186,7 @@ class Location(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passthrough:
-    """A whole interface that is given away: its ``mark`` on the host, what it was, and where it was moved, if that is known."""
+    """A whole interface of a claim: its ``mark`` on the host, its former state there, and the record of its move, if there is one."""
 
     mark: str
     host_state: HostState
@@ -192,38 +194,38 @@ class Passthrough:
 
     @property
     def identity(self) -> Identity:
-        """The data that distinguish it from every other interface, as last read on the host."""
-        moved = self.placement
-        return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
+        """Return the identity that was last read on the host."""
+        placement = self.placement
+        return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
 
 
 class HostInterfaces(Protocol):
-    """The part of the port that gives interfaces of the host away whole, and gets them back."""
+    """The part of the port for whole interfaces: their state, marks, configuration and return to the host."""
 
     def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Configure the interface as wanted and set it up; it must exist under the wanted name. What it has already stays.
+        """Configure the interface of the wanted name and set it up. Settings that it has already stay.
 
-        Raises HardwareError; what was applied before the error ends with the interface, except rules, which ``remove_config`` removes.
+        Raise HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
         """
 
     def host_state(self, name: str) -> HostState | None:
-        """Return the state of an interface of the host, to be recorded before it is moved; None where there is none. Raises HardwareError."""
+        """Return the state of an interface of the host, to record before it is moved, None where there is none. Raise HardwareError."""
 
     def mark(self, host_state: HostState, mark: str) -> None:
-        """Write whose an interface of the host is (into its ifalias), for people and for drivers. Raises HardwareError."""
+        """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
 
     def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> bool:
-        """Return the interface to the host, as it was; ``sandbox`` is a namespace that is open already and may have it.
+        """Return the interface to the host and restore its state. ``sandbox`` is an open namespace that may have it.
 
-        False when it is gone (a virtual one ends with its pod), or no pod's interface is proved to be it: then nothing is changed. Routes are
-        restored where it has been away; one that cannot be is logged, and the rest is restored.
+        Return False, without a change, when the interface is gone (a virtual one is deleted with its pod), or no interface in a pod is proved to be
+        it. Routes are restored where it was away. A route that fails is logged and skipped.
 
-        Raises HardwareError, for example when the host has another interface of its name by now, or a namespace has it that cannot be entered.
+        Raise HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
         """
 
 
 def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
-    """Return the wanted configuration of an interface, with a name and with addresses chosen for one sandbox (``addresses.address_leases``)."""
+    """Return the wanted configuration of an interface with this name and the addresses leased for one sandbox."""
     forwarding = dict.fromkeys(config.FORWARDING_SYSCTLS, 1) if chosen.forwarding else {}
     return InterfaceConfig(
         name=name,
@@ -239,28 +241,29 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
 
 
 def mark_of(share_id: str) -> str:
-    """Return the mark of an interface that one grant has whole."""
+    """Return the mark of the whole interface of a grant."""
     return f"drakit whole {share_id}"
 
 
 def returning_mark(mark: str) -> str:
-    """Return the mark of an interface that was in a pod and is not restored completely: a driver that finds it continues to restore."""
+    """Return the mark of an interface that was in a pod and is not restored completely, so that a driver continues to restore it."""
     return f"{mark} coming back"
 
 
 def to_record(host_state: HostState) -> records.Record:
-    """Return a host state as the journal keeps it."""
+    """Return a host state as the journal stores it."""
     record = dataclasses.asdict(host_state)
     del record["routes_left_out"]
     return record
 
 
 def from_record(record: object) -> HostState:
-    """Return the host state that a record describes; raises ConfigError for anything else."""
+    """Return the host state in a record. Raise ConfigError for anything else."""
     host_state = _FORMAT.decode(HostState, record)
     if host_state.identity != Identity():
         return host_state
-    return dataclasses.replace(host_state, identity=identity_from_record(record))  # An earlier version wrote the place beside the name.
+    # An earlier version wrote the place beside the name.
+    return dataclasses.replace(host_state, identity=identity_from_record(record))
 
 
 HOST_STATE = wire.Converter(from_record, to_record)

@@ -1,7 +1,7 @@
 """The protocol ``Port``, by which the NIC driver uses a machine, and its values.
 
-"Port" is meant as in ports and adapters. The adapters are the kernel (``kernel_port``) and a machine's file (``mock_port``). ``interfaces`` only
-reads; every other call is idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
+"Port" has its meaning in "ports and adapters". The adapters are the kernel (``kernel_port``) and a machine's file (``mock_port``). Every call is
+idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ class PciFunction:
     """The PCI function behind an interface.
 
     ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_node`` is None where the firmware
-    names none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty, and ``function_number`` its number there;
-    ``virtual_functions`` is how many a physical function can have (sriov_totalvfs). ``vendor`` is four hexadecimal digits. ``rdma_device`` is the
-    RDMA device beside the interface (``mlx5_0``), empty when there is none.
+    reports none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty, and ``function_number`` its number
+    there; ``virtual_functions`` is the maximum number of a physical function (sriov_totalvfs). ``vendor`` is four hexadecimal digits. ``rdma_device``
+    is the function's RDMA device (``mlx5_0``), empty where there is none.
     """
 
     bus_id: str
@@ -39,15 +39,15 @@ class PciFunction:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interface:
-    """A network interface as the kernel describes it, uninterpreted.
+    """A network interface as the kernel reports it.
 
     ``mac`` is lower-case hexadecimal with colons, empty where the link layer has none. ``mtu`` is in bytes. ``kind`` is the kernel's link kind
     (``veth``, ``bond``, ``macvlan``), ``physical`` for hardware, ``loopback`` for lo. ``encapsulation`` is the link layer, ``ether`` for Ethernet.
-    ``speed`` is what the driver reports in bits per second, also where it is made up, as a veth's is; None when it reports none. ``state`` is the
-    operational state of RFC 2863 in lower case. ``master`` is the index of the bond or bridge it is enslaved to; ``lower`` of the interface it
-    sits on, in the same namespace. ``default_route`` says that a default route leaves by it; ``addressed`` that it has an address of global scope.
-    ``queueing`` names another program's root qdisc (``fq 8001:``); empty for the kernel's default and for ours. ``sharer`` is the other
-    driver that shares it out, if any.
+    ``speed`` is the speed that the kernel driver reports in bits per second, also an invented one, as of a veth; None where it reports none.
+    ``state`` is the operational state of RFC 2863 in lower case. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
+    interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
+    scope. ``queueing`` is another program's root qdisc (``fq 8001:``), empty for the kernel's default and drakit's own. ``sharer`` is the other
+    driver that shares it, empty where there is none.
     """
 
     ifindex: int
@@ -71,7 +71,7 @@ class Interface:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether no hardware is directly behind it."""
+        """Return whether the interface is not hardware itself."""
         return self.kind != PHYSICAL
 
 
@@ -85,7 +85,7 @@ class Classifier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shaping:
-    """The machine's ability to enforce rates; ``missing`` names what is missing where it cannot.
+    """The machine's ability to enforce rates. ``missing`` says what is missing where it cannot.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth.
     """
@@ -97,9 +97,9 @@ class Shaping:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Uplink:
-    """A NIC as it is shared: ``speed`` is what all its traffic together may use in each direction, ``reserve`` what of it the host keeps.
+    """A NIC with its limits: ``speed`` for all traffic in each direction, ``reserve`` the part for the host.
 
-    ``ceil`` is the admin's bound of what a share may use while others do not; None: the speed.
+    ``ceil`` is the admin's limit for a share that borrows unused bandwidth, None for the NIC's speed.
     """
 
     interface: str
@@ -110,16 +110,16 @@ class Uplink:
     ceil: int | None = None
 
     def allowed(self, share: "Share") -> "Share":
-        """Return the share as it is to be installed: its own ceil, but not above the admin's."""
+        """Return the share to install, its ceil lowered to the admin's limit."""
         return share if self.ceil is None or share.ceil <= self.ceil else dataclasses.replace(share, ceil=self.ceil)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """One claim's part of one interface: the identity and figures by which it is installed and found again.
+    """One claim's share of one interface.
 
-    ``id`` is unique on the node for ever; ``mac`` is the address of the share's own interface; ``bandwidth`` is what it always gets and ``ceil``
-    what it may use while others do not (0: no more than ``bandwidth``). ``minor`` is the number of its HTB class, unique on the node.
+    ``id`` is never reused on the node. ``mac`` is the address of the share's own interface. ``bandwidth`` is its guaranteed rate, and ``ceil`` the
+    rate up to which it may borrow unused bandwidth (0: no more than ``bandwidth``). ``minor`` is the number of its HTB class, unique on the node.
     """
 
     id: str
@@ -142,7 +142,7 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counters:
-    """One direction of a share: the rates applied as the kernel gives them back, what passed, what was dropped, what waits (bytes)."""
+    """The counters of a share in one direction: the rates read back from the kernel, sent bytes and packets, drops, and backlog in bytes."""
 
     rate: int
     ceil: int
@@ -163,9 +163,9 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interest:
-    """The interfaces whose changes matter: those with these indices, those that carry shares, and those that come under a name that a glob fits.
+    """The interfaces whose events a watch receives: those with these indices, those with shares, and new ones whose name matches a glob.
 
-    Of other hardware only link events matter.
+    Of other hardware it receives link events only.
     """
 
     ifindexes: frozenset[int] = frozenset()
@@ -173,12 +173,12 @@ class Interest:
 
 
 class Watch(Protocol):
-    """Waits for changes of the machine's interfaces or their queueing."""
+    """A watch for changes of the machine's interfaces and their queueing."""
 
     def narrow(self, interest: Interest) -> bool:
-        """Receive only events of these interfaces from now on; before the first call, all events.
+        """Receive only events of these interfaces from now on. Before the first call, the watch receives all events.
 
-        Return whether events of interfaces may have been missed since the last call, so that the caller must read them again. Raises HardwareError.
+        Return whether events may have been missed since the last call, so that the caller must read the interfaces again. Raise HardwareError.
         """
 
     def wait(self, seconds: float) -> bool:
@@ -188,71 +188,71 @@ class Watch(Protocol):
         """Discard all pending events."""
 
     def wake(self) -> None:
-        """End a wait, now or the next; from any thread."""
+        """End the present wait, or the next one. Any thread may call this."""
 
     def close(self) -> None:
-        """Close the watch; no thread may be waiting."""
+        """Close the watch. No thread may be waiting."""
 
 
 class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self) -> tuple[Interface, ...]:
-        """Return all interfaces by rising index. Raises HardwareError."""
+        """Return all interfaces in the order of their indices. Raise HardwareError."""
 
     def interface(self, name: str) -> Interface | None:
-        """Return the interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
+        """Return the interface of this name, None where there is none. O(1) in the number of interfaces. Raise HardwareError."""
 
     def shaping(self) -> Shaping:
-        """Return what can be enforced here; it is tried once."""
+        """Return what this machine can enforce. It is detected once."""
 
     def install(self, uplink: Uplink, share: Share) -> None:
-        """Install the share in both directions. An older form of it is replaced, and its members stay.
+        """Install the share in both directions. An earlier version of it is replaced, and its members stay.
 
-        Raises HardwareError, which names a root qdisc of another program.
+        Raise HardwareError, for example where another program has the root qdisc.
         """
 
     def remove(self, share_id: str, hint: Share | None = None) -> None:
-        """Remove the share with its members; a share that is gone is success. Removing the last one restores the NIC as it was before the first.
+        """Remove the share with its members. A share that is gone is ignored. Removing the last one restores the NIC's former state.
 
-        ``hint`` is the share as it was planned; without it the share is searched for. Raises HardwareError.
+        ``hint`` is the planned share. Without it the share is searched for on all NICs. Raise HardwareError.
         """
 
     def shares(self) -> tuple[Share, ...]:
-        """Return the shares that are installed, by id; raises HardwareError."""
+        """Return the installed shares in the order of their ids. Raise HardwareError."""
 
     def share(self, ifindex: int, minor: int) -> Share | None:
-        """Return the share that has this class of an interface, or None; its cost does not grow with the number of shares. Raises HardwareError."""
+        """Return the share of this class of an interface, None where there is none. O(1) in the number of shares. Raise HardwareError."""
 
     def admit(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Let a sandbox use the share: its frames count as the share's from now on. The share must be installed. Raises HardwareError."""
+        """Direct the frames of a sandbox to the share, which must be installed. Raise HardwareError."""
 
     def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Undo ``admit``; a sandbox or share that does not exist is success. Raises HardwareError."""
+        """Undo ``admit``. A sandbox or share that does not exist is ignored. Raise HardwareError."""
 
     def members(self, of: Share | None = None) -> tuple[Member, ...]:
-        """Return every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
+        """Return the members of all shares, or of one share, in the order of share and address. Raise HardwareError.
 
-        The cost of reading one share's does not grow with the number of others; a share that is not installed as in ``of`` has none.
+        Reading one share is O(1) in the number of others. A share that is not installed as in ``of`` has no members.
         """
 
     def members_at(self, mac: str) -> tuple[Member, ...]:
-        """Return the sandboxes admitted with this address, of which each NIC has at most one; raises HardwareError.
+        """Return the members with this address, at most one for each NIC. Raise HardwareError.
 
-        The cost does not grow with the number of others.
+        The call is O(1) in the number of members.
         """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Return the differences of this NIC from exactly these shares, as text for the operator. Raises HardwareError."""
+        """Return how this NIC differs from exactly these shares, as texts for the operator. Raise HardwareError."""
 
     def repair(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Give the NIC exactly these shares and rates, without interrupting correct ones, and return what was fixed.
+        """Fix every difference of this NIC from exactly these shares, and return what was fixed. Correct shares keep working.
 
-        Raises HardwareError.
+        Raise HardwareError.
         """
 
     def traffic(self) -> tuple[Traffic, ...]:
-        """Counters of every share that is installed, by id; raises HardwareError."""
+        """Return the counters of all installed shares in the order of their ids. Raise HardwareError."""
 
     def watch(self) -> Watch:
-        """Return a watch of this machine; raises HardwareError."""
+        """Return a watch of this machine. Raise HardwareError."""

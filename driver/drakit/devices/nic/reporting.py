@@ -1,7 +1,7 @@
 """Reports about NICs and their shares: device health with its reasons, statuses in claims, and metrics.
 
-A status has what is in effect: the rates read back from the kernel, and the interfaces recorded when sandboxes were attached. A claim that no sandbox
-uses yet has no status; one whose share the kernel lacks says so. An unchanged status is not written again.
+A status has the rates read back from the kernel, and the interfaces recorded when sandboxes were attached. A claim that no sandbox uses yet has no
+status, unless its share is missing in the kernel. An unchanged status is not written again.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from drakit.devices.nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
 FAILURE_SECONDS = 660.0
-"""The time after which a failed attach no longer counts: the kubelet retries a container within five minutes, unless its pod is gone."""
+"""Seconds after which a failed attach no longer counts. The kubelet retries a container within five minutes, unless its pod is gone."""
 
 _ADDRESSES_MAX = 16
 _MESSAGE_MAX = 1024
@@ -31,37 +31,37 @@ Grant = drivers.Grant[object]
 
 
 class DeviceHealth:
-    """The health of devices, to which several sources contribute; a device is healthy when none reports a problem. Thread-safe."""
+    """The health of devices by the reports of several sources. A device is healthy when no source reports a problem. Safe between threads."""
 
     def __init__(self, context: contexts.DriverContext) -> None:
         self._context = context
         self._guard = threading.Lock()
-        self._complaints: dict[str, dict[str, str]] = {}
+        self._problems: dict[str, dict[str, str]] = {}
 
     def set(self, device: str, source: str, message: str) -> None:
-        """Set the problem of a source; an empty message is none."""
+        """Set the problem that a source reports, empty for none."""
         with self._guard:
-            complaints = self._complaints.setdefault(device, {})
-            if complaints.get(source, "") == message:
+            problems = self._problems.setdefault(device, {})
+            if problems.get(source, "") == message:
                 return
-            complaints[source] = message
-            message = "; ".join(text for _, text in sorted(complaints.items()) if text)
+            problems[source] = message
+            message = "; ".join(text for _, text in sorted(problems.items()) if text)
             health = contexts.Health.UNHEALTHY if message else contexts.Health.HEALTHY
             self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Failure:
-    """The reason that a pod has no interface, and until when it is reported without a new attempt."""
+    """The reason that a pod has no interface, and the time at which it expires without a new attempt."""
 
     reason: str
     until: float
 
 
 class StatusReporter:
-    """Writes the statuses of prepared grants where they changed. A pod that could not be attached counts until it is, or is no longer tried.
+    """Writes the changed statuses of prepared grants. A failed attach counts until the pod is attached or the failure expires.
 
-    Without ``attaches`` no container calls for an interface, as on a mock machine: a share is ready once it is prepared.
+    Without ``attaches``, containers get no interface, as on a mock machine. A share is then ready once it is prepared.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class StatusReporter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._context, self._attaches = machine, context, attaches
-        self._said: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
+        self._written: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
         self._guard = threading.Lock()
 
     def report(self) -> None:
-        """Report the changes. Raises HardwareError."""
+        """Write the changed statuses. Raise HardwareError."""
         traffic = {entry.share_id: entry for entry in self._machine.traffic()}
         present = set()
         for grant in self._context.grants():
@@ -87,9 +87,9 @@ class StatusReporter:
                 present.add(_key_of(grant))
                 status = self._with_failure(grant, self._status(grant, traffic))
                 if status is not None:
-                    self._say(grant.claim, status)
+                    self._write(grant.claim, status)
         with self._guard:
-            self._said = {key: status for key, status in self._said.items() if key in present}
+            self._written = {key: status for key, status in self._written.items() if key in present}
             self._failures = {key: failures for key, failures in self._failures.items() if key in present}
 
     def failed(self, grant: Grant, pod: str, reason: str) -> None:
@@ -105,7 +105,7 @@ class StatusReporter:
             self._failures.get(_key_of(grant), {}).pop(pod, None)
 
     def _with_failure(self, grant: Grant, status: claim_status.DeviceStatus | None) -> claim_status.DeviceStatus | None:
-        """Return the status, with the last failure that counts as its condition."""
+        """Return the status, with the last unexpired failure as its condition."""
         with self._guard:
             now = self._monotonic()
             failures = self._failures.get(_key_of(grant), {})
@@ -117,12 +117,12 @@ class StatusReporter:
         conditions = (_condition("AttachFailed", reasons[-1], holds=False),)
         return _status(grant, conditions) if status is None else dataclasses.replace(status, conditions=conditions)
 
-    def _say(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+    def _write(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         key = _key(claim, status.device, status.share_id)
         with self._guard:
-            if self._said.get(key) == status:
+            if self._written.get(key) == status:
                 return
-            self._said[key] = status
+            self._written[key] = status
         self._context.set_status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
@@ -145,7 +145,7 @@ class StatusReporter:
         return _status(grant, (_condition("Attached", message),), values=_rates(share_traffic), network=network)
 
     def _of_prepared(self, grant: Grant, traffic: port.Traffic) -> claim_status.DeviceStatus:
-        """Return the status of a share that nobody attaches to: the interface that its container's variables name."""
+        """Return the status of a share without attachment, with the interface that its container's variables name."""
         chosen = config.of(grant)
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
@@ -191,16 +191,18 @@ class ShareCounters:
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
     def readings(self, machine: port.Port) -> Sequence[advanced.Metric]:
-        """Return all counters. Raises HardwareError."""
+        """Return the metrics of all shares. Raise HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()
-            metrics = tuple(reading for entry in traffic for reading in _readings(self._grown(entry), nics.get(entry.share_id, "")))
+            metrics = tuple(
+                reading for entry in traffic for reading in _readings(self._with_all_drops(entry), nics.get(entry.share_id, ""))
+            )
             present = {entry.share_id for entry in traffic}
             self._drops = {key: drops for key, drops in self._drops.items() if key[0] in present}
         return metrics
 
-    def _grown(self, traffic: port.Traffic) -> port.Traffic:
+    def _with_all_drops(self, traffic: port.Traffic) -> port.Traffic:
         egress, ingress = (
             dataclasses.replace(counters, drops=self._all_drops((traffic.share_id, direction), counters.drops))
             for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress))
@@ -208,11 +210,11 @@ class ShareCounters:
         return dataclasses.replace(traffic, egress=egress, ingress=ingress)
 
     def _all_drops(self, key: tuple[str, str], now: int) -> int:
-        """Drops of the share until now, those of former sandboxes included."""
-        forgotten, before = self._drops.get(key, (0, 0))
-        forgotten += max(before - now, 0)
-        self._drops[key] = (forgotten, now)
-        return forgotten + now
+        """Return the drops of a share, including those of former sandboxes."""
+        of_former, before = self._drops.get(key, (0, 0))
+        of_former += max(before - now, 0)
+        self._drops[key] = (of_former, now)
+        return of_former + now
 
 
 def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
@@ -229,9 +231,9 @@ def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
 
 
 def _rates(traffic: port.Traffic) -> records.Record:
-    """Return the rates as the kernel gives them back, in bits per second."""
-    each = (("egress", traffic.egress), ("ingress", traffic.ingress))
-    return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in each}
+    """Return the rates read back from the kernel, in bits per second."""
+    directions = (("egress", traffic.egress), ("ingress", traffic.ingress))
+    return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in directions}
 
 
 def _status(

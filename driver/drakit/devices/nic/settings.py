@@ -1,6 +1,6 @@
 """The admin's settings of the NIC family. Every rate is a whole number of bits per second, written as a Quantity (``25G``).
 
-Invariants, checked on construction (SettingsError names the key): a policy's default and max lie on min + n * step, as the API demands of
+Invariants, checked on construction (SettingsError names the key): a policy's default and max lie on min + n * step, as the API requires of
 requestPolicy.validRange (KEP-5075); rates fit 64 bits.
 """
 
@@ -17,7 +17,7 @@ from drakit.devices.nic import port
 _NANO = 10**9
 _RATE_MAX = 2**63 - 1
 SHARES_MAX = 10**4
-"""Shares of one NIC at most: what its maps and the node's class numbers hold with room for several sandboxes of each."""
+"""The maximum number of shares of one NIC. Its maps and the node's class numbers then suffice for several sandboxes of each share."""
 
 _PREFIXES = ("pci", "driver", "vendor")
 _OWN_FIGURES = ("speed", "reserve", "ceil")
@@ -31,7 +31,8 @@ _STEP = quantity.Quantity.of("10M")
 class BandwidthPolicy:
     """The bandwidth that a share may request: from ``min`` in steps of ``step`` up to ``max`` (None: the whole NIC).
 
-    ``default`` is what a share gets that does not ask. On a NIC too small for them, ``default`` and ``max`` are lowered to its largest valid amount.
+    ``default`` is the bandwidth of a share without a request. On a NIC too small for them, ``default`` and ``max`` are lowered to its largest valid
+    amount.
     """
 
     default: quantity.Quantity = _DEFAULT
@@ -53,7 +54,7 @@ class BandwidthPolicy:
 
     @classmethod
     def of(cls, figures: Mapping[str, quantity.Quantity]) -> Self:
-        """Return a policy from some of its figures by name. Without a default, a share that does not ask gets the valid amount next above 100M."""
+        """Return a policy from some of its values by name. The default of ``default`` is 100M, rounded up to a valid amount."""
         least = figures.get("min", _MIN)
         rates = cls(**{"default": least, "min": least, **figures})
         if "default" in figures:
@@ -68,17 +69,17 @@ class BandwidthPolicy:
             raise errors.SettingsError(f"{amount} is not min {self.min} plus a multiple of step {self.step}", key=key)
 
     def floor(self, amount: int) -> int:
-        """Return the largest min + n * step that is at most ``amount`` bits per second; below min when amount is."""
+        """Return the largest min + n * step up to ``amount`` bits per second, less than min for a smaller amount."""
         least, step = self.min.value, self.step.value
         return least + (amount - least) // step * step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InterfaceRule:
-    """The admin's settings of interfaces whose name matches the glob ``match``; None keeps the family's setting.
+    """The admin's settings of interfaces that match the glob ``match``. None keeps the family's setting.
 
-    ``speed`` caps what the hardware reports, and stands in where it reports nothing that can be believed: a virtual interface is only offered
-    where a rule gives its speed. ``reserve`` is kept for the host's own traffic, ``ceil`` bounds what a share borrows up to.
+    ``speed`` limits the reported speed of hardware and replaces a missing or unreliable one: a virtual interface is offered only where a rule sets
+    its speed. ``reserve`` is for the host's own traffic. ``ceil`` limits the rate up to which a share borrows.
     """
 
     match: str
@@ -97,9 +98,9 @@ class InterfaceRule:
 
     @classmethod
     def parse(cls, match: str, figures: Mapping[str, str | None]) -> Self:
-        """A rule from texts: ``speed``, ``reserve`` and ``ceil``, and the policy's ``default``, ``min``, ``step`` and ``max``; None is not given.
+        """Return a rule from texts: ``speed``, ``reserve`` and ``ceil``, and the policy's ``default``, ``min``, ``step`` and ``max``.
 
-        Raises SettingsError whose key is ``interfaces[<match>].<figure>``.
+        Raise SettingsError whose key is ``interfaces[<match>].<figure>``.
         """
         root = f"interfaces[{match}]"
         amounts = {name: _parse(text, f"{root}.{name}") for name, text in figures.items() if text is not None}
@@ -107,10 +108,10 @@ class InterfaceRule:
             raise errors.SettingsError("is not a figure of an interface", key=f"{root}.{name}")
         rates = {name: amounts[name] for name in _POLICY_FIGURES if name in amounts}
         try:
-            chosen = BandwidthPolicy.of(rates) if rates else None
+            policy = BandwidthPolicy.of(rates) if rates else None
         except errors.SettingsError as error:
             raise errors.SettingsError(str(error), key=root) from error
-        return cls(match=match, policy=chosen, **{name: amounts[name] for name in _OWN_FIGURES if name in amounts})
+        return cls(match=match, policy=policy, **{name: amounts[name] for name in _OWN_FIGURES if name in amounts})
 
 
 class CarrierLoss(enum.Enum):
@@ -123,17 +124,17 @@ class CarrierLoss(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicSettings:
-    """Which interfaces are offered and how.
+    """The admin's settings that decide which interfaces are offered and how.
 
     ``include``, ``exclude``, ``take_over`` and ``whole`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers interfaces on
-    which the host has an address, but not those of its default route; ``take_over`` lists those that may be offered whatever the host uses them for.
-    Of ``interfaces`` the first rule that matches counts. ``home`` is the driver's folder, by the same path here and on the host, to which the
-    container runtime comes for an interface; None where containers get none.
+    which the host has an address, but not those of its default route. ``take_over`` lists interfaces that are offered although the host uses them.
+    The first matching rule of ``interfaces`` counts. ``home`` is the driver's folder, by the same path here and on the host, with the socket that the
+    attach hook calls; None where containers get no interface.
 
-    ``whole`` lists the interfaces that are offered in the exclusive form too, ``net_devices`` says that the container runtime moves those itself (CDI
-    1.1 netDevices). ``shares`` bounds the number of shares of one interface; 0 leaves it to the bandwidth, and to ``SHARES_MAX`` on a NIC that
-    has room for more. ``ceil`` bounds what a share may borrow up to, whatever its class says; None is the NIC's speed. ``carrier_loss`` says what
-    becomes of an interface whose link is lost: nothing but a report of its health, a taint for new pods, or one that evicts pods too.
+    ``whole`` lists the interfaces that are also offered whole. ``net_devices`` is set where the container runtime moves those itself (CDI 1.1
+    netDevices). ``shares`` limits the number of shares of one interface; with 0 only the bandwidth and ``SHARES_MAX`` limit it. ``ceil`` limits the
+    rate up to which a share may borrow, whatever its class sets; None is the NIC's speed. ``carrier_loss`` is the reaction to a lost link: a report
+    of the health only, a taint that keeps new pods away, or a taint that also evicts pods.
     """
 
     include: tuple[str, ...] = ("*",)
@@ -163,7 +164,7 @@ class NicSettings:
             _check_glob(rule.match, "interfaces.match")
 
     def rule_for(self, subject: str | port.Interface) -> InterfaceRule:
-        """Return the rule of one interface, every None but the speed's filled from the family's settings."""
+        """Return the rule of one interface, with every None but the speed's replaced by the family's setting."""
         name = subject if isinstance(subject, str) else subject.name
         rule = next((rule for rule in self.interfaces if matches(subject, (rule.match,))), InterfaceRule(match=name))
         return dataclasses.replace(
@@ -175,7 +176,7 @@ class NicSettings:
 
 
 def matches(subject: str | port.Interface, globs: tuple[str, ...]) -> bool:
-    """Return whether any of the globs matches an interface: its whole name, or with a prefix a fact of its hardware.
+    """Return whether any of the globs matches an interface: its whole name, or with a prefix a property of its hardware.
 
     ``pci:0000:8a:*`` is compared with the PCI address, ``driver:mlx5_*`` with the kernel driver, ``vendor:15b3`` with the PCI vendor. No interface's
     name has a colon. A name alone (``subject`` is text) has no such facts.
@@ -200,7 +201,7 @@ def _matches(subject: str | port.Interface, glob: str) -> bool:
 def _check_glob(glob: str, key: str) -> None:
     prefix, colon, _ = glob.partition(":")
     if colon and prefix not in _PREFIXES:
-        raise errors.SettingsError(f"{glob!r} begins with none of {', '.join(f'{one}:' for one in _PREFIXES)}", key=key)
+        raise errors.SettingsError(f"{glob!r} begins with none of {', '.join(f'{known_prefix}:' for known_prefix in _PREFIXES)}", key=key)
 
 
 def _parse(text: str, key: str) -> quantity.Quantity:

@@ -1,4 +1,4 @@
-"""A share: its identity, its figures, the limits of its configuration, the container's variables, and conflicts within a claim.
+"""A share: its identity and rate, checks of its configuration, the container's variables, and conflicts within a claim.
 
 The identity is derived from the grant alone, so another process finds the share again after a crash.
 
@@ -12,8 +12,8 @@ upper-case in both, and everything but letters and digits is '_'. Facts:
     MAC         the share's own address; only on a mock machine, because elsewhere each sandbox of a share has its own address
     INTERFACE   the interface's name: NicConfig.interfaceName, else one chosen by the driver; on a mock machine only what was configured
 
-Every pod that uses a claim gets all its grants, so two grants of a claim may not ask for one name or one address. Grants are checked while they are
-planned, one after the other in one thread, before anything is changed. Conflicts between claims of one pod are only known when the pod attaches.
+Every pod that uses a claim gets all its grants, so two grants of a claim must not request the same name or address. Grants are checked while they are
+planned, one after the other in one thread, before anything changes. Conflicts between claims of one pod are detected only when the pod attaches.
 """
 
 import dataclasses
@@ -33,7 +33,10 @@ from drakit.devices.nic.discovery import offers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The request of one grant: ``key`` is the grant's, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
+    """The name and addresses that one grant requests in the pod.
+
+    ``key`` identifies the grant, ``name`` is the interface's name, ``hosts`` are its addresses without prefixes.
+    """
 
     key: str
     request: str
@@ -42,35 +45,37 @@ class Wanted:
 
 
 class ClaimConflicts:
-    """The grants of a claim that this thread is planning; safe between threads."""
+    """The planned grants of the claim that the calling thread is planning. Safe between threads."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def add(self, claim: claims.ClaimRef, asked: Wanted) -> None:
-        """Add a grant of the claim; raises ConfigError where it conflicts with an earlier one."""
+    def add(self, claim: claims.ClaimRef, wanted: Wanted) -> None:
+        """Add a grant of the claim. Raise ConfigError where it conflicts with an earlier one."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
-        same_round = planned == claim.uid and asked.key not in {wanted.key for wanted in earlier}
-        others: tuple[Wanted, ...] = earlier if same_round else ()
+        is_same_plan = planned == claim.uid and wanted.key not in {other.key for other in earlier}
+        others: tuple[Wanted, ...] = earlier if is_same_plan else ()
         self._local.planned = (None, ())  # After an error the claim is planned again from its first grant.
         for other in others:
-            check_apart(claim, other, asked)
-        self._local.planned = (claim.uid, (*others, asked))
+            check_apart(claim, other, wanted)
+        self._local.planned = (claim.uid, (*others, wanted))
 
     def forget(self) -> None:
-        """Forget the claim, whose grants are all planned."""
+        """Remove the planned grants, because the claim is planned."""
         self._local.planned = (None, ())
 
 
-def check_apart(claim: claims.ClaimRef, one: Wanted, other: Wanted) -> None:
-    """Raise ConfigError where two grants of a claim request one name or one address."""
+def check_apart(claim: claims.ClaimRef, first: Wanted, second: Wanted) -> None:
+    """Raise ConfigError where two grants of a claim request the same name or address."""
     requests = (
-        f"by the requests {one.request} and {other.request}" if one.request != other.request else f"twice by the request {one.request}"
+        f"by the requests {first.request} and {second.request}"
+        if first.request != second.request
+        else f"twice by the request {first.request}"
     )
-    if one.name and one.name == other.name:
-        raise errors.ConfigError(f"{one.name!r} is asked for {requests} of claim {claim}", field="parameters.interfaceName")
-    for address in sorted(one.hosts & other.hosts):
-        raise errors.ConfigError(f"{address} is asked for {requests} of claim {claim}", field="parameters.addresses")
+    if first.name and first.name == second.name:
+        raise errors.ConfigError(f"{first.name!r} is requested {requests} of claim {claim}", field="parameters.interfaceName")
+    for address in sorted(first.hosts & second.hosts):
+        raise errors.ConfigError(f"{address} is requested {requests} of claim {claim}", field="parameters.addresses")
 
 
 _VARIABLE_PREFIX = "DRAKIT_NIC"
@@ -83,7 +88,7 @@ Grant = drivers.Grant[config.NicConfig]
 
 
 def identity(claim: claims.ClaimRef, device: devices.Device, share_id: names.ShareId | None) -> str:
-    """Return the share's id on this node: the grant's share id, or claim and device for a device that is given whole."""
+    """Return the share's id on this node: the grant's share id, or claim and device for a whole device."""
     return share_id or f"{claim.uid}-{device.name}"
 
 
@@ -94,16 +99,16 @@ def check_id(device: devices.Device, share_id: names.ShareId | None) -> None:
 
 
 def mac_address(node: str, share: str) -> str:
-    """Return a locally administered unicast address, always the same for a share of a node: 46 bits of a hash."""
+    """Return a locally administered unicast MAC address, 46 bits of a hash of the node and the share."""
     octets = bytearray(hashlib.sha256(f"{node}\0{share}".encode()).digest()[:6])
     octets[0] = (octets[0] | _LOCAL) & ~_GROUP
     return octets.hex(":")
 
 
 def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity], driver: str) -> int:
-    """Return the share's rate in bits per second: what the scheduler accounted, or all of a device that is given whole.
+    """Return the share's rate in bits per second: the consumed capacity that the scheduler recorded, or all of a whole device.
 
-    Raises ClaimError when nothing was accounted, or not a whole number of bits per second within the device's capacity.
+    Raise ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
     """
     field = f"consumedCapacity[{offers.BANDWIDTH}]"
     whole = device.capacity[offers.BANDWIDTH].value
@@ -120,17 +125,17 @@ def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity],
 
 
 def to_record(share: port.Share) -> records.Record:
-    """Return the share as the journal keeps it."""
+    """Return the record of a share for the journal."""
     return _FORMAT.encode(share)
 
 
 def from_record(record: records.Record) -> port.Share | None:
-    """Return the share that a record describes, None for another record, such as the empty one of a grant without a share."""
+    """Return the share in a record, None for another record, such as the empty one of a grant without a share."""
     return _FORMAT.decode_or_none(port.Share, record)
 
 
 def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
-    """Raise ConfigError where a share of this interface cannot be configured as its grant asks."""
+    """Raise ConfigError where a share of this interface cannot have its grant's configuration."""
     chosen = grant.config
     config.check(chosen, node=node)
     if chosen.mtu is not None and chosen.mtu > interface.mtu:
@@ -144,7 +149,7 @@ def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
 
 
 def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: edits.Hook | None = None) -> edits.Edits:
-    """Return the container edits of one share; ``hook`` creates the interface."""
+    """Return the container edits of one share, with the hook that creates the interface."""
     facts = {
         "DEVICE": device,
         "NIC": share.interface,
@@ -156,6 +161,6 @@ def container_edits(share: port.Share, *, request: str, device: str, interface_n
 
 
 def variables(request: str, share_id: str, facts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables of one share or whole interface, without empty facts."""
+    """Return the environment variables of one share or whole interface. Empty facts are left out."""
     prefix = _NOT_IN_VARIABLE.sub("_", f"{_VARIABLE_PREFIX}_{request}_{share_id}".upper())
     return {f"{prefix}_{fact}": value for fact, value in facts.items() if value}

@@ -41,9 +41,9 @@ def grant(nics: Nics, request: str, chosen: config.NicConfig, *, device: str = F
 @pytest.mark.parametrize(
     "chosen, other, message",
     [
-        (NAMED, NAMED, "'fast0' is asked for by the requests uplink and storage of claim default/claim-1"),
-        (ADDRESSED, config.NicConfig(addresses=("10.1.2.3/16",)), "10.1.2.3 is asked for by the requests uplink and storage"),
-        (ADDRESSED, config.NicConfig(addresses=("fd00::5/48",)), "fd00::5 is asked for by the requests uplink and storage"),
+        (NAMED, NAMED, "'fast0' is requested by the requests uplink and storage of claim default/claim-1"),
+        (ADDRESSED, config.NicConfig(addresses=("10.1.2.3/16",)), "10.1.2.3 is requested by the requests uplink and storage"),
+        (ADDRESSED, config.NicConfig(addresses=("fd00::5/48",)), "fd00::5 is requested by the requests uplink and storage"),
     ],
     ids=["a name", "an address", "an IPv6 address"],
 )
@@ -57,14 +57,14 @@ def test_conflicting_shares_of_one_claim_are_refused_before_anything_changes(
 
 def test_one_request_for_several_nics_with_one_name_is_refused_too(nics: Nics) -> None:
     nics.plan(grant(nics, "uplink", NAMED))
-    with pytest.raises(errors.ConfigError, match="'fast0' is asked for twice by the request uplink") as refused:
+    with pytest.raises(errors.ConfigError, match="'fast0' is requested twice by the request uplink") as refused:
         nics.plan(grant(nics, "uplink", NAMED, device=SECOND, share=2))
     assert refused.value.field == "parameters.interfaceName"
 
 
 def test_a_whole_interface_keeps_its_name_from_a_share(nics: Nics) -> None:
     nics.plan(grant(nics, "hardware", config.NicConfig(), device=f"{FIRST}-whole"))
-    with pytest.raises(errors.ConfigError, match="'eth1' is asked for by the requests hardware and uplink"):
+    with pytest.raises(errors.ConfigError, match="'eth1' is requested by the requests hardware and uplink"):
         nics.plan(grant(nics, "uplink", config.NicConfig(interface_name="eth1"), device=SECOND))
 
 
