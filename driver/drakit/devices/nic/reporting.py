@@ -182,7 +182,7 @@ class StatusReporter:
 class ShareCounters:
     """The counters of every share, for the metrics; labels name the NIC, the share and the direction. Safe between threads.
 
-    The kernel counts drops where frames wait, in each sandbox's own class, and forgets them with the sandbox. They are kept here, so that the counter
+    The kernel counts drops where frames wait, in each sandbox's own class, and loses them with the sandbox. They are stored here, so that the counter
     only grows.
     """
 

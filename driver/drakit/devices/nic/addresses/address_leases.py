@@ -32,7 +32,7 @@ Grant = drivers.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoteLocation:
+class LeaseLocation:
     """The location of a lease's record: the key of its grant, and the record's key in the grant's state."""
 
     claim: names.ClaimUid
@@ -48,7 +48,7 @@ class AddressIndex:
         self._file = home / FILE
         self._name = secrets.token_hex(16)
         self._guard = threading.Lock()
-        self._places: dict[str, frozenset[NoteLocation]] = {}
+        self._places: dict[str, frozenset[LeaseLocation]] = {}
 
     def is_current(self) -> bool:
         """Return whether no other process has leased addresses since ``learn``."""
@@ -57,7 +57,7 @@ class AddressIndex:
         except (OSError, ValueError):
             return False
 
-    def learn(self, leased: Iterable[tuple[str, NoteLocation]]) -> None:
+    def learn(self, leased: Iterable[tuple[str, LeaseLocation]]) -> None:
         """Replace all entries by those of the recorded leases. Raise HardwareError where other processes cannot be notified."""
         places = list(leased)
         try:
@@ -71,12 +71,12 @@ class AddressIndex:
         for host, place in places:
             self.add(host, place)
 
-    def add(self, host: str, place: NoteLocation) -> None:
+    def add(self, host: str, place: LeaseLocation) -> None:
         """Add an address with the location of its lease."""
         with self._guard:
             self._places[host] = self._places.get(host, frozenset()) | {place}
 
-    def forget(self, host: str, place: NoteLocation) -> None:
+    def forget(self, host: str, place: LeaseLocation) -> None:
         """Remove an address whose lease is no longer at this location."""
         with self._guard:
             # Readers take no lock, so an address with another location must not be missing for a moment.
@@ -86,7 +86,7 @@ class AddressIndex:
             else:
                 self._places.pop(host, None)
 
-    def places(self, host: str) -> frozenset[NoteLocation]:
+    def places(self, host: str) -> frozenset[LeaseLocation]:
         """Return the locations where an address may be leased."""
         return self._places.get(host, frozenset())
 
@@ -117,10 +117,10 @@ class Lease:
     addresses: tuple[str, ...]
 
     @property
-    def place(self) -> NoteLocation:
+    def place(self) -> LeaseLocation:
         """Return the location of the lease's record."""
         grant = self.grant
-        return NoteLocation(claim=grant.claim.uid, device=grant.device.name, share_id=grant.share_id, key=self.sandbox_id.key)
+        return LeaseLocation(claim=grant.claim.uid, device=grant.device.name, share_id=grant.share_id, key=self.sandbox_id.key)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -282,7 +282,7 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
     return frozenset(host for lease in leases for host in lease.hosts)
 
 
-def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, NoteLocation]]:
+def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, LeaseLocation]]:
     return ((host, lease.place) for lease in leases for host in lease.hosts)
 
 

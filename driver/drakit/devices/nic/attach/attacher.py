@@ -327,10 +327,10 @@ class AttachmentCollector:
 
     def _warn(self, grant: Grant) -> None:
         """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process."""
-        notes, now = self._context.state(grant), self._monotonic()
-        if notes.keys() - {_WAITING}:
+        state, now = self._context.state(grant), self._monotonic()
+        if state.keys() - {_WAITING}:
             return
-        since = notes.get(_WAITING, {}).get("since")
+        since = state.get(_WAITING, {}).get("since")
         if not isinstance(since, int) or since > now:
             with contextlib.suppress(errors.ClaimError):  # The claim was unprepared meanwhile.
                 self._context.set_state(grant, _WAITING, {"since": int(now)})

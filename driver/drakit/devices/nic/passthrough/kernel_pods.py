@@ -187,7 +187,7 @@ class KernelPods:
         if place is None or not whole.identity.is_provable:
             return None
         with self._entered(host, place.nsid, sandbox) as (sock, descriptor):
-            if not locator.is_noted(whole, sock.cookie):
+            if not locator.is_recorded_in(whole, sock.cookie):
                 return None
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
             link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)

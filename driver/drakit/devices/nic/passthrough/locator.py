@@ -87,7 +87,7 @@ def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_inte
     return pod_interfaces.Location.RETURNING if is_plugged(whole.identity) else pod_interfaces.Location.GONE
 
 
-def is_noted(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
+def is_recorded_in(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
     """Return whether a namespace is the recorded one of the interface. Hardware, which a pod may move on, needs no such proof."""
     return whole.placement is None or bool(whole.identity.place) or whole.placement.cookie == cookie
 
