@@ -1,1 +1,1 @@
-"""The TPU family: chips of many nodes wired into one grid, offered as slices of the grid that a claim takes whole."""
+"""The TPU family: the chips of many nodes form one grid, and a claim gets a slice of the grid."""

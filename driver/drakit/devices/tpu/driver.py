@@ -1,6 +1,6 @@
-"""The TPU driver of one node: makes this node's chips usable for a slice of which the node is a part.
+"""The TPU driver of one node. It prepares the node's chips for a slice that includes the node.
 
-The devices are slices of a grid of nodes, and a publisher of the whole cluster offers them (``offer``); the node itself offers nothing. A pod of the
+The devices are slices of a grid of nodes. A publisher for the whole cluster offers them (``offer``); the node itself offers no device. A pod of the
 claim may run on every node of the slice. Each node prepares its own chips, gives its containers their worker number, and reports its part of the
 device's status: the claim's condition Ready holds when every node of the slice is prepared.
 
@@ -28,7 +28,7 @@ from drakit.devices.tpu import machine, offer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """One chip of this node: its device node and the numbers of it."""
+    """One chip of this node: its device node with major and minor number."""
 
     path: str
     major: int
@@ -36,16 +36,16 @@ class Chip:
 
 
 class Port(Protocol):
-    """The chips of one node. They are given to one user at a time, all together."""
+    """The chips of one node. All of them are assigned to one user at a time."""
 
     def chips(self) -> tuple[Chip, ...]:
         """Return all chips of the node; raises HardwareError."""
 
     def attach(self, user: str) -> None:
-        """Assign the chips to a user, if they are not already. Raises DeviceBusyError while another user has them, HardwareError."""
+        """Assign the chips to a user, unless that user has them. Raises DeviceBusyError while another user has them, HardwareError."""
 
     def detach(self, user: str) -> None:
-        """Release the chips of a user, if they have them. Raises HardwareError."""
+        """Release the chips, if the user has them. Raises HardwareError."""
 
 
 def _edits(
@@ -69,7 +69,7 @@ NAME = "tpu.drakit.dev"
 
 
 class TpuDriver(driver.Driver[driver.NoConfig]):
-    """Prepares the chips of ``node`` for slices of a node pool; a node that is not of the pool has no part in any slice."""
+    """The driver for the chips of ``node`` in a node pool. A node outside the pool has no part of any slice."""
 
     def __init__(self, node_pool: machine.NodePool, chips: Port, *, node: str, name: str = NAME) -> None:
         self.name = name
@@ -91,6 +91,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         return inventory.Inventory()
 
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
+        """Return a slice that includes this node; None for any other."""
         return self._devices.get((pool, name))
 
     def start(self, context: contexts.DriverContext) -> None:
@@ -100,15 +101,15 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         self._context = None
 
     def prepare(self, grant: driver.Grant[driver.NoConfig]) -> driver.Prepared:
-        """Attach the chips, and give the container its worker number. Admin access gets the number and no chips."""
+        """Attach the chips, and return the container's edits with its worker number. Admin access gets no chips."""
         placement = self._placements.get(grant.device.name)
         if placement is None or (grant.pool, grant.device.name) not in self._devices:
-            raise errors.DeviceGoneError(f"node {self._node} has no part in {grant.pool}/{grant.device.name} any more")
+            raise errors.DeviceGoneError(f"node {self._node} has no part of {grant.pool}/{grant.device.name} any more")
         names = self._nodes_of(placement)
         worker = names.index(self._node)
         if not grant.admin_access:
             self._chips.attach(_user(grant))
-        granted = _edits(
+        container_edits = _edits(
             placement,
             worker=worker,
             names=names,
@@ -117,7 +118,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
             chips=() if grant.admin_access else self._chips.chips(),
         )
         self._report(grant, worker=worker, nodes=len(names))
-        return driver.Prepared(edits=granted, record={"worker": worker})
+        return driver.Prepared(edits=container_edits, record={"worker": worker})
 
     def unprepare(self, grant: driver.Grant[driver.NoConfig]) -> None:
         if not grant.admin_access:

@@ -1,10 +1,9 @@
 """A TPU node pool: the grid of its chips, the slices that the wiring allows, and the ``tpus`` part of a machine file that describes it.
 
-The grid has chips in rows and columns, and nodes that hold a rectangle of them each. A slice of a shape is where the grid divides into rectangles of
-that shape, as KEP-4815 draws a node pool of 64 chips: so slices of one shape never overlap, and those of different shapes do. Nodes are numbered
-from 0, row by row.
+The grid has chips in rows and columns, and each node has a rectangle of them. Each shape divides the grid into slices of that shape, as in KEP-4815's
+example of a node pool of 64 chips. So slices of one shape never overlap, and slices of different shapes do. Nodes are numbered from 0, row by row.
 
-Everything here is pure but ``load``.
+All functions but ``load`` are pure.
 """
 
 import dataclasses
@@ -28,10 +27,10 @@ class Size:
 
     @classmethod
     def parse(cls, text: str, key: str) -> Self:
-        """``4x8`` is 4 rows of 8; raises SettingsError naming ``key``."""
+        """Return the size of a text such as ``4x8``: 4 rows of 8. Raises SettingsError with ``key``."""
         match = _SIZE.fullmatch(text)
         if match is None:
-            raise errors.SettingsError(f"{text!r} is no size; write rows and columns such as 4x8", key=key)
+            raise errors.SettingsError(f"{text!r} is not a size; write rows and columns such as 4x8", key=key)
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -43,7 +42,7 @@ class Size:
         return self.rows * self.columns
 
     def divides(self, other: "Size") -> bool:
-        """Return whether ``other`` is made of rectangles of this size."""
+        """Return whether ``other`` can be divided into rectangles of this size."""
         return other.rows % self.rows == 0 and other.columns % self.columns == 0
 
     def over(self, other: "Size") -> "Size":
@@ -53,7 +52,7 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """One slice: the ``number``-th of its shape, from 1, and the nodes it takes whole; a node's place among them is its worker's number."""
+    """One slice: the ``number``-th of its shape, from 1. The index of a node in ``nodes`` is its worker number."""
 
     shape: Size
     number: int
@@ -61,7 +60,7 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """Name of the device."""
+        """The name of the device."""
         return f"tpu-{self.shape}-{self.number}"
 
 
@@ -78,13 +77,13 @@ class Grid:
             raise errors.SettingsError(f"{self.host} chips of a node do not divide {self.size}", key="tpus.host")
         for shape in self.shapes:
             if not (self.host.divides(shape) and shape.divides(self.size)):
-                raise errors.SettingsError(f"{shape} must be made of whole nodes of {self.host} and divide {self.size}", key="tpus.slices")
+                raise errors.SettingsError(f"{shape} must consist of whole nodes of {self.host} and divide {self.size}", key="tpus.slices")
         if not self.shapes or len(set(self.shapes)) != len(self.shapes):
             raise errors.SettingsError("name at least one shape, and each once", key="tpus.slices")
 
     @property
     def hosts(self) -> Size:
-        """The grid in nodes."""
+        """The size of the grid, counted in nodes."""
         return self.size.over(self.host)
 
     def placements(self) -> tuple[Placement, ...]:
@@ -96,10 +95,10 @@ class Grid:
         )
 
     def _of_shape(self, shape: Size) -> Iterator[Placement]:
-        inside, whole = shape.over(self.host), self.hosts
-        starts = ((top, left) for top in range(0, whole.rows, inside.rows) for left in range(0, whole.columns, inside.columns))
+        slice_size, whole = shape.over(self.host), self.hosts
+        starts = ((top, left) for top in range(0, whole.rows, slice_size.rows) for left in range(0, whole.columns, slice_size.columns))
         for number, (top, left) in enumerate(starts, 1):
-            rows, columns = range(top, top + inside.rows), range(left, left + inside.columns)
+            rows, columns = range(top, top + slice_size.rows), range(left, left + slice_size.columns)
             yield Placement(shape=shape, number=number, nodes=tuple(row * whole.columns + column for row in rows for column in columns))
 
 
@@ -109,8 +108,8 @@ def parts(nodes: int, placements: Iterable[Placement]) -> tuple[tuple[int, ...],
     for placement in placements:
         joined = {root[node] for node in placement.nodes}
         if len(joined) > 1:
-            least = min(joined)
-            root = [least if old in joined else old for old in root]
+            lowest = min(joined)
+            root = [lowest if old in joined else old for old in root]
     groups: dict[int, list[int]] = {}
     for node, head in enumerate(root):
         groups.setdefault(head, []).append(node)
@@ -159,7 +158,7 @@ class NodePool:
 
 
 def load(name: str, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
-    """The node pool of a machine; ``nodes`` and ``label`` are the admin's. Raises SettingsError for a machine without one, or a malformed one."""
+    """Return the node pool of a machine; ``nodes`` and ``label`` are the admin's. Raises SettingsError for a missing or malformed one."""
     return read(machines.load(name), nodes=nodes, label=label)
 
 

@@ -1,6 +1,6 @@
-"""A mock node's chips: who has them is kept in a file that outlives the driver, as hardware does.
+"""A mock node's chips. A file has their user, and outlives the driver as hardware does.
 
-The file is replaced whole and durably under a lock that processes share; what was attached in an earlier boot of the machine is forgotten.
+The file is replaced durably under a lock that processes share. A user of an earlier boot of the machine no longer counts.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _MAJOR = 261
 
 
 class MockChips:
-    """``port.Port`` on the directory of a mock machine; ``after_effect`` is called between an effect and its answer, which is where a test dies."""
+    """``port.Port`` on the directory of a mock machine; tests use ``after_effect`` to die between an effect and its answer."""
 
     def __init__(self, directory: pathlib.Path, count: int, *, after_effect: Callable[[str], None] = lambda _: None) -> None:
         self._directory = directory
@@ -31,16 +31,16 @@ class MockChips:
         return tuple(driver.Chip(path=f"/dev/accel{minor}", major=_MAJOR, minor=minor) for minor in range(self._count))
 
     def user(self) -> str:
-        """Return who has the chips, empty where nobody does."""
+        """Return the user of the chips, empty if there is none."""
         with self._locked("user"):
             return self._read()
 
     def attach(self, user: str) -> None:
         with self._locked("attach"):
-            held = self._read()
-            if held not in ("", user):
-                raise errors.DeviceBusyError(f"the chips of this node are attached to {held}")
-            if not held:
+            holder = self._read()
+            if holder not in ("", user):
+                raise errors.DeviceBusyError(f"the chips of this node are attached to {holder}")
+            if not holder:
                 self._write(user)
         self._after_effect("attach")
 
@@ -52,7 +52,7 @@ class MockChips:
 
     @contextlib.contextmanager
     def _locked(self, call: str) -> Iterator[None]:
-        """Hold the machine's lock; what goes wrong with its files is a HardwareError of the call."""
+        """Hold the machine's lock. An error of its files becomes a HardwareError of the call."""
         try:
             with machines.locked(self._directory, _LOCK):
                 yield

@@ -1,8 +1,7 @@
-"""From a node pool to pools of devices: one device a slice, counters for each node, so that slices that overlap exclude each other exactly.
+"""Offer a node pool as pools of devices: one device for each slice, and a counter for each node, so that overlapping slices exclude each other.
 
-A node is taken whole by a slice, so its counter is its chips. A counter set holds 32 counters and a device draws from two sets, so a slice may have
-up to 64 nodes. Nodes that no slice joins are put into pools of their own: the larger the grid over its largest slice, the more pools, and none of
-them larger than it must be.
+A slice takes whole nodes, so the counter of a node is its number of chips. A counter set has at most 32 counters and a device draws from at most two
+sets, so a slice has at most 64 nodes. Nodes that no slice connects are in separate pools, which keeps the pools small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ NODES_MAX = device.COUNTERS_MAX * device.CONSUMPTIONS_MAX
 
 
 def of(pool: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
-    """Return the pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
+    """Return one pool for each part of the grid that no slice crosses. Raises InventoryError for a slice of more than ``NODES_MAX`` nodes."""
     placements = pool.grid.placements()
     for placement in placements:
         if len(placement.nodes) > NODES_MAX:

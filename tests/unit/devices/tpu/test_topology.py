@@ -96,8 +96,8 @@ def test_a_slice_of_more_nodes_than_counters_reach_is_refused_by_field() -> None
 @pytest.mark.parametrize(
     "size, shapes, message",
     [
-        ("8x8", ("3x2",), "3x2 must be made of whole nodes"),
-        ("8x8", ("4x16",), "4x16 must be made of whole nodes"),
+        ("8x8", ("3x2",), "3x2 must consist of whole nodes"),
+        ("8x8", ("4x16",), "4x16 must consist of whole nodes"),
         ("7x8", ("2x2",), "2x2 chips of a node do not divide 7x8"),
         ("8x8", ("2x2", "2x2"), "each once"),
         ("8by8", ("2x2",), "write rows and columns"),

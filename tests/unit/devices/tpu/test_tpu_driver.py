@@ -110,7 +110,7 @@ def test_a_node_reports_its_part_and_how_many_there_are(tmp_path: pathlib.Path) 
 def test_a_slice_of_which_the_node_is_no_part_any_more_is_gone(tmp_path: pathlib.Path) -> None:
     made, _ = on("node-1", tmp_path)
     stray = dataclasses.replace(grant(made, "tpu-2x2-1"), pool="other")
-    with pytest.raises(errors.DeviceGoneError, match="node-1 has no part in other/tpu-2x2-1"):
+    with pytest.raises(errors.DeviceGoneError, match="node-1 has no part of other/tpu-2x2-1"):
         made.prepare(stray)
 
 
