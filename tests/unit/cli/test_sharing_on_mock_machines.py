@@ -48,8 +48,8 @@ def test_mps_on_a_partition_runs_a_daemon_until_the_claim_is_unprepared(shared: 
 @pytest.mark.parametrize(
     "what, sharing",
     [
-        ("MPS: ask for a partition with a MigConfig", {"strategy": "MPS"}),
-        ("time slices: ask for a partition", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
+        ("MPS: request a partition with a MigConfig", {"strategy": "MPS"}),
+        ("time slices: request a partition", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
     ],
 )
 def test_a_whole_gpu_in_mig_mode_is_refused_with_the_reason_and_the_fix(

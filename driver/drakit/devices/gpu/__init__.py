@@ -1,10 +1,10 @@
 """The driver for NVIDIA GPUs: whole GPUs, MIG partitions created on demand, and GPUs shared by several claims.
 
-- ``driver`` is the DRA driver; ``assembly`` builds it from the operator's ``settings``; ``config`` is what a claim may ask for.
-- ``port`` is the hardware interface in NVML's terms. ``nvml`` implements it on real GPUs, ``mock`` on GPUs made of data.
+- ``driver`` is the DRA driver; ``assembly`` builds it from the operator's ``settings``; ``config`` has the parameters of claims.
+- ``port`` is the hardware interface in NVML's terms. ``nvml`` implements it on real GPUs, ``mock`` on simulated GPUs.
 - ``inventory`` discovers GPUs and describes them as devices; ``identity`` names what a claim holds, across restarts of the driver.
 - ``mig`` computes, creates and deletes MIG partitions. ``sharing`` sets time slices and compute modes, and runs MPS daemons.
-- ``cdi`` is what a container gets: device nodes, driver libraries, environment. ``host`` is the node's side: the kernel's files, device nodes,
+- ``cdi`` has the edits of a container: device nodes, driver libraries, environment. ``host`` is the node's side: the kernel's files, device nodes,
   the installed driver.
-- ``health`` watches the GPUs and taints those with a fault; ``metrics`` counts what is on them.
+- ``health`` watches the GPUs and taints those with a fault; ``metrics`` counts instances, shares and daemons.
 """

@@ -61,7 +61,7 @@ def of_mig(
 
 
 def merged(*parts: edits.Edits) -> edits.Edits:
-    """Return several edits as one; of two variables with one name the later one wins."""
+    """Return several edits as one. If two variables have the same name, the later one wins."""
     return edits.Edits(
         env={name: value for part in parts for name, value in part.env.items()},
         device_nodes=tuple(node for part in parts for node in part.device_nodes),
@@ -108,18 +108,18 @@ class DriverFiles:
         self._root = root
         self._use_toolkit = use_toolkit
         self._lock = threading.Lock()
-        self._known: tuple[_Signature, edits.Edits] | None = None
+        self._cached: tuple[_Signature, edits.Edits] | None = None
 
     def of(self, version: str) -> edits.Edits:
         """Return the edits of a driver version; raises RetryError while files are missing, HardwareError where nvidia-ctk fails."""
         with self._lock:
             signature = self._signature(version)
-            if self._known is None or self._known[0] != signature:
+            if self._cached is None or self._cached[0] != signature:
                 program = self._root.program(TOOLKIT) if self._use_toolkit else None
                 listed = enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
                 _check_complete(listed, version, self._root)
-                self._known = (signature, listed)
-            return self._known[1]
+                self._cached = (signature, listed)
+            return self._cached[1]
 
     def _signature(self, version: str) -> _Signature:
         """Return a value that changes when files do: the version, and the modification times of the folders and tools."""

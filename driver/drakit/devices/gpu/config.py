@@ -57,7 +57,7 @@ class Mps:
             field = f"defaultPerDevicePinnedMemoryLimit[{uuid}]"
             if not uuid.startswith(("GPU-", "MIG-")):
                 raise errors.ConfigError(
-                    "must be keyed by the device's UUID; an index means nothing where devices are granted", field=field
+                    "must be keyed by the device's UUID; an index is ambiguous where devices are allocated", field=field
                 )
             _check_limit(limit, field)
 
@@ -144,7 +144,7 @@ def check_author(source: claims.ConfigSource | None, sharing: Sharing | None, *,
         return
     for field in class_only(sharing, shared=shared):
         raise errors.ConfigError(
-            "reaches others who use the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
+            "affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
         )
 
 

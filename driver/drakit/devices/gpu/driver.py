@@ -52,7 +52,7 @@ class HostResources:
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
-    """The GPUs of one node.
+    """The driver for the GPUs of one node.
 
     It is volatile: nothing it creates survives a reboot. That holds for GPU instances, for the MIG mode of the GPUs whose mode it changes (MIG user
     guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). MPS daemons are processes; their folders are removed at the start.
@@ -90,8 +90,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def start(self, context: contexts.DriverContext) -> None:
         """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.
 
-        A reset may have cleared the settings, and the end of the driver's container the daemons. While health is monitored, the same is done for each
-        GPU that may have lost its settings.
+        A reset may have cleared the settings, and the daemons may have ended with the driver's container. While health is monitored, the driver also
+        restores each GPU that may have lost its settings.
         """
         self._context = context
         self._resources.daemons.sweep(lambda: identity.holders(self._intents()))
@@ -108,7 +108,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         )
 
     def watch(self, context: contexts.DriverContext) -> None:
-        """Watch the GPUs until the driver stops, an error occurs, or events have to be opened again. Without health monitoring only wait."""
+        """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait."""
         if self._monitor is None:
             context.stopping.wait()
         else:
@@ -134,7 +134,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def discover(self) -> inventory.Inventory:
         """Return all GPUs that answer and their partitions, without what foreign instances occupy, with the taints of their faults.
 
-        A monitored GPU that answered before stays offered while it is in the machine. Of one that answered only an earlier process, the devices of
+        A monitored GPU that answered before stays offered while it is in the machine. If it answered only an earlier process, only the devices of
         prepared claims stay offered. Raises HardwareError when no GPU answers.
         """
         context = self._context
@@ -177,8 +177,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
 
         The device of a grant that was prepared before is only verified. Where it is gone, the returned record is empty and the engine prepares again
-        from the start, so that the journal never names a missing instance. Raises DeviceBusyError where a foreign MIG device took its place; that one
-        is kept.
+        from the start, so that the journal never names a missing instance. Raises DeviceBusyError where a foreign MIG device took its place; the
+        foreign device is kept.
         """
         wanted = identity.Identity.from_record(grant.intent)
         if wanted.boot != self._hardware.boot_id():
@@ -275,7 +275,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if gpu.switches_mig_at_once:
             raise errors.DeviceBusyError(f"{grant.device.name} was switched to MIG mode by another process")
         raise errors.DeviceGoneError(
-            f"{grant.device.name} is in MIG mode, so it cannot be used whole; its mode is the admin's, and takes a reset"
+            f"{grant.device.name} is in MIG mode, so it cannot be used whole; only its admin can change the mode, by a reset"
         )
 
     def _gpu(self, wanted: identity.Identity) -> port.Gpu:
@@ -311,8 +311,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if slot == wanted.slot and _is_held(wanted, grants):
                 continue
             is_ours = slot in identity.owned_slots(self._intents(), wanted.boot)
-            whose = "belongs to another claim" if is_ours else "was not made by this driver"
-            raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
+            owner = "belongs to another claim" if is_ours else "was not made by this driver"
+            raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {owner}")
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
         """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""

@@ -48,11 +48,11 @@ class Host:
         return (self._proc / "driver/nvidia/version").exists()
 
     def boot_id(self) -> str:
-        """Return the current boot."""
+        """Return the id of the current boot."""
         return self._read(self._boot_id, "boot_id").strip()
 
     def device_majors(self) -> port.DeviceMajors:
-        """Majors of the kinds of device nodes; DRIVER_NOT_LOADED names the module that is missing. Whole GPUs need no capabilities."""
+        """Return the major numbers of the device nodes. DRIVER_NOT_LOADED: a module is missing. Whole GPUs need no capabilities."""
         listing = self._proc / "devices"
         text = self._read(listing, "device_majors")
         majors = {name: int(number) for number, _, name in (line.strip().partition(" ") for line in text.splitlines()) if number.isdigit()}
@@ -61,7 +61,7 @@ class Host:
         )
 
     def capability_minors(self, minor: int, instance_id: int, compute_id: int) -> port.CapabilityMinors:
-        """Minors of a MIG device's capabilities; NOT_FOUND the device is gone."""
+        """Return the minor numbers of a MIG device's capabilities. NOT_FOUND: the device is gone."""
         folder = self._proc / f"driver/nvidia/capabilities/gpu{minor}/mig/gi{instance_id}"
         return port.CapabilityMinors(
             gpu_instance=self._capability(folder / "access"), compute_instance=self._capability(folder / f"ci{compute_id}" / "access")
@@ -82,7 +82,7 @@ class Host:
         return None
 
     def has_device(self, pci_bus_id: str) -> bool:
-        """Return whether there is a PCI device at that address; one that has fallen off the bus still is there until it is removed."""
+        """Return whether sysfs has a PCI device at that address. A device that has fallen off the bus stays listed until it is removed."""
         return (self._pci / pci_bus_id).exists()
 
     def population(self) -> str:
@@ -150,7 +150,7 @@ def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == number:
             return
         if not stat.S_ISCHR(status.st_mode):
-            raise errors.HardwareError("mknod", f"{path} is in the way: it is no character device")
+            raise errors.HardwareError("mknod", f"{path} is in the way: it is not a character device")
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     _create_node(path, number, mode)
 
@@ -237,10 +237,10 @@ def run_program(
     *arguments: str,
     seconds: float,
     env: Mapping[str, str] | None = None,
-    words: str = "",
+    standard_input: str = "",
     before: Sequence[str] = (),
 ) -> str:
-    """Run a program and return its output. ``words`` is its input, ``before`` a command line that starts it.
+    """Run a program and return its output. ``before`` is a command line that starts it.
 
     Raises ProgramError; a program that is too slow is killed with all its children.
     """
@@ -261,7 +261,7 @@ def run_program(
         raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
     with running:
         try:
-            output, error_output = running.communicate(words, timeout=seconds)
+            output, error_output = running.communicate(standard_input, timeout=seconds)
         except subprocess.TimeoutExpired as error:
             _kill(running)
             raise ProgramError(program.name, f"did not end within {seconds:g} s") from error

@@ -1,4 +1,4 @@
-"""The hardware that a grant holds, in terms that outlive the process, the device's name and its place in the inventory.
+"""The hardware that a grant holds, in terms that outlive the process and the inventory.
 
 ``plan`` reads the identity from the device's attributes, and the journal keeps it as the grant's intent. It is enough to find what ``prepare``
 created, or to know that it is gone. It includes the boot, because no GPU instance survives one.
@@ -51,7 +51,7 @@ class Identity:
 
     @classmethod
     def of(cls, grant: drivers.Grant[Config], *, boot: str) -> Self:
-        """Return the identity of a grant, from the attributes of its device. It is held by claim, device, and share or, for admin access, request."""
+        """Return the identity of a grant, from the attributes of its device. Its holder is claim, device, and share or, for admin access, request."""
         values, slot = grant.device.attributes, None
         gpu = port.GpuUuid(_text(values, attributes.UUID if is_whole(grant.device) else attributes.PARENT_UUID))
         if not is_whole(grant.device):

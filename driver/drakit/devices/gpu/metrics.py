@@ -1,4 +1,4 @@
-"""Metrics of the GPUs, with the label ``gpu``: the device name of the whole GPU.
+"""Metrics of the GPUs. Their label ``gpu`` is the device name of the whole GPU.
 
 GPUs and their tables are those of the last discovery, so one scrape makes one call per GPU: which instances are on it. A GPU that does not answer
 lacks only the metrics of that call.

@@ -76,7 +76,7 @@ class Code(enum.Enum):
 
 
 class ComputeMode(enum.Enum):
-    """Which processes may open a GPU for compute (nvml.h, nvmlComputeMode_t): any number, none, or one."""
+    """The compute mode: how many processes may open a GPU for compute (nvml.h, nvmlComputeMode_t)."""
 
     DEFAULT = "Default"
     PROHIBITED = "Prohibited"
@@ -92,7 +92,7 @@ class TimeSlice(enum.Enum):
     LONG = "Long"
 
 
-# Errors of the session, the library or the kernel driver. While no GPU answers, they do not tell which GPU is at fault. A GPU that returns one while
+# Errors of the session, the library or the kernel driver. While no GPU answers, they do not show which GPU is faulty. A GPU that returns one while
 # another GPU answers gets a NoSchedule taint, and its pods keep running.
 SESSION_ERRORS = frozenset(
     {
@@ -245,11 +245,11 @@ class Placement:
 
     @property
     def end(self) -> int:
-        """One past the last slice."""
+        """The number after the last slice."""
         return self.start + self.size
 
     def overlaps(self, other: "Placement") -> bool:
-        """Return whether the two have a memory slice in common."""
+        """Return whether both placements have a memory slice in common."""
         return self.start < other.end and other.start < self.end
 
 
@@ -301,10 +301,10 @@ class GpuPort(Protocol):
     """The GPUs of one node."""
 
     def boot_id(self) -> str:
-        """Return the current boot of the machine; no instance survives it."""
+        """Return the id of the machine's current boot; no instance survives a boot."""
 
     def versions(self) -> Versions:
-        """Versions of the driver."""
+        """Return the versions of the driver."""
 
     def census(self) -> Census:
         """Return every GPU that the library counts."""
@@ -322,13 +322,13 @@ class GpuPort(Protocol):
         return self.gpu(uuid)
 
     def ping(self, gpu: Gpu) -> None:
-        """Make a call that a lost GPU cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
+        """Make a call that a lost GPU cannot answer. NOT_FOUND: it is not in the machine. Any other error: it does not answer."""
 
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
         """Return the GPU's MIG mode; None when it has no MIG."""
 
     def set_mig_mode(self, gpu: GpuUuid, *, enabled: bool) -> None:
-        """Turn MIG on or off, now. NOT_SUPPORTED it has no MIG; IN_USE instances or clients are in the way; RESET_REQUIRED it is only pending."""
+        """Turn MIG mode on or off. NOT_SUPPORTED: no MIG. IN_USE: instances or clients exist. RESET_REQUIRED: the change is pending."""
 
     def gpu_instance_profiles(self, gpu: GpuUuid) -> Sequence[GpuInstanceProfile]:
         """Return the profiles of the GPU, by enum; also while MIG is off."""
@@ -340,49 +340,55 @@ class GpuPort(Protocol):
         """Return the instances of all owners, of one profile or of all, with or without compute instances, by placement; none while MIG is off."""
 
     def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
-        """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES the placement is occupied."""
+        """Create a GPU instance.
+
+        INVALID_ARGUMENT: no such profile or placement. NOT_SUPPORTED: MIG is off. INSUFFICIENT_RESOURCES: the placement is occupied.
+        """
 
     def destroy_gpu_instance(self, gpu: GpuUuid, instance_id: int) -> None:
-        """NOT_FOUND it is gone; IN_USE it still has compute instances or a client."""
+        """Delete a GPU instance. NOT_FOUND: it is gone. IN_USE: it still has compute instances or a client."""
 
     def compute_instance_profiles(self, gpu: GpuUuid, instance: GpuInstance) -> Sequence[ComputeInstanceProfile]:
         """Return the profiles of an instance, by enum. Instances of one profile have equal ones, so adapters may answer from an earlier read."""
 
     def compute_instances(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstance]:
-        """Return the compute instances of an instance, by id; NOT_FOUND the instance is gone."""
+        """Return the compute instances of an instance, by id. NOT_FOUND: the instance is gone."""
 
     def create_compute_instance(self, gpu: GpuUuid, instance_id: int, profile_id: int) -> ComputeInstance:
-        """NOT_FOUND the instance is gone; INVALID_ARGUMENT no such profile; INSUFFICIENT_RESOURCES the slices are taken."""
+        """Create a compute instance.
+
+        NOT_FOUND: the instance is gone. INVALID_ARGUMENT: no such profile. INSUFFICIENT_RESOURCES: the slices are in use.
+        """
 
     def destroy_compute_instance(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> None:
-        """NOT_FOUND it is gone; IN_USE a client uses it."""
+        """Delete a compute instance. NOT_FOUND: it is gone. IN_USE: a client uses it."""
 
     def running_processes(self, gpu: GpuUuid, instance_id: int | None = None) -> Sequence[int]:
-        """Pids that have a context on the GPU, or on one instance of it, sorted."""
+        """Return the sorted pids of processes with a context on the GPU, or on one of its instances."""
 
     def device_majors(self) -> DeviceMajors:
-        """Major numbers of the device nodes."""
+        """Return the major numbers of the device nodes."""
 
     def capability_minors(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> CapabilityMinors:
-        """Minor numbers of a MIG device's capabilities; NOT_FOUND the device is gone."""
+        """Return the minor numbers of a MIG device's capabilities. NOT_FOUND: the device is gone."""
 
     def compute_mode(self, gpu: GpuUuid) -> ComputeMode | None:
         """Return the GPU's compute mode; None when it does not report one."""
 
     def set_compute_mode(self, gpu: GpuUuid, mode: ComputeMode) -> None:
-        """Change it, for all processes of the machine. NOT_SUPPORTED the GPU cannot; NO_PERMISSION this process lacks the right."""
+        """Set the compute mode for all processes of the machine. NOT_SUPPORTED: the GPU cannot. NO_PERMISSION: this process may not."""
 
     def set_time_slice(self, gpu: GpuUuid, interval: TimeSlice) -> None:
-        """Change the time slice of the whole GPU. NOT_SUPPORTED the GPU cannot, or nvidia-smi is not installed."""
+        """Set the time slice of the whole GPU. NOT_SUPPORTED: the GPU cannot, or nvidia-smi is not installed."""
 
     def recovery_action(self, gpu: GpuUuid) -> signals.RecoveryAction | None:
-        """Return the recovery action that the GPU requests; None when it does not report one. GPU_IS_LOST the GPU no longer answers."""
+        """Return the recovery action that the GPU requests; None when it does not report one. GPU_IS_LOST: the GPU no longer answers."""
 
     def fabric(self, gpu: GpuUuid) -> Fabric | None:
         """Return the GPU's NVLink fabric state now; None without a fabric."""
 
     def events(self) -> signals.Events:
-        """Return the events of all GPUs that answer, from now on."""
+        """Return the events of all GPUs that answer, starting now."""
 
     def is_plugged(self, gpu: Gpu) -> bool:
         """Return whether the machine still has the GPU, whether or not it answers."""

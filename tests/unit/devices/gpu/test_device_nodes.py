@@ -51,7 +51,7 @@ def test_anything_else_in_its_place_is_an_error_and_stays(tmp_path: pathlib.Path
     path = tmp_path / "dev/nvidia-caps/nvidia-cap147"
     path.parent.mkdir(parents=True)
     path.write_text("an admin's")
-    with pytest.raises(errors.HardwareError, match="is in the way: it is no character device"):
+    with pytest.raises(errors.HardwareError, match="is in the way: it is not a character device"):
         host.ensure_device_nodes([NODE], tmp_path)
     assert path.read_text() == "an admin's"
 

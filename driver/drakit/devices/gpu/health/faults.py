@@ -1,8 +1,8 @@
 """GPU faults as values: how events and polls create them, how they grow and clear, and the taints they set. Pure functions.
 
 A fault has an anchor, which is a device name: ``gpu-N`` for a whole GPU, also where that device is not offered, or a partition for what NVML reports
-of one GPU instance. All forms and partitions of the anchor are tainted. The taint's key names the kind of fault; of several faults of one kind the
-most severe is shown.
+of one GPU instance. All forms and partitions of the anchor are tainted. The taint's key names the kind of fault. If there
+are several faults of one kind, the taint shows the most severe.
 
 A fault keeps new pods away at once (NoSchedule). A fatal fault also evicts running pods (NoExecute) after ``settle`` seconds. A lost GPU evicts them
 only while it does not answer: the polls that found it lost must span ``settle`` seconds, and no poll between them may have succeeded. A fault clears
@@ -62,7 +62,7 @@ class Observation:
 
     @property
     def asks(self) -> bool:
-        """Return whether the GPU requests a recovery action."""
+        """Whether the GPU requests a recovery action."""
         return self.action not in {None, signals.RecoveryAction.NONE}
 
 
@@ -71,7 +71,7 @@ class Fault:
     """A current fault. ``minor`` is the GPU's; ``spot`` is set where the fault is confined to the instance at that place.
 
     ``since`` is when the fault began, ``last`` when a poll last confirmed it, ``well_since`` when the GPU was healthy again. ``asked`` and ``away``
-    say whether, since then, the GPU requested a recovery action or was lost.
+    are whether, since then, the GPU requested a recovery action or was lost.
     """
 
     anchor: str
@@ -89,7 +89,7 @@ class Fault:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the identity of the fault, by which a repeated fault is recognized; for an Xid it includes the number."""
+        """The identity of the fault: repeated faults have equal keys. For an Xid it includes the number."""
         return (self.anchor, self.kind, self.value if self.kind == XID else "")
 
 
@@ -176,24 +176,24 @@ def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: floa
     by_anchor: dict[str, tuple[devices.Taint, ...]] = {}
     for (anchor, kind), fault in most_severe.items():
         taint = devices.Taint(key=f"{prefix}/{kind}", value=fault.value)
-        ends = fault.fatal and policy.evicts and _stood(fault, now) >= policy.settle
+        ends = fault.fatal and policy.evicts and _age(fault, now) >= policy.settle
         both = (taint, dataclasses.replace(taint, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (taint,)
         by_anchor[anchor] = (*by_anchor.get(anchor, ()), *both)
     return by_anchor
 
 
 def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
-    """Return those of all set taints that this module sets, by device."""
+    """Return the taints of GPU faults among all taints, by device."""
     keys = {f"{prefix}/{kind}" for kind in _KINDS}
-    ours = {device: tuple(taint for taint in all_of if taint.key in keys) for device, all_of in put.items()}
-    return {device: taints_of for device, taints_of in ours.items() if taints_of}
+    of_faults = {device: tuple(taint for taint in device_taints if taint.key in keys) for device, device_taints in put.items()}
+    return {device: device_taints for device, device_taints in of_faults.items() if device_taints}
 
 
 def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: float) -> tuple[Fault, ...]:
     """Return the faults behind the taints of an earlier process, as if the GPU had requested a recovery action. Ignored Xids are left out."""
     restored_faults: dict[tuple[str, str], Fault] = {}
-    for device, taints_of in health_taints(put, prefix).items():
-        for taint in taints_of:
+    for device, device_taints in health_taints(put, prefix).items():
+        for taint in device_taints:
             if (restored := _restored(device, taint.key.removeprefix(f"{prefix}/"), taint, policy, now)) is not None:
                 before = restored_faults.get((device, restored.kind))
                 restored_faults[device, restored.kind] = restored if before is None or restored.since < before.since else before
@@ -236,8 +236,8 @@ def _again(before: Fault, fresh: Fault) -> Fault:
     return dataclasses.replace(after, fatal=fresh.fatal, since=fresh.since)
 
 
-def _stood(fault: Fault, now: float) -> float:
-    """Return for how many seconds a fault has existed. Of a lost GPU only the time between polls that found it lost counts, until it answers."""
+def _age(fault: Fault, now: float) -> float:
+    """Return for how many seconds a fault has existed. A lost GPU counts only the time between polls that found it lost, until it answers."""
     if fault.kind != LOST:
         return now - fault.since
     if fault.well_since is not None or fault.last is None:
@@ -287,8 +287,8 @@ def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy
 
 
 def _tainted(device: devices.Device, standing: TaintsByDevice) -> devices.Device:
-    reached = [taint for anchor, taints_of in standing.items() if affects(anchor, device.name) for taint in taints_of]
-    if not reached:
+    affecting = [taint for anchor, anchor_taints in standing.items() if affects(anchor, device.name) for taint in anchor_taints]
+    if not affecting:
         return device
-    apart = {(taint.key, taint.effect): taint for taint in reversed(reached)}
-    return dataclasses.replace(device, taints=(*apart.values(), *device.taints)[: devices.TAINTS_MAX])
+    by_key = {(taint.key, taint.effect): taint for taint in reversed(affecting)}
+    return dataclasses.replace(device, taints=(*by_key.values(), *device.taints)[: devices.TAINTS_MAX])

@@ -1,6 +1,6 @@
 """The monitor of a node's GPUs: it reads events and polls the hardware, and sets taints, reports health and triggers publishing.
 
-``GpuDriver.watch`` runs it, in the framework's thread, which waits for no other thread. At every poll it compares the faults with the taints that are
+``GpuDriver.watch`` runs it in the framework's thread, which waits for no other thread. At every poll it compares the faults with the taints that are
 set. So a call that failed is repeated at the next poll, and a restarted driver continues where the last one ended.
 """
 
@@ -18,7 +18,7 @@ from drakit.devices.gpu.mig import partitioning
 _log = logging.getLogger(__name__)
 _POLLS_BETWEEN_REFRESHES = 12
 _LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
-# A busy GPU returns these; they are no reason to evict the programs that run on it.
+# A busy GPU returns these, so they do not evict the programs that run on it.
 _TRANSIENT = frozenset(
     {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
 )
@@ -121,11 +121,11 @@ class HealthMonitor:
     def _watch_events(self, stopping: contexts.StopSignal) -> None:
         with self._hardware.events() as events:
             self._unmonitored = events.unmonitored
-            looked, is_due = self._now() - self._policy.poll, False
+            last_poll, is_due = self._now() - self._policy.poll, False
             while not stopping.is_set():
-                waited = self._now() - looked
+                waited = self._now() - last_poll
                 if waited >= self._policy.poll or (is_due and waited >= self._policy.event_wait):
-                    looked, is_due = self._now(), False
+                    last_poll, is_due = self._now(), False
                     if self.poll():
                         return
                 event = events.wait(self._policy.event_wait)
@@ -293,20 +293,20 @@ class HealthMonitor:
         """Set the taints and health reports of the current faults."""
         wanted = faults.taints(self._faults, self._prefix, self._policy, now)
         standing = faults.health_taints(self._context.taints(), self._prefix)
-        moved = [
+        changed = [
             self._update_taints(device, wanted.get(device, ()), standing.get(device, ()))
             for device in sorted(wanted.keys() | standing.keys())
         ]
-        if any(moved):
+        if any(changed):
             self._context.rediscover()
         if self._faults or self._reported:
             self._report_health()
 
     def _update_taints(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
         """Set a device's taints; return whether any changed."""
-        says = {(taint.key, taint.effect, taint.value) for taint in standing}
-        surplus = {key for key, effect, _ in says if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
-        missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in says]
+        present = {(taint.key, taint.effect, taint.value) for taint in standing}
+        surplus = {key for key, effect, _ in present if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
+        missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in present]
         for key in sorted(surplus):
             self._context.untaint(device, key)
         for taint in missing:

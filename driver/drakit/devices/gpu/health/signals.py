@@ -23,7 +23,7 @@ class Gravity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Xid:
-    """One number. ``wide`` marks an Xid that affects the whole GPU even if NVML names a GPU instance."""
+    """One Xid. ``wide`` marks an Xid that affects the whole GPU even if NVML names a GPU instance."""
 
     number: int
     text: str
@@ -86,13 +86,13 @@ _FATAL: Mapping[int, str] = {
 }
 _KNOWN: Mapping[int, Xid] = {
     number: Xid(number=number, text=text, gravity=gravity, wide=gravity is Gravity.FATAL)
-    for gravity, found in (
+    for gravity, texts in (
         (Gravity.NOTHING, _NOTHING),
         (Gravity.PROGRAM, _PROGRAM),
         (Gravity.SUSPECT, _SUSPECT),
         (Gravity.FATAL, _FATAL),
     )
-    for number, text in found.items()
+    for number, text in texts.items()
 }
 
 
@@ -102,7 +102,7 @@ def known() -> tuple[Xid, ...]:
 
 
 def of(number: int, ignored: Collection[int] = ()) -> Xid:
-    """Return the Xid of a number; one that the operator ignores means nothing."""
+    """Return the Xid of a number, with gravity NOTHING if the operator ignores it."""
     xid = _KNOWN.get(number, Xid(number=number, text="an error that this driver does not know", gravity=Gravity.SUSPECT))
     return dataclasses.replace(xid, gravity=Gravity.NOTHING) if number in ignored else xid
 

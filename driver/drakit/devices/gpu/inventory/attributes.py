@@ -1,14 +1,14 @@
 """Attributes and capacities of GPU devices, under the names of NVIDIA's own DRA driver, so that claims written for it select here as well.
 
-Some names are drakit's own: ``profileID``, ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
-device's name; others add what NVIDIA's driver does not publish. A value that a GPU does not report is left out, never guessed. ``brand`` and
+Some names are drakit's own: ``profileID``, ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver encodes in the
+device's name. Others are values that NVIDIA's driver does not publish. A value that a GPU does not report is left out, never guessed. ``brand`` and
 ``architecture`` are always published, with NVIDIA's word ``Unknown`` where the GPU does not report them: in CEL, a selector on an attribute that
 one device lacks is an error, and it fails the allocation even where every other device would match.
 
 With one capacity per engine and those of a shared form, a device stays below the API's limit of 32 attributes and capacities: whole 20, MIG 21.
 
 NVLink: two GPUs are peers when a link joins them, or when both have links to switches, because the switches of a machine are one fabric. A clique is
-a set of GPUs joined so, directly or over others. Its name is the fabric's where a multi-node fabric gave one, else the UUID of its first GPU.
+a set of GPUs that are joined directly or through other GPUs. Its name is that of the multi-node fabric, or without one the UUID of its first GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ Attributes = Mapping[str, device.AttributeValue]
 
 def system(versions: port.Versions) -> Attributes:
     """Return the attributes that all GPUs of a node share."""
-    return _known(
+    return _reported(
         {
             "driverVersion": device.Version.lenient(versions.driver),
             "cudaDriverVersion": device.Version.lenient(versions.cuda),
@@ -52,7 +52,7 @@ def system(versions: port.Versions) -> Attributes:
 def product(gpu: port.Gpu) -> Attributes:
     """Return the attributes that all GPUs of a product share."""
     capability = gpu.compute_capability
-    return _known(
+    return _reported(
         {
             "productName": device.truncate_text(gpu.product_name),
             "brand": gpu.brand or UNKNOWN,
@@ -66,7 +66,7 @@ def product(gpu: port.Gpu) -> Attributes:
 def board(gpu: port.Gpu) -> Attributes:
     """Return identity and location of a GPU; the location has the names that Kubernetes defines for all drivers (KEP-4381)."""
     numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
-    return _known(
+    return _reported(
         {
             "serial": None if gpu.serial is None else device.truncate_text(gpu.serial),
             "gpuModuleID": gpu.module_id,
@@ -85,7 +85,7 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
     """
     joined = ",".join(str(peer.minor) for peer in peers)
     state = None if gpu.fabric is None else gpu.fabric.state
-    return _known({"nvlinkPeers": device.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
+    return _reported({"nvlinkPeers": device.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
@@ -121,7 +121,7 @@ def memory_only(gpu: port.Gpu) -> Mapping[str, capacities.Capacity]:
     return {} if amount is None else {"memory": capacities.Capacity(value=amount)}
 
 
-def _known(values: Mapping[str, device.AttributeValue | None]) -> Attributes:
+def _reported(values: Mapping[str, device.AttributeValue | None]) -> Attributes:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -147,12 +147,12 @@ def nvlink_clique(gpu: port.Gpu, peers: NvlinkPeers) -> str | None:
         return f"{fabric.cluster}.{fabric.clique}"
     if not peers.get(gpu.uuid):
         return None
-    members, waiting = {gpu.uuid: gpu}, [gpu]
-    while waiting:
-        for other in peers[waiting.pop().uuid]:
+    members, queue = {gpu.uuid: gpu}, [gpu]
+    while queue:
+        for other in peers[queue.pop().uuid]:
             if other.uuid not in members:
                 members[other.uuid] = other
-                waiting.append(other)
+                queue.append(other)
     return min(members.values(), key=lambda member: member.minor).uuid
 
 

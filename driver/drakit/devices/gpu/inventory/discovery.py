@@ -76,9 +76,9 @@ class InventoryCache:
         before = self._authored
         if before is not None and (versions, self.offered) == before[:2]:
             return before[2]
-        made = gpu_devices.build_inventory(versions, self.offered)
-        self._authored = versions, self.offered, made
-        return made
+        built = gpu_devices.build_inventory(versions, self.offered)
+        self._authored = versions, self.offered, built
+        return built
 
 
 def keep_none(_: port.Gpu) -> bool:
@@ -102,12 +102,14 @@ def discover(
     before = identity.owned_slots(intents(), boot)
     census = hardware.census()
     failed = silent_gpus(census)
-    read = [readout for gpu in census.gpus if (readout := _or_none(gpu, functools.partial(_read, hardware, gpu), failed, cache.unoffered))]
+    readouts = [
+        readout for gpu in census.gpus if (readout := _read_or_none(gpu, functools.partial(_read, hardware, gpu), failed, cache.unoffered))
+    ]
     ours = before | identity.owned_slots(intents(), boot)
     peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.GpuView] = []
-    for readout in read:
-        view = _or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, cache.unoffered)
+    for readout in readouts:
+        view = _read_or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, cache.unoffered)
         views += [] if view is None else [view]
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
@@ -142,8 +144,10 @@ def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Parti
     return mode is not None and mode.current and not partitions
 
 
-def _or_none(gpu: port.Gpu, read: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]) -> Result | None:
-    """Return the result of ``read``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
+def _read_or_none(
+    gpu: port.Gpu, read: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]
+) -> Result | None:
+    """Return the result of ``read``. If it fails, add the GPU to ``failed`` and return None; log the error unless ``before`` has it."""
     try:
         return read()
     except port.CallError as error:
@@ -169,11 +173,11 @@ def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None
 
 
 def _view(
-    hardware: port.GpuPort, seen: _GpuReadout, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: DiscoveryOptions
+    hardware: port.GpuPort, readout: _GpuReadout, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: DiscoveryOptions
 ) -> gpu_devices.GpuView:
-    gpu = seen.gpu
+    gpu = readout.gpu
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
-    foreign = tuple(instance for instance in seen.present if not any(slot.is_instance(instance) for slot in own_slots))
+    foreign = tuple(instance for instance in readout.present if not any(slot.is_instance(instance) for slot in own_slots))
     static: dict[port.GpuInstance, str] = {}
     for instance in foreign:
         slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
@@ -181,12 +185,12 @@ def _view(
             static[instance] = device.uuid
     return gpu_devices.GpuView(
         gpu=gpu,
-        partitions=seen.partitions,
+        partitions=readout.partitions,
         foreign=foreign,
         static=static,
-        can_be_whole=not _is_stuck(seen.mode, seen.partitions)
-        and (gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions),
-        mig_mode=seen.mode,
+        can_be_whole=not _is_stuck(readout.mode, readout.partitions)
+        and (gpu.switches_mig_at_once or not readout.partitions or choices.whole_beside_partitions),
+        mig_mode=readout.mode,
         peers=peers[gpu.uuid],
         clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
@@ -217,6 +221,6 @@ def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, por
 def with_claimed_devices(
     offered: inventory.Inventory, context: contexts.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
 ) -> inventory.Inventory:
-    """Return the inventory with the claimed devices of kept GPUs whose minor number is not known."""
+    """Return the inventory with the claimed devices of kept GPUs whose minor number is not in ``minors``."""
     missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in minors and is_kept(gpu))
     return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

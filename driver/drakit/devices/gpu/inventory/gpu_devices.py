@@ -1,14 +1,14 @@
 """GPUs as devices: the whole GPU and every MIG partition, one counter set for each GPU, written with mixins.
 
-From Hopper on a GPU is offered as all its partitions, small ones first, and as a whole at the end: drakit changes its MIG mode when a claim comes. On
-Ampere a change of MIG mode needs a reset, so the mode is the admin's: on, the GPU is offered as partitions; off, as a whole without counters. GPUs
-without MIG and vGPUs are offered as a whole.
+From Hopper on a GPU is offered as all its partitions, small ones first, and as a whole at the end: drakit changes its MIG mode for a claim. On Ampere
+a change of MIG mode needs a reset, so the admin decides: with MIG mode on, the GPU is offered as partitions; with it off, as a whole without
+counters. GPUs without MIG and vGPUs are offered as a whole.
 
-Where sharing is on, every device has a second form that several claims may hold at once: a device of its own, with ``-shared`` at the end of its
-name, that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
+Where sharing is on, every device has a second form that several claims may hold at once. It is a separate device, named with ``-shared`` at the end,
+that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
 
-What a foreign instance occupies is subtracted from the GPU's counters, and devices that no longer fit are withheld. A foreign instance that is a
-complete MIG device is offered under the name of its partition, with its ``uuid`` and without counters.
+The counters that a foreign instance occupies are subtracted from the GPU's, and devices that no longer fit are not offered. A foreign instance that
+is a complete MIG device is offered under the name of its partition, with its ``uuid`` and without counters.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ class GpuView:
 
     @property
     def counter_set(self) -> str:
-        """Name of the GPU's counter set."""
+        """The name of the GPU's counter set."""
         return f"gpu-{self.gpu.minor}-counter-set"
 
     @property
@@ -179,7 +179,7 @@ def _partition_device(view: GpuView, partition: partitioning.Partition, product:
 
 
 def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
-    """Return a partition that exists already. Its part is subtracted from the GPU's counters, so it draws only the counter of its two forms."""
+    """Return the device of an admin's MIG device. The GPU's counters exclude it already, so it draws only the counter of its two forms."""
     own = devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
     return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
 

@@ -1,1 +1,1 @@
-"""MIG: which partitions a GPU can have and how they are counted; creating and deleting instances; which of them drakit created."""
+"""MIG: the possible partitions of a GPU and their counters, and the creation, deletion and ownership of instances."""

@@ -77,7 +77,7 @@ NO_MARKER = Marker()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkerStore:
-    """The markers in a folder, which is created with the first; None: no markers are written."""
+    """The markers in a folder, which the first marker creates. Without a folder no markers are written."""
 
     folder: pathlib.Path | None = None
 
@@ -122,7 +122,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False) -> identity.MigDevice:
     """Return the MIG device of the slot; create what is missing.
 
-    For a shared slot an existing instance is looked for first; for any other, only if the creation finds the slot taken.
+    For a shared slot, look for an existing instance first; for any other, only if the slot is occupied.
 
     Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
     is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
@@ -148,7 +148,7 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Ma
             try:
                 remove(hardware, slot, None, pause)
             except errors.DrakitError as failure:
-                error.add_note(f"and what had been made could not be removed: {failure}")
+                error.add_note(f"the new GPU instance could not be deleted either: {failure}")
         raise
     return _mig_device(instance, compute)
 
@@ -184,7 +184,7 @@ def remove(
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
         _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
     if _find_present(hardware, slot) == instance:
-        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} is still there")
+        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
@@ -242,11 +242,11 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
         if error.code is port.Code.INSUFFICIENT_RESOURCES:
             raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
         if error.code in _GONE:
-            raise errors.DeviceGoneError(f"{describe(slot)} cannot be made, the GPU or its MIG mode is gone: {error}") from error
+            raise errors.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
         raise
     if not slot.is_instance(created):
         hardware.destroy_gpu_instance(slot.gpu, created.id)
-        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"made {created} instead of {describe(slot)}")
+        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
     return created
 
 
@@ -265,16 +265,16 @@ def _retry_while_in_use(
             if error.code is not port.Code.IN_USE:
                 raise
             if seconds is None:
-                users, what = _users(hardware, gpu, instance), str(gpu)
+                users, subject = _users(hardware, gpu, instance), str(gpu)
                 if instance is not None:
-                    what = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
-                raise errors.DeviceBusyError(f"{what} is still in use by {users}: {error}") from error
+                    subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
+                raise errors.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
             pause(seconds)
     return None
 
 
 def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
-    """Return who uses an instance or a GPU, for an error. NVML may not see a process in another PID namespace."""
+    """Return the users of an instance or a GPU as text for an error. NVML may not see a process in another PID namespace."""
     with contextlib.suppress(port.CallError):
         pids = hardware.running_processes(gpu, None if instance is None else instance.id)
         if pids:

@@ -1,8 +1,8 @@
-"""Faults on demand for mock hardware, set from outside the process that they hit.
+"""Fault injection for mock hardware, from outside the process that runs into the faults.
 
-A fault waits at a call, before its effect or between the effect and the answer. It makes the call hang until it is released or the process is killed,
-kills the process with SIGKILL, or makes the call fail. Faults are kept in the machine's directory and consumed under a lock before they act, so a
-restarted process does not hit the fault that killed its predecessor.
+A fault acts at a call, before its effect or between the effect and the answer. The call then hangs until it is released or the process is killed, the
+process is killed with SIGKILL, or the call fails. Faults are kept in the machine's directory and consumed under a lock before they act, so a
+restarted process does not run into the fault that killed its predecessor.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Action(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault at a method of the port; it lets ``skip`` calls pass, then acts ``times`` times. ``code`` is what a failing call returns."""
+    """A fault at a method of the port; it skips ``skip`` calls, then acts ``times`` times. ``code`` is the error of a failing call."""
 
     call: str
     moment: Moment
@@ -74,7 +74,7 @@ class Faults:
         self._file = directory / _FILE
 
     def arm(self, *faults: Fault) -> None:
-        """Add faults to those that wait already."""
+        """Add faults to the pending ones."""
         with self._locked():
             self._write([*self._read(), *faults])
 
@@ -92,13 +92,13 @@ class Faults:
         return ()
 
     def release(self) -> None:
-        """Let all hanging calls go on."""
+        """Release all hanging calls."""
         with contextlib.suppress(FileNotFoundError):
             for file in (self._directory / _STALLS).iterdir():
                 file.unlink(missing_ok=True)
 
     def trigger(self, call: str, moment: Moment) -> None:
-        """Run the first fault that waits here; raises CallError for one that makes the call fail."""
+        """Run the first pending fault of this call and moment. Raises CallError if the fault makes the call fail."""
         if not self._file.exists():
             return
         fault = self._use(call, moment)
@@ -111,23 +111,25 @@ class Faults:
         self._hang(call, moment)
 
     def _use(self, call: str, moment: Moment) -> Fault | None:
-        """Return the fault that acts now, used up by one; faults that let this call pass count it."""
+        """Return the fault that acts now, or None, and update its counts."""
         with self._locked():
-            waiting = self._read()
-            for index, fault in enumerate(waiting):
+            pending = self._read()
+            for index, fault in enumerate(pending):
                 if (fault.call, fault.moment) != (call, moment):
                     continue
-                spent = dataclasses.replace(fault, skip=fault.skip - 1) if fault.skip else dataclasses.replace(fault, times=fault.times - 1)
-                self._write([*waiting[:index], *([spent] if spent.times else []), *waiting[index + 1 :]])
+                updated = (
+                    dataclasses.replace(fault, skip=fault.skip - 1) if fault.skip else dataclasses.replace(fault, times=fault.times - 1)
+                )
+                self._write([*pending[:index], *([updated] if updated.times else []), *pending[index + 1 :]])
                 return None if fault.skip else fault
         return None
 
     def _hang(self, call: str, moment: Moment) -> None:
         folder = self._directory / _STALLS
         folder.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-        mark = folder / f"{os.getpid()}-{time.monotonic_ns()}.json"
-        mark.write_text(json.dumps({"pid": os.getpid(), "call": call, "moment": moment.value}), "utf-8")
-        while mark.exists():
+        stall_file = folder / f"{os.getpid()}-{time.monotonic_ns()}.json"
+        stall_file.write_text(json.dumps({"pid": os.getpid(), "call": call, "moment": moment.value}), "utf-8")
+        while stall_file.exists():
             time.sleep(_POLL_SECONDS)
 
     @contextlib.contextmanager
@@ -171,7 +173,7 @@ def _decode_fault(row: tables.Table) -> Fault:
 
 
 def _decode_stall(file: pathlib.Path) -> Stall | None:
-    """Return a stall from its mark; None for one that is just being written or released."""
+    """Return a stall from its file; None if another process is writing or releasing it."""
     try:
         document = json.loads(file.read_text("utf-8"))
         return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))

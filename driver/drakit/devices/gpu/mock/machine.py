@@ -1,9 +1,9 @@
 """The GPUs of a mock machine, read from its file and from the tables of GPU models in ``models/``.
 
-Every table says where it comes from: measured on hardware, documented by the vendor, or guessed.
+Every table has its source: measured on hardware, documented by the vendor, or guessed.
 
 The machine also has a driver root: empty files with the names and links that an installed driver has, so that the code that finds and mounts a
-driver's files is the same as on a real one. They are created one by one where missing, so several processes may do so at once. Only the MPS control
+driver's files is the same as on a real one. Missing files are created one by one, so several processes may do so at once. Only the MPS control
 program can be run (see ``mps_control``); it is rewritten where it differs from this version's.
 """
 
@@ -28,7 +28,7 @@ from drakit.devices.gpu.sharing.mps import child_daemons
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
 _CC_MODES = ("on", "off", "devtools")
-_SERIALS = 10**12  # serial numbers have thirteen digits; a board that knows nothing of ECC is a consumer's, and has none
+_SERIALS = 10**12  # serial numbers have thirteen digits; a board without ECC is a consumer board, and has none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "mock.gpu.drakit.dev")
 
 
@@ -59,13 +59,13 @@ class Model:
     addressing_mode: str | None = None
 
     def evidence_of(self, profile_id: int) -> Evidence:
-        """Return where the figures of a profile come from."""
+        """Return the source of a profile's figures."""
         return self.exceptions.get(profile_id, self.evidence)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Board:
-    """One GPU of the machine; ``mig_mode`` is how it is first found."""
+    """One GPU of the machine; ``mig_mode`` is its initial MIG mode."""
 
     gpu: port.Gpu
     model: Model
@@ -116,7 +116,7 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the GPU models there are, sorted."""
+    """Return the names of all GPU models, sorted."""
     folder = importlib.resources.files(__package__) / "models"
     return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
 
@@ -188,7 +188,7 @@ def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Pla
 
 
 def _latencies(row: tables.Table) -> Mapping[str, float]:
-    """Milliseconds by method of the port, as seconds."""
+    """Return the latencies in seconds, by method of the port; the file has milliseconds."""
     seconds = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
     row.close()
     return seconds
@@ -201,7 +201,7 @@ def _fabric(row: tables.Table) -> port.Fabric:
 
 
 def _nvlinks(row: tables.Table) -> port.NvLinks:
-    """``switched: true``, or the PCI addresses of the GPUs at the other ends."""
+    """Return the NVLinks of a row: ``switched: true``, or the PCI addresses of the GPUs at the other ends."""
     links = port.NvLinks(gpus=row.optional("gpus", row.texts) or (), switched=row.optional("switched", row.flag) or False)
     row.close()
     return links
@@ -246,38 +246,38 @@ def _evidence(table: tables.Table) -> Evidence:
 
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
 _ROOT_FOLDER = "driver-root"
-_LIBRARIES_IN = "usr/lib64"
-_PROGRAMS_IN = "usr/bin"
+_LIBRARY_FOLDER = "usr/lib64"
+_PROGRAM_FOLDER = "usr/bin"
 _PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced")
 _FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
 _PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
 
 
 def create_driver_root(directory: pathlib.Path, version: str) -> host.DriverRoot:
-    """Return the driver root of a mock machine with this driver version; raises OSError where it cannot be made."""
+    """Return the driver root of a mock machine with this driver version; raises OSError where it cannot be created."""
     root = directory / _ROOT_FOLDER
-    libraries_in = root / _LIBRARIES_IN
+    library_folder = root / _LIBRARY_FOLDER
     for name in LIBRARIES:
-        _file(libraries_in / f"{name}.so.{version}", _FILE_MODE)
-        _link(libraries_in / f"{name}.so.1", f"{name}.so.{version}")
-    _link(libraries_in / "libcuda.so", "libcuda.so.1")
+        _create_file(library_folder / f"{name}.so.{version}", _FILE_MODE)
+        _create_link(library_folder / f"{name}.so.1", f"{name}.so.{version}")
+    _create_link(library_folder / "libcuda.so", "libcuda.so.1")
     for name in _PROGRAMS:
-        _file(root / _PROGRAMS_IN / name, _PROGRAM_MODE)
-    _program(
-        root / _PROGRAMS_IN / child_daemons.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mps_control.__file__).read_text('utf-8')}"
+        _create_file(root / _PROGRAM_FOLDER / name, _PROGRAM_MODE)
+    _write_program(
+        root / _PROGRAM_FOLDER / child_daemons.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mps_control.__file__).read_text('utf-8')}"
     )
     for name in _FIRMWARE:
-        _file(root / cdi.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
+        _create_file(root / cdi.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
     return host.DriverRoot(path=root)
 
 
-def _file(path: pathlib.Path, mode: int) -> None:
+def _create_file(path: pathlib.Path, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
 
 
-def _program(path: pathlib.Path, text: str) -> None:
+def _write_program(path: pathlib.Path, text: str) -> None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if path.read_text("utf-8") == text:
             return
@@ -288,6 +288,6 @@ def _program(path: pathlib.Path, text: str) -> None:
     pathlib.Path(beside).replace(path)
 
 
-def _link(path: pathlib.Path, target: str) -> None:
+def _create_link(path: pathlib.Path, target: str) -> None:
     with contextlib.suppress(FileExistsError):
         path.symlink_to(target)

@@ -1,4 +1,4 @@
-"""Mock GPUs that outlive the driver: the hardware port on a machine made of data, with its state in a directory.
+"""Mock GPUs that outlive the driver: the hardware port on a simulated machine, with its state in a directory.
 
 Any number of processes may use one directory at the same time: drivers, admins and observers see each other's changes, and a killed process leaves
 what it created. ``attach``, ``detach`` and ``reset`` act as the machine's other users and its admin; the driver does not call them.
@@ -41,13 +41,13 @@ class MockGpus(port.GpuPort):
             boot_id=machines.boot_id(choice.directory),
             gpus={uuid: state.GpuState(mig_mode=board.mig_mode) for uuid, board in boards},
         )
-        self._forgetful = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
-        self._state = state.StateFile(choice.directory, initial, self._forgetful)
+        self._loses_mode = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
+        self._state = state.StateFile(choice.directory, initial, self._loses_mode)
         self._state.read()
 
     @property
     def whole_beside_partitions(self) -> bool:
-        """The driver options that the machine's file sets."""
+        """Whether the machine's file offers an Ampere GPU in MIG mode also as a whole."""
         return self._machine.whole_beside_partitions
 
     def driver_root(self) -> host.DriverRoot:
@@ -226,15 +226,15 @@ class MockGpus(port.GpuPort):
         return self._read(gpu, "set_time_slice").time_slice
 
     def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
-        """Let a process use the GPU, or one instance of it, from now on."""
+        """Register a process as a client of the GPU, or of one of its instances."""
         self._clients(gpu, lambda clients: {*clients, state.Client(pid=pid, instance_id=instance_id)})
 
     def detach(self, gpu: port.GpuUuid, pid: int) -> None:
-        """Let a process no longer use the GPU."""
+        """Remove a process from the GPU's clients."""
         self._clients(gpu, lambda clients: {client for client in clients if client.pid != pid})
 
     def reset(self, gpu: port.GpuUuid) -> None:
-        """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone, it is well and answers again."""
+        """Reset the GPU. A pending MIG mode takes effect, instances and clients are gone, and the GPU is healthy and answers again."""
         self._change(gpu, lambda now: (now.after_reset(), None))
         self._emit(gpu, signals.EventKind.RECOVERY)
 
@@ -246,13 +246,13 @@ class MockGpus(port.GpuPort):
         instance_id: int | None = None,
         asks: signals.RecoveryAction = signals.RecoveryAction.NONE,
     ) -> None:
-        """Let the GPU report an Xid, in one of its instances or as a whole; it requests action ``asks`` until it is reset."""
+        """Report an Xid of the GPU or of one of its instances. The GPU requests action ``asks`` until it is reset."""
         if asks is not signals.RecoveryAction.NONE:
             self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
         self._emit(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
 
     def lose(self, gpu: port.GpuUuid) -> None:
-        """Let the GPU stop answering until it is reset or the machine reboots."""
+        """Make the GPU stop answering until it is reset or the machine reboots."""
         self._change(gpu, lambda now: (dataclasses.replace(now, lost=True), None))
         self._emit(gpu, signals.EventKind.UNAVAILABLE)
 
@@ -265,23 +265,23 @@ class MockGpus(port.GpuPort):
         self._change(gpu, lambda now: (dataclasses.replace(now, unplugged=False), None))
 
     def reload(self) -> None:
-        """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is cleared where a reboot would clear it."""
-        self._state.change(lambda now: (now.reloaded(self._forgetful), None))
+        """Reload the GPU driver. This resets all GPUs, and clears MIG mode where a reboot would clear it."""
+        self._state.change(lambda now: (now.reloaded(self._loses_mode), None))
 
     def _emit(self, gpu: port.GpuUuid, kind: signals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:
         self._events.append(signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=instance_id))
 
     def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
-        def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
+        def update(now: state.GpuState) -> tuple[state.GpuState, None]:
             after = sorted(change(set(now.clients)), key=lambda client: (client.pid, client.instance_id or 0))
             return dataclasses.replace(now, clients=tuple(after)), None
 
         self._board(gpu, "running_processes")
-        self._change(gpu, moved)
+        self._change(gpu, update)
 
     @contextlib.contextmanager
     def _call(self, call: str) -> Iterator[None]:
-        """A call from its beginning to its answer; faults act outside the lock on the state, and a state that cannot be kept is one more fault."""
+        """Run one call with its faults and latency. Faults act outside the lock on the state; an OSError becomes a CallError."""
         try:
             self._faults.trigger(call, fault_injection.Moment.BEFORE)
             if call in self._machine.latencies:
@@ -306,11 +306,11 @@ class MockGpus(port.GpuPort):
         return now
 
     def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:
-        def moved(now: state.MachineState) -> tuple[state.MachineState, Result]:
+        def update(now: state.MachineState) -> tuple[state.MachineState, Result]:
             after, result = move(now.gpus[gpu])
             return now.with_gpu(gpu, after), result
 
-        return self._state.change(moved)
+        return self._state.change(update)
 
 
 def _visible(gpu: port.GpuUuid, instance_id: int, compute: state.Compute) -> port.ComputeInstance:

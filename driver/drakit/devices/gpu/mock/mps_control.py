@@ -1,7 +1,8 @@
-"""A mock machine's nvidia-cuda-mps-control: copied into the mock driver root as a program, so that MPS claims can be prepared without a GPU.
+"""A mock machine's nvidia-cuda-mps-control: a program in the mock driver root, so that MPS claims can be prepared without a GPU.
 
-Like NVIDIA's, it is a daemon with ``-f``, and without it sends the lines of its standard input to the daemon. Both meet in the socket ``control`` of
-``$CUDA_MPS_PIPE_DIRECTORY``. It knows the limits and ``quit``, and serves no CUDA program. A daemon whose socket was removed ends by itself.
+Like NVIDIA's, it runs as the daemon with ``-f``; without it, it sends the lines of its standard input to the daemon. They connect by the socket
+``control`` in ``$CUDA_MPS_PIPE_DIRECTORY``. The daemon supports the limits and ``quit``, and serves no CUDA program. It ends when its socket is
+removed.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import sys
 
 _CONTROL = pathlib.Path("control")
 _MESSAGE_MAX = 65536
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 _PERCENTAGE = "percentage"
 
 
@@ -29,28 +30,28 @@ def _answer(words: list[str], limits: dict[str, str]) -> str:
 
 
 def serve() -> int:
-    """Be the daemon."""
+    """Run as the daemon until ``quit``; return the exit status."""
     limits: dict[str, str] = {}
     _CONTROL.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(_CONTROL))
         listener.listen()
-        listener.settimeout(_LOOK_SECONDS)
+        listener.settimeout(_CHECK_SECONDS)
         own = _CONTROL.stat().st_ino
-        while _is_there(own):
+        while _is_own_socket(own):
             with contextlib.suppress(OSError):
-                line, _ = listener.accept()
-                with line:
-                    line.settimeout(_LOOK_SECONDS)
-                    while words := line.recv(_MESSAGE_MAX).decode("utf-8", "replace").split():
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(_CHECK_SECONDS)
+                    while words := connection.recv(_MESSAGE_MAX).decode("utf-8", "replace").split():
                         if words == ["quit"]:
                             return 0
                         with contextlib.suppress(ValueError):
-                            line.sendall(f"{_answer(words, limits)}\n".encode())
+                            connection.sendall(f"{_answer(words, limits)}\n".encode())
     return 0
 
 
-def _is_there(inode: int) -> bool:
+def _is_own_socket(inode: int) -> bool:
     try:
         return _CONTROL.stat().st_ino == inode
     except FileNotFoundError:
@@ -59,19 +60,19 @@ def _is_there(inode: int) -> bool:
 
 def send() -> int:
     """Send commands to the daemon and print its answers."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
-            line.connect(str(_CONTROL))
+            connection.connect(str(_CONTROL))
         except OSError:
             sys.stderr.write("Cannot find MPS control daemon process\n")
             return 1
         for command in filter(str.strip, sys.stdin):
-            line.sendall(command.encode())
-            sys.stdout.write(line.recv(_MESSAGE_MAX).decode())
+            connection.sendall(command.encode())
+            sys.stdout.write(connection.recv(_MESSAGE_MAX).decode())
     return 0
 
 
 if __name__ == "__main__":
-    # Paths of sockets are short, so the folder is entered and the socket named without it.
+    # A socket's path is limited in length, so the socket is named relative to its folder.
     os.chdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
     sys.exit(serve() if "-f" in sys.argv[1:] else send())

@@ -1,8 +1,8 @@
-"""The rules of MIG hardware as pure functions from one GPU state to the next: what NVML allows, what it refuses and with which code.
+"""The rules of MIG hardware as pure functions from one GPU state to the next: what NVML allows, and the codes of its errors.
 
-A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or nothing is
-pending (Hopper and newer). It takes the time slice along: guessed, because NVML may reset the GPU for it (nvml.h, nvmlDeviceSetMigMode). Instance ids
-are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so it is reused as well.
+MIG mode can only change while no process uses the GPU. Otherwise the new mode stays pending until the GPU is reset (Ampere), or the change fails
+(Hopper and newer). A change also clears the time slice: guessed, because NVML may reset the GPU for it (nvml.h, nvmlDeviceSetMigMode). Instance ids
+are the lowest free ones, so they are reused. The UUID of a MIG device depends only on its GPU and ids, so it is reused as well.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ def create_instance(
     _check_mig(gpu, call)
     profile, placements = _profile(model, profile_id, call)
     if placement not in placements:
-        raise failure(call, port.Code.INVALID_ARGUMENT, f"{profile.name} cannot lie at {placement.start}:{placement.size}")
+        raise failure(call, port.Code.INVALID_ARGUMENT, f"{profile.name} cannot be placed at {placement.start}:{placement.size}")
     present = [instance.instance for instance in gpu.instances]
     if any(instance.placement.overlaps(placement) for instance in present):
         raise failure(call, port.Code.INSUFFICIENT_RESOURCES, "the placement is occupied")
@@ -84,7 +84,7 @@ def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> s
 
 
 def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, port.CallError | None]:
-    """Return the GPU with MIG on or off, and the error of a change that is only pending; refused while instances exist, as NVML does."""
+    """Return the GPU with MIG on or off, and the error of a change that is only pending. Raises CallError while instances exist."""
     call = "set_mig_mode"
     if not board.model.profiles:
         raise failure(call, port.Code.NOT_SUPPORTED)
@@ -101,14 +101,14 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
 
 
 def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:
-    """Return the GPU with another time slice; a GPU older than Volta, or with MIG on, has none to change."""
+    """Return the GPU with another time slice. Raises CallError for a GPU older than Volta, or with MIG on."""
     if gpu.mig_mode or board.model.compute_capability < _TIME_SLICES_FROM:
         raise failure("set_time_slice", port.Code.NOT_SUPPORTED)
     return dataclasses.replace(gpu, time_slice=interval)
 
 
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
-    """Return the instance of an id, or NOT_FOUND."""
+    """Return the instance of an id. Raises CallError (NOT_FOUND)."""
     _check_mig(gpu, call)
     instance = next((other for other in gpu.instances if other.instance.id == instance_id), None)
     if instance is None:
@@ -117,7 +117,7 @@ def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
 
 
 def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.Compute:
-    """Return the compute instance of an id, or NOT_FOUND."""
+    """Return the compute instance of an id. Raises CallError (NOT_FOUND)."""
     present = next((compute for compute in instance.computes if compute.id == compute_id), None)
     if present is None:
         raise failure(call, port.Code.NOT_FOUND, f"compute instance {compute_id}")
@@ -125,7 +125,7 @@ def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.
 
 
 def mig_uuid(gpu: port.GpuUuid, instance_id: int, compute_id: int) -> str:
-    """Return the UUID of a MIG device; name-based, as those seen on hardware."""
+    """Return the UUID of a MIG device; name-based, as on hardware."""
     return f"MIG-{uuid.uuid5(uuid.UUID(gpu.removeprefix(_GPU_PREFIX)), f'{instance_id}/{compute_id}')}"
 
 

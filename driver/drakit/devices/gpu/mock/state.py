@@ -1,12 +1,11 @@
 """The state of mock GPUs, shared by processes: one file in the machine's directory, replaced whole.
 
-A change is made under an flock, written to a file beside, synced, renamed over the old one, and the directory synced: a process killed at any point
-leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
-machine has been booted anew since they were written, and so are processes; MIG mode becomes what was pending, or is off where the hardware does
-not keep it.
+A change holds an flock, writes a new file, syncs it, renames it over the old one, and syncs the directory. So a killed process leaves the state
+before or after its change, and several processes change it in turn. Reads need no lock. After a reboot of the machine, instances and processes are
+gone. MIG mode then becomes the pending one, or is off where the hardware does not keep it.
 
-The last events are in a file of their own, numbered, so that any number of processes can read those after their start. They have a lock of their own
-and are never synced to disk: as with a real GPU, unread events are lost with the machine.
+The last events are in a separate file, numbered, so that any number of processes can read those after their start. They have a separate lock and are
+never synced to disk: as with a real GPU, unread events are lost with the machine.
 """
 
 import contextlib
@@ -61,7 +60,7 @@ class Client:
 class GpuState:
     """The state of one GPU; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
 
-    ``recovery`` is what it asks to be done to it. A GPU that is ``lost`` answers nothing, one that is ``unplugged`` is not in the machine.
+    ``recovery`` is the action that it requests. A ``lost`` GPU answers no call; an ``unplugged`` one is not in the machine.
     """
 
     mig_mode: bool
@@ -75,17 +74,17 @@ class GpuState:
     unplugged: bool = False
 
     def after_reset(self) -> "GpuState":
-        """Return the GPU once it has been reset."""
+        """Return the GPU after a reset."""
         return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode, unplugged=self.unplugged)
 
     def without_memory(self) -> "GpuState":
-        """Return the GPU once power was off: MIG mode is lost too."""
+        """Return the GPU after a power cycle, which also clears MIG mode."""
         return GpuState(mig_mode=False, unplugged=self.unplugged)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineState:
-    """The state of all GPUs of a machine. ``machine`` and ``owner`` identify it; ``loads`` counts how often the driver was loaded again."""
+    """The state of all GPUs of a machine. ``machine`` and ``owner`` identify it; ``loads`` counts reloads of the driver."""
 
     machine: str
     owner: str
@@ -97,50 +96,50 @@ class MachineState:
         """Return the machine with one GPU changed."""
         return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
 
-    def booted(self, boot_id: str, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
-        """Return the machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
+    def booted(self, boot_id: str, loses_mode: frozenset[port.GpuUuid]) -> "MachineState":
+        """Return the machine in a boot: unchanged in the same boot, reset in another. GPUs of ``loses_mode`` also lose their MIG mode."""
         if boot_id == self.boot_id:
             return self
-        return dataclasses.replace(self, boot_id=boot_id, gpus=self._anew(forgetful))
+        return dataclasses.replace(self, boot_id=boot_id, gpus=self._after_restart(loses_mode))
 
-    def reloaded(self, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
-        """Return the machine after the GPU driver was unloaded and loaded again."""
-        return dataclasses.replace(self, gpus=self._anew(forgetful), loads=self.loads + 1)
+    def reloaded(self, loses_mode: frozenset[port.GpuUuid]) -> "MachineState":
+        """Return the machine after a reload of the GPU driver."""
+        return dataclasses.replace(self, gpus=self._after_restart(loses_mode), loads=self.loads + 1)
 
-    def _anew(self, forgetful: frozenset[port.GpuUuid]) -> Mapping[port.GpuUuid, GpuState]:
-        return {uuid: state.without_memory() if uuid in forgetful else state.after_reset() for uuid, state in self.gpus.items()}
+    def _after_restart(self, loses_mode: frozenset[port.GpuUuid]) -> Mapping[port.GpuUuid, GpuState]:
+        return {uuid: state.without_memory() if uuid in loses_mode else state.after_reset() for uuid, state in self.gpus.items()}
 
 
 class StateFile:
     """The state in a directory; ``initial`` is that of an unused machine, and identifies the machine.
 
-    ``forgetful`` names the GPUs that do not keep their MIG mode over a reboot.
+    ``loses_mode`` has the GPUs that do not keep their MIG mode over a reboot.
     """
 
-    def __init__(self, directory: pathlib.Path, initial: MachineState, forgetful: frozenset[port.GpuUuid] = frozenset()) -> None:
+    def __init__(self, directory: pathlib.Path, initial: MachineState, loses_mode: frozenset[port.GpuUuid] = frozenset()) -> None:
         self._directory = directory
         self._initial = initial
-        self._forgetful = forgetful
-        self._boot, self._kept = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(directory / _FILE)
-        self._known: tuple[str, MachineState] | None = None
+        self._loses_mode = loses_mode
+        self._boot, self._file = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(directory / _FILE)
+        self._decoded: tuple[str, MachineState] | None = None
 
     def read(self) -> MachineState:
-        """Return the state now; raises SettingsError when the file is another machine's or cannot be understood."""
+        """Return the present state. Raises SettingsError if the file belongs to another machine or is invalid."""
         boot_id = self._boot_id()
         file = self._directory / _FILE
-        text = self._kept.text()
+        text = self._file.text()
         if text is None:
             return dataclasses.replace(self._initial, boot_id=boot_id)
-        cached = self._known
+        cached = self._decoded
         state = cached[1] if cached is not None and cached[0] == text else _decode(text, str(file))
-        self._known = text, state
+        self._decoded = text, state
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
-            is_of, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
-            raise errors.SettingsError(f"is the state of machine {is_of}, not of {wanted}; use another directory", key=str(file))
-        return state.booted(boot_id, self._forgetful)
+            actual, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
+            raise errors.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
+        return state.booted(boot_id, self._loses_mode)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
-        """Apply a move to the state, durably; nothing changes when the move raises."""
+        """Apply a change to the state durably. If ``move`` raises, the state stays."""
         machines.boot_id(self._directory)
         with machines.locked(self._directory, _LOCK):
             after, result = move(self.read())
@@ -148,7 +147,7 @@ class StateFile:
         return result
 
     def _boot_id(self) -> str:
-        """Return the present boot; a machine that has none yet is booted, and a file that cannot be read is refused with a reason."""
+        """Return the id of the present boot. Boot the machine if it has none. Raises SettingsError if the file cannot be read."""
         with contextlib.suppress(OSError):
             text = self._boot.text()
             if text is not None:
@@ -180,11 +179,11 @@ def _encode_gpu(gpu: GpuState) -> dict[str, object]:
         document["recovery"] = gpu.recovery.value
     document |= {name: True for name, is_set in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if is_set}
     if gpu.clients:
-        document["clients"] = [{"pid": client.pid, **_given("instance", client.instance_id)} for client in gpu.clients]
+        document["clients"] = [{"pid": client.pid, **_if_set("instance", client.instance_id)} for client in gpu.clients]
     return document
 
 
-def _given(field: str, value: int | None) -> dict[str, int]:
+def _if_set(field: str, value: int | None) -> dict[str, int]:
     return {} if value is None else {field: value}
 
 
@@ -258,7 +257,7 @@ class EventLog:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
-        self._kept = machines.Mirror(directory / _EVENTS_FILE)
+        self._file = machines.Mirror(directory / _EVENTS_FILE)
 
     def append(self, event: signals.Event) -> None:
         """Append an event."""
@@ -277,11 +276,11 @@ class EventLog:
         return [entry for entry in events if entry[0] > number]
 
     def text(self) -> str | None:
-        """Return the file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
-        return self._kept.text()
+        """Return the text of the file with the last events; None before the first. If the file is unchanged, the call costs one ``stat``."""
+        return self._file.text()
 
     def open(self) -> "MockEvents":
-        """Return the events from now on."""
+        """Return the events that follow."""
         events = self.since(0)
         return MockEvents(self, events[-1][0] if events else 0)
 
@@ -293,7 +292,7 @@ class MockEvents(signals.Events):
         self._log = log
         self._number = number
         self._text: str | None = None
-        self._waiting: list[Numbered] = []
+        self._queue: list[Numbered] = []
 
     def wait(self, seconds: float) -> signals.Event | None:
         deadline = time.monotonic() + seconds
@@ -302,13 +301,13 @@ class MockEvents(signals.Events):
             if left <= 0:
                 return None
             time.sleep(min(_POLL_SECONDS, left))
-        self._number, event = self._waiting.pop(0)
+        self._number, event = self._queue.pop(0)
         return event
 
     def _has_events(self) -> bool:
-        if not self._waiting and (text := self._log.text()) != self._text:
-            self._text, self._waiting = text, self._log.since(self._number)
-        return bool(self._waiting)
+        if not self._queue and (text := self._log.text()) != self._text:
+            self._text, self._queue = text, self._log.since(self._number)
+        return bool(self._queue)
 
     def close(self) -> None:
         """Do nothing: the mock holds no resources."""

@@ -1,7 +1,7 @@
-"""Real GPUs: the port on NVML, through NVIDIA's own binding (nvidia-ml-py), of which the modules of this package are the only importers.
+"""Real GPUs: the port on NVML, through NVIDIA's binding (nvidia-ml-py), which only this package imports.
 
-``session`` begins NVML, turns its errors into the port's, and waits for events; ``properties`` reads what a GPU says of itself, ``instances`` reads
-MIG's profiles and instances, ``adapter`` is the adapter.
+``session`` starts NVML, converts its errors into the port's, and waits for events. ``properties`` reads the properties of a GPU, ``instances`` MIG's
+profiles and instances. ``adapter`` implements the port.
 """
 
 from drakit.devices.gpu.nvml.adapter import NvidiaSmi, NvmlGpus

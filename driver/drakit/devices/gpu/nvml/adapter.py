@@ -117,7 +117,7 @@ class NvmlGpus(port.GpuPort):
         return self._host.boot_id()
 
     def versions(self) -> port.Versions:
-        """Return the versions; they are read once a session, because a driver that is loaded again ends the session."""
+        """Return the versions. They are read once a session, because a reload of the driver ends the session."""
         if self._versions is None:
             with session.calling("versions"):
                 self._versions = properties.versions()
@@ -139,13 +139,13 @@ class NvmlGpus(port.GpuPort):
     def ping(self, gpu: port.Gpu) -> None:
         """Read name and memory, for which nvml.h documents GPU_IS_LOST."""
         self._addresses[gpu.uuid] = gpu.pci_bus_id
-        self._on(gpu.uuid, "ping", _answer)
+        self._on(gpu.uuid, "ping", _read_basics)
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
         """Return one GPU without a call to any other: a GPU that hangs does not block claims on others. One that was read is only pinged."""
         try:
             if uuid in self._gpus:
-                self._on(uuid, "gpus", _answer)
+                self._on(uuid, "gpus", _read_basics)
             if uuid not in self._gpus:
                 self._gpus[uuid] = self._on(uuid, "gpus", lambda handle: properties.gpu(handle, self._host))
             return self._gpus.get(uuid)
@@ -168,7 +168,7 @@ class NvmlGpus(port.GpuPort):
         call = "set_mig_mode"
         mode = pynvml.NVML_DEVICE_MIG_ENABLE if enabled else pynvml.NVML_DEVICE_MIG_DISABLE
         status = self._on(gpu, call, lambda handle: pynvml.nvmlDeviceSetMigMode(handle, mode))
-        self._forget(gpu)  # the change may have reset the GPU
+        self._drop_handle(gpu)  # The change may have reset the GPU.
         if status != pynvml.NVML_SUCCESS:
             raise port.CallError(port.CALLS[call], session.CODES.get(status, port.Code.UNKNOWN), "the mode is pending and not active")
 
@@ -227,17 +227,17 @@ class NvmlGpus(port.GpuPort):
         self._in(gpu, instance_id, "destroy_compute_instance", destroy)
 
     def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
-        contexts = self._on(gpu, "running_processes", instances.processes)
-        return tuple(sorted({each.pid for each in contexts if instance_id is None or each.gpuInstanceId == instance_id}))
+        processes = self._on(gpu, "running_processes", instances.processes)
+        return tuple(sorted({process.pid for process in processes if instance_id is None or process.gpuInstanceId == instance_id}))
 
     def device_majors(self) -> port.DeviceMajors:
         return self._host.device_majors()
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
-        read = self.known_gpu(gpu)
-        if read is None:
+        known = self.known_gpu(gpu)
+        if known is None:
             raise port.CallError(port.CALLS["capability_minors"], port.Code.NOT_FOUND, gpu)
-        return self._host.capability_minors(read.minor, instance_id, compute_id)
+        return self._host.capability_minors(known.minor, instance_id, compute_id)
 
     def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
         mode = self._on(gpu, "compute_mode", lambda handle: session.optional(lambda: pynvml.nvmlDeviceGetComputeMode(handle)))
@@ -278,7 +278,7 @@ class NvmlGpus(port.GpuPort):
         return self._host.population()
 
     def renew(self) -> None:
-        """Begin a new session, because NVML detects GPUs only at the begin of one."""
+        """Start a new session, because NVML detects GPUs only at the start of one."""
         self._replace_session(self._sessions.number)
 
     def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
@@ -290,26 +290,26 @@ class NvmlGpus(port.GpuPort):
             return port.SilentGpu(index=index, error=str(error))
         self._addresses[gpu.uuid] = gpu.pci_bus_id
         self._gpus[gpu.uuid] = gpu
-        self._keep(gpu.uuid, handle)
+        self._cache_handle(gpu.uuid, handle)
         return gpu
 
     def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
-        """Run ``act`` on the GPU's handle. A cached handle that NVML rejects is fetched again once; a call rejected so had no effect."""
-        number, kept = self._sessions.number, self._handles.get(gpu)
-        if kept is not None:
+        """Run ``act`` on the GPU's handle. A cached handle that NVML rejects is fetched again once: the rejected call had no effect."""
+        number, cached = self._sessions.number, self._handles.get(gpu)
+        if cached is not None:
             try:
                 with session.calling(call):
-                    return act(kept)
+                    return act(cached)
             except port.CallError as error:
                 if error.code not in _STALE:
                     raise
-                self._forget(gpu)
+                self._drop_handle(gpu)
                 self._gpus.pop(gpu, None)
                 if error.code in _ENDED:
                     self._replace_session(number)
         with session.calling(call):
             fresh = self._handle(gpu)
-            self._keep(gpu, fresh)
+            self._cache_handle(gpu, fresh)
             return act(fresh)
 
     def _profiles_of(self, gpu: port.GpuUuid, profile_id: int, instance: pynvml.c_nvmlGpuInstance_t) -> instances.ComputeProfiles:
@@ -348,19 +348,19 @@ class NvmlGpus(port.GpuPort):
                 self.close()
                 session.start()
 
-    def _keep(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
+    def _cache_handle(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
         self._handles[gpu] = handle
         self._uuids[session.address(handle)] = gpu
 
-    def _forget(self, gpu: port.GpuUuid) -> None:
-        """Forget the handle and the profiles of a GPU that may have been reset."""
+    def _drop_handle(self, gpu: port.GpuUuid) -> None:
+        """Drop the cached handle and profiles of a GPU that may have been reset."""
         self._handles.pop(gpu, None)
         self._profiles.pop(gpu, None)
         for key in [key for key in self._compute_profiles if key[0] == gpu]:
             self._compute_profiles.pop(key, None)
 
 
-def _answer(handle: pynvml.c_nvmlDevice_t) -> None:
-    """Read what every GPU that answers has; raises NVMLError where it does not answer."""
+def _read_basics(handle: pynvml.c_nvmlDevice_t) -> None:
+    """Read name and memory, as a test that the GPU answers. Raises NVMLError where it does not."""
     session.optional(lambda: pynvml.nvmlDeviceGetName(handle))
     session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))

@@ -1,4 +1,4 @@
-"""MIG's profiles and instances, and who uses a GPU, read from NVML.
+"""MIG's profiles and instances, and the processes on a GPU, read from NVML.
 
 Profiles are read by NVML's enum and named by their hardware id everywhere else.
 """
@@ -23,7 +23,7 @@ _OLD_LIBRARY = frozenset({port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSI
 
 
 def gpu_instance_profiles(handle: pynvml.c_nvmlDevice_t) -> tuple[port.GpuInstanceProfile, ...]:
-    """Return the profiles of a GPU, by enum; of two enums with one hardware id the lower."""
+    """Return the profiles of a GPU, by enum. If two enums have one hardware id, the lower enum counts."""
     total = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
     infos = ((enum, _gpu_instance_profile(handle, enum)) for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
     profiles = {info.id: _profile(enum, info, total) for enum, info in reversed([(enum, info) for enum, info in infos if info is not None])}
@@ -128,6 +128,6 @@ def compute(handle: pynvml.c_nvmlComputeInstance_t) -> port.ComputeInstance:
 
 
 def processes(handle: pynvml.c_nvmlDevice_t) -> Sequence[pynvml.c_nvmlProcessInfo_t]:
-    """Return who has a context on a GPU, for compute or graphics."""
+    """Return the processes with a compute or graphics context on a GPU."""
     graphics = session.optional(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle))
     return [*pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle), *(graphics or ())]

@@ -84,7 +84,7 @@ _LONG_DOMAIN = "0000"
 
 
 def fabric_state(state: int, status: int, cluster: bytes, clique: int, health: int = 0) -> port.Fabric | None:
-    """Return how a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one.
+    """Return the fabric state of a GPU, from nvmlGpuFabricInfo; None without a fabric.
 
     Status, cluster and clique hold once registration has ended. ``health`` is the health mask: an incorrect configuration or an unhealthy route is a
     fault. Degraded bandwidth and a recovery in progress are not.
@@ -108,7 +108,7 @@ def _fabric_fault(health: int) -> str:
 
 
 def cuda_version(number: int) -> str:
-    """13000 is 13.0 (nvmlSystemGetCudaDriverVersion)."""
+    """Return the text of a CUDA version: 13000 is 13.0 (nvmlSystemGetCudaDriverVersion)."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -126,7 +126,7 @@ def computed_profile_name(enum: int, slices: int, memory_mib: int, total_mib: in
 
 
 def gpu(handle: pynvml.c_nvmlDevice_t, system: host.Host) -> port.Gpu:
-    """Return a GPU with all that NVML and ``system`` say of it; raises NVMLError where it does not answer."""
+    """Return a GPU with its properties from NVML and ``system``. Raises NVMLError where it does not answer."""
     address = pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
     virtualization = session.optional(lambda: pynvml.nvmlDeviceGetVirtualizationMode(handle))
     serial = session.detail(lambda: pynvml.nvmlDeviceGetSerial(handle))
@@ -170,7 +170,7 @@ def versions() -> port.Versions:
 
 
 def fabric(handle: pynvml.c_nvmlDevice_t) -> port.Fabric | None:
-    """Return how it stands to the NVLink fabric, by the newest call the library knows."""
+    """Return the NVLink fabric state of a GPU, by the newest call that the library has."""
     newer, new, old = pynvml.c_nvmlGpuFabricInfo_v3_t(), pynvml.c_nvmlGpuFabricInfo_v2_t(), pynvml.c_nvmlGpuFabricInfo_t()
     calls = (
         (newer, pynvml.nvmlDeviceGetGpuFabricInfoV),
@@ -185,7 +185,7 @@ def fabric(handle: pynvml.c_nvmlDevice_t) -> port.Fabric | None:
 
 
 def _nvlinks(handle: pynvml.c_nvmlDevice_t) -> port.NvLinks:
-    """Return its active NVLinks. A link that does not exist is an invalid argument or not supported, and a remote end may be unknown."""
+    """Return the active NVLinks of a GPU. A link that does not exist is an invalid argument or not supported, and a remote end may be unknown."""
     gpus: set[str] = set()
     switched = False
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -206,9 +206,9 @@ def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | N
         return None
     field = values[0]
     if field.nvmlReturn != pynvml.NVML_SUCCESS:
-        return session.optional(lambda: _refuse(field.nvmlReturn))
+        return session.optional(lambda: _raise_error(field.nvmlReturn))
     return signals.ACTIONS.get(field.value.uiVal)
 
 
-def _refuse(code: int) -> None:
+def _raise_error(code: int) -> None:
     raise pynvml.NVMLError(code)

@@ -39,11 +39,11 @@ def use(library: object | None) -> None:
     The binding offers no other way to choose one, and keeps the functions of the one it first used.
     """
     pynvml.nvmlLib = library
-    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding has no public way to forget them
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding has no public way to clear them
 
 
 def start() -> None:
-    """Begin the session; without the flag NVML refuses to start on a machine whose last GPU is gone."""
+    """Start the session. Without the flag, NVML does not start on a machine whose last GPU is gone."""
     try:
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
@@ -52,14 +52,14 @@ def start() -> None:
 
 
 def end() -> None:
-    """End the session; one that is over already is fine."""
+    """End the session. Safe to call after its end."""
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
 
 
 @contextlib.contextmanager
 def calling(call: str) -> Iterator[None]:
-    """NVML's errors as CallError under the name of a method of the port."""
+    """Convert NVML's errors into CallError, under the name of a method of the port."""
     try:
         yield
     except pynvml.NVMLError as error:
@@ -77,7 +77,7 @@ def optional(read: Callable[[], Result]) -> Result | None:
 
 
 def detail(read: Callable[[], Result]) -> Result | None:
-    """Return the result of ``read``; None where it fails, because an optional property withdraws no GPU. Errors of GPU or session are raised."""
+    """Return the result of ``read``; None where it fails, because the property is optional. Errors of GPU or session are raised."""
     try:
         return read()
     except pynvml.NVMLError as error:
@@ -94,7 +94,7 @@ def code_of(error: pynvml.NVMLError) -> port.Code:
     return CODES.get(error.value, port.Code.UNKNOWN)
 
 
-# The longest wait for an event is a second; a call that takes longer than this hangs.
+# A wait for an event takes a second at most, so a call that takes longer than this hangs.
 _PATIENCE = 10.0
 
 
@@ -170,7 +170,7 @@ _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 class NvmlEvents(signals.Events):
     """A set of events, registered for all GPUs that can be registered; ``unmonitored`` are those that send none, or no Xids, which is logged too.
 
-    The set belongs to the session ``number`` of ``sessions``. ``names`` has the GPU of a handle, also of one that fell silent meanwhile.
+    The set belongs to the session ``number`` of ``sessions``. ``names`` has the GPU of each handle, also of GPUs that stopped answering.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class NvmlEvents(signals.Events):
         number: int,
         names: Mapping[int, port.GpuUuid],
     ) -> None:
-        self._sessions, self._number, self._known = sessions, number, names
+        self._sessions, self._number, self._names = sessions, number, names
         self._guard = threading.Lock()
         with sessions.using(number), calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
@@ -216,7 +216,7 @@ class NvmlEvents(signals.Events):
             return self._event(data)
 
     def close(self) -> None:
-        """Free the set, once no thread waits for it; a set of an earlier session went with that session."""
+        """Free the set once no thread waits for it. NVML freed the set of an earlier session with that session."""
         with self._guard:
             closing, self._set = self._set, None
         with contextlib.suppress(pynvml.NVMLError, port.CallError), self._sessions.using(self._number):
@@ -239,7 +239,7 @@ class NvmlEvents(signals.Events):
 
     def _gpu(self, data: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
         """Return the GPU of an event; None, with a log line, where it was never identified. A lost GPU is not read: it would not answer."""
-        uuid = self._known.get(address(data.device))
+        uuid = self._names.get(address(data.device))
         if uuid is not None:
             return uuid
         try:

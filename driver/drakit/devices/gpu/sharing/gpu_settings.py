@@ -1,4 +1,6 @@
-"""GPU settings that a grant's parameters change: compute mode, time slice and MPS. Chosen at plan, kept in the intent, applied at prepare, undone.
+"""GPU settings that a grant's parameters change: compute mode, time slice and MPS.
+
+Plan chooses them and stores them in the intent, prepare applies them, and unprepare undoes them.
 
 A GPU has one time slice and one compute mode for all its users. So all claims that share a GPU must request the same ones. Each intent keeps the
 compute mode that the first claim found, and the last claim to leave restores it. Admin access changes nothing. A reboot clears all settings.
@@ -24,10 +26,10 @@ _MPS = (
 
 def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
     """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
-    of_claim = list(intents)
+    claim_intents = list(intents)
     for reason, message, key in (("SeveralMigDevices", _MIG, "profile"), ("SeveralMpsDaemons", _MPS, "mps")):
-        alike = [intent for intent in of_claim if _has(intent, key)]
-        if len(alike) > 1 and max(alike, key=lambda intent: str(intent.get("holder", ""))) == mine:
+        matching = [intent for intent in claim_intents if _has(intent, key)]
+        if len(matching) > 1 and max(matching, key=lambda intent: str(intent.get("holder", ""))) == mine:
             yield context.Event(reason=reason, message=message)
 
 
@@ -128,7 +130,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
 
 
 def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
-    """Apply the settings to the GPU; those that match already are left."""
+    """Apply the settings to the GPU. Settings that match already are not written."""
     if settings.compute_mode is not None and hardware.compute_mode(gpu) not in (None, settings.compute_mode):
         hardware.set_compute_mode(gpu, settings.compute_mode)
     if settings.time_slice is not None:
@@ -136,7 +138,7 @@ def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None
 
 
 def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, applied: bool) -> None:
-    """Undo ``apply``, which is known to have finished (``applied``) or not.
+    """Undo ``apply``. ``applied`` is whether it is known to have finished.
 
     A GPU that is gone or lost needs no change; a second call has to confirm that it is.
     """
@@ -166,9 +168,11 @@ def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) 
     """Reject time slices and MPS for a whole GPU that stays in MIG mode. Prepare turns the mode off where it can."""
     mode = None if gpu.switches_mig_at_once or not _changes(sharing) else hardware.mig_mode(gpu.uuid)
     if mode is not None and mode.current:
-        what = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
-        fix = f"ask for a partition{' with a MigConfig' if what == 'MPS' else ''}, or let its admin turn MIG mode off"
-        raise errors.ConfigError(f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {what}: {fix}", field=_FIELD)
+        setting = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
+        fix = f"request a partition{' with a MigConfig' if setting == 'MPS' else ''}, or let its admin turn MIG mode off"
+        raise errors.ConfigError(
+            f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {setting}: {fix}", field=_FIELD
+        )
 
 
 def _changes(sharing: config.Sharing) -> bool:
@@ -179,14 +183,16 @@ def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
     changes = _changes(sharing)
     if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
         version = "{}.{}".format(*gpu.compute_capability)
-        raise errors.ConfigError(f"{gpu.product_name} cannot: it has compute capability {version}, and 7.0 (Volta) is needed", field=_FIELD)
+        raise errors.ConfigError(
+            f"{gpu.product_name} does not support it: it has compute capability {version}, and 7.0 (Volta) is required", field=_FIELD
+        )
     if changes and gpu.is_vgpu:
-        raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings are its hypervisor's", field=_FIELD)
+        raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings only its hypervisor can change", field=_FIELD)
 
 
 def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> Settings:
     if sharing.strategy is config.Strategy.MPS:
-        # A partition has no compute mode, and on a GPU that others share the mode would shut them out.
+        # A partition has no compute mode, and on a shared GPU the mode would lock out other claims.
         alone = wanted.slot is None and grant.share_id is None
         return Settings(
             compute_mode=port.ComputeMode.EXCLUSIVE_PROCESS if alone else None, mps=_mps(grant, sharing.mps_config or config.Mps())

@@ -2,8 +2,8 @@
 
 A reset or a change of MIG mode clears settings. At the start the driver checks all prepared claims. While it serves, the health monitor reports
 GPUs that may have lost settings, and a worker thread checks their claims. The worker waits for a GPU's lock and for nvidia-smi, and the monitor
-must not. Under the lock a claim is read again, so a GPU is changed only while a prepared claim uses it. Settings that match are left, and failures
-are retried.
+must not. Under the lock a claim is read again, so a GPU is changed only while a prepared claim uses it. Settings that match are not written, and
+failures are retried.
 """
 
 import logging
@@ -24,7 +24,7 @@ _PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
 Grant = drivers.Grant[object]
 # The settings applied in one pass: claims that share a GPU have the same ones, which are applied once.
-Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
+Applied = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
 
 
 class Restorer:
@@ -47,11 +47,11 @@ class Restorer:
 
         A running MPS daemon is left alone and gets no request.
         """
-        settled: Settled = set()
+        applied: Applied = set()
         failed: set[port.GpuUuid] = set()
         for grant in self._context.grants():
             gpu = grant.intent.get("gpu")
-            if (gpus is None or gpu in gpus) and not self._restore(grant, settled):
+            if (gpus is None or gpu in gpus) and not self._restore(grant, applied):
                 failed.add(port.GpuUuid(str(gpu)))
         return frozenset(failed)
 
@@ -65,7 +65,7 @@ class Restorer:
         """Remove the remains of MPS daemons whose claims are gone."""
         self._daemons.sweep(lambda: identity.holders(self._intents()))
 
-    def _restore(self, grant: Grant, settled: Settled) -> bool:
+    def _restore(self, grant: Grant, applied: Applied) -> bool:
         """Restore one claim; return False where that failed."""
         try:
             wanted = identity.Identity.from_record(grant.intent)
@@ -73,7 +73,7 @@ class Restorer:
             if settings != gpu_settings.Settings() and wanted.boot == self._hardware.boot_id():
                 with self._context.hold(grant.device.lock_names):
                     if self._is_prepared(grant):
-                        self._set(grant, wanted, settings, settled)
+                        self._set(grant, wanted, settings, applied)
                         uuid = grant.record.get("uuid")
                         if settings.mps is not None and isinstance(uuid, str):
                             self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
@@ -85,15 +85,15 @@ class Restorer:
             return False
         return True
 
-    def _set(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings, settled: Settled) -> None:
-        if settings.gpu_wide == (None, None) or (same := (wanted.gpu, settings.gpu_wide)) in settled:
+    def _set(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings, applied: Applied) -> None:
+        if settings.gpu_wide == (None, None) or (same := (wanted.gpu, settings.gpu_wide)) in applied:
             return
         mode = self._hardware.mig_mode(wanted.gpu)
         if mode is not None and mode.current:
             _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
             return
         gpu_settings.apply(self._hardware, wanted.gpu, settings)
-        settled.add(same)
+        applied.add(same)
         _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
 
     def _is_prepared(self, grant: Grant) -> bool:

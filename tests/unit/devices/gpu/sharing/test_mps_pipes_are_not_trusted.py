@@ -105,7 +105,7 @@ def test_a_link_to_another_claims_control_socket_ends_nobody_elses_daemon(daemon
     pipe = pipe_of(daemons)
     (pipe / "control").unlink()
     (pipe / "control").symlink_to(pipe_of(daemons, OTHER) / "control")
-    with pytest.raises(errors.HardwareError, match="nobody listens on the control socket"):
+    with pytest.raises(errors.HardwareError, match="no process listens on the control socket"):
         daemons.check(GRANT)
     daemons.stop(GRANT)
     daemons.check(OTHER)

@@ -54,7 +54,7 @@ class ChildDaemons:
 
         A running daemon is kept. Its limits are set where an earlier driver died before it set them.
         """
-        del claim  # a process cannot show it
+        del claim  # Only pods show it.
         folder = self._folder(grant)
         record = processes.running_daemon(folder)
         if record is not None and record.limited:
@@ -124,7 +124,7 @@ class ChildDaemons:
         self._end(self._folder(grant))
 
     def access(self, grant: str) -> edits.Edits:
-        """Return the edits with which a container reaches the daemon of a grant."""
+        """Return the edits that connect a container to the daemon of a grant."""
         return daemon_folder.access(self._folder(grant))
 
     def _folder(self, grant: str) -> pathlib.Path:
@@ -202,21 +202,23 @@ class ChildDaemons:
     def _ping(self, folder: pathlib.Path) -> None:
         self._send_command(folder, "get_default_active_thread_percentage")
 
-    def _send_command(self, folder: pathlib.Path, words: str) -> str:
-        """Send a command with NVIDIA's own program, where the daemon itself listens: the program runs as root. Raises ProgramError."""
+    def _send_command(self, folder: pathlib.Path, command: str) -> str:
+        """Send a command with NVIDIA's own program, if the daemon itself listens, because the program runs as root. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
             raise host.ProgramError(CONTROL, f"is not installed below {self.root.path}")
         pid = daemon_folder.control_listener(folder / _PIPE)
         if pid is None:
-            raise host.ProgramError(CONTROL, "nobody listens on the control socket")
+            raise host.ProgramError(CONTROL, "no process listens on the control socket")
         listener = processes.Process.find(pid)
         if listener is None or not listener.has_environment(processes.variable(folder)):
             raise host.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
         before = self._launcher_command("open", folder)
-        return host.run_program(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+        return host.run_program(
+            program, seconds=self.answer_seconds, env=self._environment(folder), standard_input=f"{command}\n", before=before
+        )
 
     def _end(self, folder: pathlib.Path) -> None:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""
@@ -238,10 +240,10 @@ class ChildDaemons:
 
 
 def _end_of_log(folder: pathlib.Path) -> str:
-    """Return the end of the log of starts, from the begin of a line where it has several."""
+    """Return the last lines of the start log."""
     with contextlib.suppress(OSError):
-        said = (folder / "log" / "start.log").read_text("utf-8", "replace").strip()
-        end = said[-300:]
-        whole_lines = end.partition("\n")[2] if end != said else end
+        text = (folder / "log" / "start.log").read_text("utf-8", "replace").strip()
+        end = text[-300:]
+        whole_lines = end.partition("\n")[2] if end != text else end
         return " ".join((whole_lines or end).split())
-    return "it said nothing"
+    return "its log is empty"

@@ -4,13 +4,13 @@ The folder's name is derived from the grant, so a restarted driver finds it. The
 reach the pipe and the shared memory through mounts alone.
 
 ``shm`` is a tmpfs of its own. On a disk, what containers write would fill the node's disk, outlive the boot and be written back; in the host's
-/dev/shm it would take space from everybody else. A tmpfs is bounded, its pages count as memory of the container that writes them, and it is removed
-with the grant. The container runtime lives on the host, so the mount has to be visible there: the mount below it must be shared with the host
+/dev/shm it would take space from all other processes. A tmpfs is bounded, its pages count as memory of the container that writes them, and it is
+removed with the grant. The container runtime lives on the host, so the mount has to be visible there: the mount below it must be shared with the host
 (``shared`` in mountinfo, proc(5); ``mountPropagation: Bidirectional`` in a pod). Where it is not, ``shm`` stays a plain folder. Mounting takes
 CAP_SYS_ADMIN.
 
 ``pipe`` is writable for containers of the claim, and root in one of them can put anything there: symbolic links, device nodes, sockets of its own.
-So nothing in it is trusted by its name. A daemon starts in an empty folder; daemon and control program see it without symbolic links and device nodes
+So no file in it is trusted. A daemon starts in an empty folder; daemon and control program see it without symbolic links and device nodes
 (see ``launcher``); the control program starts only while the daemon itself listens on the control socket, according to the kernel.
 """
 
@@ -38,7 +38,7 @@ class Daemons(Protocol):
     def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
         """Start a daemon for the grant, with its limits, on the device with this UUID, where none runs. Raises HardwareError, ApiError.
 
-        ``claim`` is shown to people. The daemon need not answer yet when this returns: ``check`` waits for it.
+        ``claim`` is shown to users. The daemon may not answer yet on return: ``check`` waits for it.
         """
 
     def check(self, grant: str) -> None:
@@ -54,7 +54,7 @@ class Daemons(Protocol):
         """Return whether the daemon of a grant runs; cheap."""
 
     def access(self, grant: str) -> edits.Edits:
-        """Return what a container gets to use the daemon of a grant."""
+        """Return the edits that connect a container to the daemon of a grant."""
 
 
 PIPE, SHM, LOG = "pipe", "shm", "log"
@@ -76,7 +76,7 @@ def path_of(home: pathlib.Path, grant: str) -> pathlib.Path:
 
 
 def create(folder: pathlib.Path) -> None:
-    """Create the folder with all that belongs into it; what is there stays. Raises OSError."""
+    """Create the folder and its sub-folders. Existing ones stay. Raises OSError."""
     folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     folder.mkdir(mode=_PRIVATE, exist_ok=True)
     for name, mode in ((PIPE, _OPEN), (SHM, _STICKY), (LOG, _PRIVATE)):
@@ -109,14 +109,14 @@ def remove(folder: pathlib.Path) -> None:
 
 
 def access(folder: pathlib.Path) -> edits.Edits:
-    """Return what a container gets to use the daemon of this folder."""
+    """Return the edits that connect a container to the daemon of this folder."""
     places = {PIPE: PIPE_IN_CONTAINER, SHM: _SHM_IN_CONTAINER}
     mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
     return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
 
 def is_shm_mounted(folder: pathlib.Path) -> bool:
-    """Return whether the folder has a mount of its own. One that is not there has none."""
+    """Return whether the folder has a mount of its own. A missing folder has none."""
     return os.path.ismount(folder)
 
 
@@ -130,7 +130,7 @@ def is_shared_mount(mounts: str, place: str) -> bool:
 
 
 def unmount_shm(folder: pathlib.Path) -> None:
-    """Unmount whatever is mounted on the folder; what still uses it keeps it until it ends. Raises OSError."""
+    """Unmount all mounts on the folder. A process that still uses one keeps it until the process ends. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     while is_shm_mounted(folder):
         _check(libc.umount2(os.fsencode(folder), _DETACH), "umount", folder)
@@ -153,7 +153,7 @@ _CONNECT_SECONDS = 1.0
 
 
 def clear_pipe(folder: pathlib.Path) -> None:
-    """Remove whatever is in the folder, following no symbolic link. Raises OSError."""
+    """Remove the content of the folder. Symbolic links are not followed. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for name in os.listdir(descriptor):  # noqa: PTH208 - below a descriptor, not a path
@@ -168,7 +168,7 @@ def clear_pipe(folder: pathlib.Path) -> None:
 def control_listener(folder: pathlib.Path) -> int | None:
     """Return the pid of the process that listens on the folder's control socket, as the kernel recorded it.
 
-    None where nobody listens, or where something other than a socket has that name. Nothing is sent.
+    None where no process listens, or where a file of that name is not a socket. Nothing is sent.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder / CONTROL_SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -182,9 +182,9 @@ def control_listener(folder: pathlib.Path) -> int | None:
 
 def _peer(path: str) -> int | None:
     for kind in _KINDS:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as line:
-            line.settimeout(_CONNECT_SECONDS)
-            line.connect(path)
-            pid: int = _CREDENTIALS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as connection:
+            connection.settimeout(_CONNECT_SECONDS)
+            connection.connect(path)
+            pid: int = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
             return pid
     return None

@@ -1,8 +1,8 @@
 """MPS daemons in pods of their own: they keep running when the driver's container ends, and the next driver finds them by their folder.
 
 A pod's name is derived from the node and the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a
-socket in the folder. The driver itself sends the daemon nothing: the pipe folder is writable for containers, and who listens there can only be
-checked within the daemon's own PID namespace. While the socket answers, prepare, start and unprepare need no API server.
+socket in the folder. The driver itself sends the daemon nothing: the pipe folder is writable for containers, and the process that listens there
+can only be checked within the daemon's own PID namespace. While the socket answers, prepare, start and unprepare need no API server.
 
 ``sweep`` deletes a pod whose claim is gone (the API server was away, or the driver's folder was removed). It never stops a daemon that serves,
 because a driver that lost its journal knows no claims.
@@ -25,7 +25,7 @@ FOLDER_VARIABLE = "MPS_FOLDER"
 NAME_PREFIX = "drakit-mps-"
 _COMPONENT = "mps-daemon"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.1, 0.3
-_LOOK_SECONDS = 1.0
+_POD_CHECK_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -70,19 +70,19 @@ class PodDaemons:
         self._run(self._pod(folder, grant, device, claim))
 
     def check(self, grant: str) -> None:
-        """Wait until the daemon answers; raises HardwareError where it does not, or its pod does not start."""
+        """Wait until the daemon answers; raises HardwareError if it does not, or if its pod does not start."""
         folder = daemon_folder.path_of(self.home, grant)
-        end, look = time.monotonic() + self.start_seconds, 0.0
+        end, next_check = time.monotonic() + self.start_seconds, 0.0
         while True:
             with contextlib.suppress(OSError):
-                complaint = supervisor.ask(folder, supervisor.CHECK)
-                if complaint:
-                    reason = complaint.removeprefix(f"{child_daemons.CONTROL}: ")
+                failure = supervisor.send_request(folder, supervisor.CHECK)
+                if failure:
+                    reason = failure.removeprefix(f"{child_daemons.CONTROL}: ")
                     raise errors.HardwareError(child_daemons.CONTROL, f"pod {self._name(folder)}: {reason}")
                 return
-            if time.monotonic() >= look:
-                self._look(folder, is_last=time.monotonic() >= end)
-                look = time.monotonic() + _LOOK_SECONDS
+            if time.monotonic() >= next_check:
+                self._check_pod(folder, is_last=time.monotonic() >= end)
+                next_check = time.monotonic() + _POD_CHECK_SECONDS
             self.pause(_POLL_SECONDS)
 
     def stop(self, grant: str) -> None:
@@ -107,7 +107,7 @@ class PodDaemons:
             raise errors.HardwareError(child_daemons.CONTROL, f"cannot remove {folder}: {error}") from error
 
     def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
-        """Delete the pods and remove the folders of grants that are not known, as far as the API server and they themselves answer."""
+        """Delete the pods and remove the folders of unknown grants. A pod that still serves is kept; an API error is logged."""
         try:
             names = set(self.pods.names())
         except errors.DrakitError as error:
@@ -134,15 +134,15 @@ class PodDaemons:
                 _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
 
     def is_alive(self, grant: str) -> bool:
-        """Return whether the daemon's supervisor is there, which ends with the daemon."""
+        """Return whether the daemon's supervisor runs. It ends with the daemon."""
         return supervisor.is_running(daemon_folder.path_of(self.home, grant))
 
     def access(self, grant: str) -> edits.Edits:
-        """Return what a container gets to use the daemon of a grant."""
+        """Return the edits that connect a container to the daemon of a grant."""
         return daemon_folder.access(daemon_folder.path_of(self.home, grant))
 
     def _run(self, pod: ports.PodRequest) -> None:
-        """Create the pod where there is none. One that the kubelet will not run is deleted first; one that is ending is left to ``check``."""
+        """Create the pod unless it exists. A pod that the kubelet will not run is deleted first."""
         try:
             state = self.pods.state(pod.name)
             if state is not None and state.phase is ports.PodPhase.OVER:
@@ -159,8 +159,8 @@ class PodDaemons:
             text = f"the pod of the claim's MPS daemon cannot be created: {error}"
             raise errors.ApiError(text, status=error.status, reason=error.reason) from error
 
-    def _look(self, folder: pathlib.Path, *, is_last: bool) -> None:
-        """Raise HardwareError where the pod fails, or still does not serve at the last look."""
+    def _check_pod(self, folder: pathlib.Path, *, is_last: bool) -> None:
+        """Raise HardwareError where the pod fails, or still does not serve at the last check."""
         name = self._name(folder)
         try:
             state = self.pods.state(name)
@@ -171,9 +171,9 @@ class PodDaemons:
         if state.phase in {ports.PodPhase.FAILING, ports.PodPhase.OVER}:
             raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
         if is_last:
-            why = f": {state.message}" if state.message else ""
+            reason = f": {state.message}" if state.message else ""
             raise errors.HardwareError(
-                child_daemons.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{why}"
+                child_daemons.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{reason}"
             )
 
     def _wait_for_end(self, name: str) -> None:
@@ -184,7 +184,7 @@ class PodDaemons:
             self.pause(_END_POLL_SECONDS)
 
     def _name(self, folder: pathlib.Path) -> str:
-        """Return the name of a folder's pod, unlike any other node's: a claim may come here while its last node, silent, still has a pod for it."""
+        """Return the name of a folder's pod. It depends on the node, because an unreachable node may still have a pod for the same claim."""
         return f"{NAME_PREFIX}{hashlib.sha256(f'{self.pods.node}:{folder}'.encode()).hexdigest()[:16]}"
 
     def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> ports.PodRequest:
@@ -198,10 +198,10 @@ class PodDaemons:
 
 
 def _is_stopped(folder: pathlib.Path) -> bool:
-    """Tell the supervisor to end its daemon, and return whether the daemon has ended."""
+    """Send ``stop`` to the supervisor, and return whether the daemon has ended."""
     with contextlib.suppress(OSError):
-        complaint = supervisor.ask(folder, supervisor.STOP)
-        if complaint:
-            _log.warning("MPS daemon not ended by its supervisor", extra={"path": str(folder), "error": complaint})
-        return not complaint
+        failure = supervisor.send_request(folder, supervisor.STOP)
+        if failure:
+            _log.warning("MPS daemon not ended by its supervisor", extra={"path": str(folder), "error": failure})
+        return not failure
     return False

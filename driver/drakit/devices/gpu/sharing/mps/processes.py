@@ -1,7 +1,7 @@
 """The processes of an MPS daemon, found by the daemon's record in its folder, or by the folder in their environment.
 
-A process is identified by pid and start time, because pids are reused (proc(5), stat field 22). One that has ended and is not yet reaped (a zombie)
-counts as gone.
+A process is identified by pid and start time, because pids are reused (proc(5), stat field 22). A process that has ended and is not yet reaped (a
+zombie) counts as gone.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ def reap(pid: int) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DaemonRecord:
-    """A daemon's process, and whether its limits are set: without them it is not what the claim requested."""
+    """A daemon's process, and whether its limits are set."""
 
     running: Process
     limited: bool = False
@@ -134,8 +134,8 @@ def running_daemon(folder: pathlib.Path) -> DaemonRecord | None:
 
 
 def _is_daemon(running: Process) -> bool:
-    words = running.command_line()
-    return "-f" in words and any(pathlib.PurePath(word).name == CONTROL for word in words)
+    arguments = running.command_line()
+    return "-f" in arguments and any(pathlib.PurePath(argument).name == CONTROL for argument in arguments)
 
 
 def has_ended(folder: pathlib.Path) -> bool:

@@ -4,9 +4,9 @@ It starts the daemon that the driver described in ``FOLDER/daemon-wanted.json``,
 ``FOLDER/supervisor``: ``check`` pings the daemon, ``stop`` stops it. It exits with an error when the daemon dies, so the kubelet restarts both.
 
 It keeps serving after SIGTERM: a drain ends all pods of a node at once, and the clients need their daemon until they have ended. Then the driver
-sends ``stop``; the kubelet kills a pod that nobody stopped. Once stopped, or where the folder is gone, the program only waits for its end, because
-the kubelet would restart it. The same claim may need a pod again that could not be deleted: when the driver writes a new description, the program
-exits, and the kubelet restarts it for that daemon.
+sends ``stop``; the kubelet kills a pod that was not stopped. Once stopped, or where the folder is gone, the program only waits for its end, because
+the kubelet would restart it. If the pod could not be deleted, the same claim may need it again: when the driver writes a new description, the
+program exits, and the kubelet restarts it for that daemon.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ SOCKET = "supervisor"
 CHECK, STOP = "check", "stop"
 _WANTED = "daemon-wanted.json"
 _FILE = 0o600
-_LOOK_SECONDS, _IDLE_SECONDS = 5.0, 1.0
-_TALK_SECONDS = 5.0
+_FOLDER_CHECK_SECONDS, _IDLE_SECONDS = 5.0, 1.0
+_REQUEST_SECONDS = 5.0
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0
 _MESSAGE_MAX = 4096
@@ -49,7 +49,7 @@ class DaemonSpec:
     stop_seconds: float
 
     def write(self, folder: pathlib.Path) -> None:
-        """Write it for the pod. Raises OSError."""
+        """Write the description for the pod. Raises OSError."""
         beside = folder / f"{_WANTED}.new"
         document = {**dataclasses.asdict(self), "root": str(self.root)}
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="utf-8") as stream:
@@ -60,7 +60,7 @@ class DaemonSpec:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
-        """Return what the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
+        """Return the description that the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
         document = json.loads((folder / _WANTED).read_text("utf-8"))
         return cls(**{**document, "limits": gpu_settings.Mps(**document["limits"]), "root": pathlib.Path(document["root"])})
 
@@ -72,12 +72,12 @@ def is_running(folder: pathlib.Path) -> bool:
     return False
 
 
-def ask(folder: pathlib.Path, request: str) -> str:
+def send_request(folder: pathlib.Path, request: str) -> str:
     """Send a request and return the error of the answer, empty for success. Raises OSError where no supervisor answers."""
-    with _connected(folder) as line:
-        line.settimeout(_ANSWER_SECONDS)
-        line.sendall(f"{request}\n".encode())
-        with line.makefile("rb") as answers:
+    with _connected(folder) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        connection.sendall(f"{request}\n".encode())
+        with connection.makefile("rb") as answers:
             answer = answers.readline(_MESSAGE_MAX)
     if not answer.endswith(b"\n"):
         raise ConnectionResetError("the supervisor of the MPS daemon ended without an answer")
@@ -85,14 +85,14 @@ def ask(folder: pathlib.Path, request: str) -> str:
 
 
 def _connected(folder: pathlib.Path) -> socket.socket:
-    line = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        line.settimeout(_CONNECT_SECONDS)
-        line.connect(str(folder / SOCKET))
+        connection.settimeout(_CONNECT_SECONDS)
+        connection.connect(str(folder / SOCKET))
     except OSError:
-        line.close()
+        connection.close()
         raise
-    return line
+    return connection
 
 
 class Supervisor:
@@ -120,26 +120,26 @@ class Supervisor:
             place.chmod(_FILE)
             listener.listen()
             while not self._stopped:
-                ready, _, _ = select.select([listener.fileno(), daemon], [], [], _LOOK_SECONDS)
+                ready, _, _ = select.select([listener.fileno(), daemon], [], [], _FOLDER_CHECK_SECONDS)
                 if daemon in ready:
-                    raise errors.HardwareError(child_daemons.CONTROL, "the daemon ended; its log says why")
+                    raise errors.HardwareError(child_daemons.CONTROL, "the daemon ended; see its log")
                 if listener.fileno() in ready:
                     self._serve(listener)
-                if not _is_there(self._folder, own):
+                if not _is_same_folder(self._folder, own):
                     self._daemons.end(wanted.grant)
                     self._stopped = True
         return 0
 
     def _serve(self, listener: socket.socket) -> None:
-        """Answer one request; a connection without a request only asks whether this runs."""
+        """Answer one request. A connection without a request only checks that the supervisor runs."""
         with contextlib.suppress(OSError):
-            line, _ = listener.accept()
-            with line:
-                line.settimeout(_TALK_SECONDS)
-                with line.makefile("rb") as requests:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(_REQUEST_SECONDS)
+                with connection.makefile("rb") as requests:
                     request = requests.readline(_MESSAGE_MAX).decode("utf-8", "replace").strip()
                 if request:
-                    line.sendall(f"{self._answer(request)}\n".encode())
+                    connection.sendall(f"{self._answer(request)}\n".encode())
 
     def _answer(self, request: str) -> str:
         try:
@@ -157,14 +157,14 @@ class Supervisor:
         return ""
 
 
-def _is_there(folder: pathlib.Path, inode: int) -> bool:
+def _is_same_folder(folder: pathlib.Path, inode: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return folder.stat().st_ino == inode
     return False
 
 
 def main(folder: pathlib.Path) -> int:
-    """Run the program; the error of a daemon that cannot run is the last line that the container writes."""
+    """Run the program. If the daemon cannot run, the last line of the container's output is the error."""
     is_ending = threading.Event()
 
     def end(number: int, frame: types.FrameType | None) -> None:
