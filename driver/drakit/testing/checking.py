@@ -82,7 +82,7 @@ def _restoring(check: Callable[[benches.Bench], None], bench: benches.Bench) -> 
     before = bench.hardware()
     check(bench)
     if (after := bench.hardware()) != before:
-        raise AssertionError(f"the hardware is not as it was before: {differences.describe(before, after)}")
+        raise AssertionError(f"the hardware differs from its state before: {differences.describe(before, after)}")
 
 
 def _group(names: str | Sequence[str]) -> tuple[str, ...]:

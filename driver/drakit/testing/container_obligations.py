@@ -83,7 +83,7 @@ def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
         raise reports.NotApplicableError("no device allows multiple allocations")
     fitting = [name for name in shared if takes_twice(offered[name], bench.consumed)]
     if not fitting:
-        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
+        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; reduce consumed")
     return fitting
 
 

@@ -19,7 +19,7 @@ from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
 WATCH_SECONDS = 1.0
-MOST_ASKED = 20
+ANSWERS_MAX = 20
 
 
 def _prepares_and_unprepares(bench: benches.Bench) -> None:
@@ -31,28 +31,29 @@ def _prepares_and_unprepares(bench: benches.Bench) -> None:
             benches.require(node.is_clean, f"{name}: unprepare left a journal entry or a CDI file")
 
 
-def _prepares_twice_alike(bench: benches.Bench) -> None:
+def _prepares_twice_equally(bench: benches.Bench) -> None:
     with bench.node() as node:
         for group in bench.groups:
             ref, name = bench.claim(node, *group), ", ".join(group)
             first, entries = node.prepare(ref), node.entries
             benches.require(
-                node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record"
+                node.prepare(ref) == first and node.entries == entries,
+                f"{name}: a second prepare returned different edits or another record",
             )
             node.unprepare(ref)
 
 
-def _gives_nodes_that_exist(bench: benches.Bench) -> None:
+def _returns_existing_nodes(bench: benches.Bench) -> None:
     with bench.node() as node:
-        given: list[edits.Edits] = []
+        with_nodes: list[edits.Edits] = []
         for group in bench.groups:
             ref = bench.claim(node, *group)
             node.prepare(ref)
-            given += [grant.edits for entry in node.entries for grant in entry.grants if grant.edits and grant.edits.device_nodes]
+            with_nodes += [grant.edits for entry in node.entries for grant in entry.grants if grant.edits and grant.edits.device_nodes]
             node.unprepare(ref)
-        if not given:
+        if not with_nodes:
             raise reports.NotApplicableError("prepare() returns no device node")
-        for content in given:
+        for content in with_nodes:
             if problem := host_nodes.problem(content):
                 raise reports.AdviceError(problem)
 
@@ -75,7 +76,7 @@ def _unprepares_after_a_restart(bench: benches.Bench) -> None:
             node.restart()
             node.claims.remove(ref)
             node.unprepare(ref)
-            benches.require(node.is_clean, f"{name}: unprepare in a new process left something")
+            benches.require(node.is_clean, f"{name}: unprepare in a new process left a journal entry or a CDI file")
 
 
 def _unprepares_without_an_intent(bench: benches.Bench) -> None:
@@ -86,7 +87,10 @@ def _unprepares_without_an_intent(bench: benches.Bench) -> None:
             node.claims.remove(ref)
             node.lose_journal()
             node.unprepare(ref)
-            benches.require(node.is_clean, f"{name}: unprepare of a claim without an intent left something after the journal was lost")
+            benches.require(
+                node.is_clean,
+                f"{name}: unprepare of a claim without an intent left a journal entry or a CDI file after the journal was lost",
+            )
 
 
 def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
@@ -97,49 +101,53 @@ def _leave_damaged_files(node: nodes.Node, ref: claims.ClaimRef) -> None:
         (node.folder / "cdi" / file).write_bytes(content.replace(b'"env"', b'"edited"'))
 
 
-def _remembers_after_a_lost_journal(bench: benches.Bench) -> None:
+def _restores_after_a_lost_journal(bench: benches.Bench) -> None:
     driver = bench.make()
     if type(driver).plan is not drivers.Driver.plan and not isinstance(driver, advanced.IntentRecovery):
         raise reports.AdviceError(
-            "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost; add recall()"
+            "plan() chooses intents and there is no recall(), so the intents cannot be restored when the journal is lost; add recall()"
         )
     with bench.node() as node:
         offered = node.all_devices
         for group in bench.groups:
             name = ", ".join(group)
             is_shared = all(
-                offered[one].allow_multiple_allocations and container_obligations.takes_twice(offered[one], bench.consumed) for one in group
+                offered[device].allow_multiple_allocations and container_obligations.takes_twice(offered[device], bench.consumed)
+                for device in group
             )
-            _remembers_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
+            _restores_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
             gone = bench.claim(node, *group)
             node.prepare(gone)
             node.claims.remove(gone)
             node.lose_journal()
             node.unprepare(gone)
-            benches.require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
+            benches.require(
+                node.is_clean, f"{name}: a claim that was deleted while the journal was lost left a journal entry or a CDI file"
+            )
 
 
-def _remembers_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
+def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
     """Check that restored claims keep their intents, hardware and container views."""
     first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
     node.lose_journal()
     recalled = _intents(node)
-    benches.require(recalled.keys() == planned.keys(), f"{name}: the claim was not remembered; the log says why")
+    benches.require(recalled.keys() == planned.keys(), f"{name}: the claim was not restored; see the log")
     for uid, intents in planned.items():
         benches.require(
-            recalled[uid] == intents, f"{name}: recall() gave {records.thaw(recalled[uid])}, plan() had chosen {records.thaw(intents)}"
+            recalled[uid] == intents,
+            f"{name}: recall() returned {records.thaw(recalled[uid])}, plan() had returned {records.thaw(intents)}",
         )
-    benches.require_as_it_was(bench, before, f"{name}: remembering the claim changed its hardware")
-    benches.require([node.prepare(ref) for ref in refs] == first, f"{name}: the remembered claim has other edits")
+    benches.require_as_it_was(bench, before, f"{name}: restoring the claim changed its hardware")
+    benches.require([node.prepare(ref) for ref in refs] == first, f"{name}: the restored claim has different edits")
     for ref in refs:
         node.unprepare(ref)
 
 
 def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
-    return {entry.claim.uid: [kept.intent for kept in entry.grants] for entry in node.entries}
+    return {entry.claim.uid: [grant.intent for grant in entry.grants] for entry in node.entries}
 
 
-def _undoes_what_was_bound(bench: benches.Bench) -> None:
+def _undoes_a_bound_claim(bench: benches.Bench) -> None:
     with bench.node() as node:
         offered = node.all_devices
         conditional = [group for group in bench.groups if any(offered[name].binding_conditions for name in group)]
@@ -152,8 +160,8 @@ def _undoes_what_was_bound(bench: benches.Bench) -> None:
             node.restart()
             node.bind(ref)
             node.deallocate(ref)
-            benches.require(node.is_clean, f"{name}: what was bound and never prepared left a journal entry")
-            benches.require_as_it_was(bench, before, f"{name}: what was bound and never prepared is left behind")
+            benches.require(node.is_clean, f"{name}: a claim that was bound and never prepared left a journal entry or a CDI file")
+            benches.require_as_it_was(bench, before, f"{name}: a claim that was bound and never prepared left changed hardware")
             again = bench.claim(node, *group)
             node.bind(again)
             node.prepare(again)
@@ -162,25 +170,27 @@ def _undoes_what_was_bound(bench: benches.Bench) -> None:
 
 def _accepts_parameters(bench: benches.Bench) -> None:
     if not bench.parameters:
-        raise reports.NotApplicableError("no parameters were given to try")
+        raise reports.NotApplicableError("no parameters were given")
     with bench.node() as node:
-        for one in bench.parameters:
-            ref = bench.claim(node, *bench.groups[0], parameters=one)
+        for parameters in bench.parameters:
+            ref = bench.claim(node, *bench.groups[0], parameters=parameters)
             node.prepare(ref)
             node.unprepare(ref)
 
 
-def _refuses_wrong_parameters(bench: benches.Bench) -> None:
+def _rejects_invalid_parameters(bench: benches.Bench) -> None:
     unknown: Mapping[str, object] = {"apiVersion": "nobody.example.com/v1", "kind": "Nothing"}
-    misspelt: list[Mapping[str, object]] = [{**one, "noSuchField": True} for one in bench.parameters]
+    misspelt: list[Mapping[str, object]] = [{**parameters, "noSuchField": True} for parameters in bench.parameters]
     with bench.node() as node:
-        for wrong in (unknown, *misspelt, *bench.refused):
+        for invalid in (unknown, *misspelt, *bench.refused):
             before = bench.hardware()
-            answer = node.try_prepare(bench.claim(node, *bench.groups[0], parameters=wrong))
-            benches.require(answer.error, f"{wrong} was accepted; refuse what is not known")
-            benches.require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
-            benches.require(node.is_clean, f"{wrong} was refused and yet left a journal entry or a CDI file")
-            benches.require_as_it_was(bench, before, f"{wrong} was refused and yet left something behind")
+            answer = node.try_prepare(bench.claim(node, *bench.groups[0], parameters=invalid))
+            benches.require(answer.error, f"{invalid} was accepted; reject unknown fields and kinds")
+            benches.require(
+                not answer.error.startswith("internal error"), f"{invalid} was not rejected but caused an internal error: {answer.error}"
+            )
+            benches.require(node.is_clean, f"{invalid} was rejected but left a journal entry or a CDI file")
+            benches.require_as_it_was(bench, before, f"{invalid} was rejected but changed the hardware")
 
 
 def _survives_a_crash_at_every_line(bench: benches.Bench) -> None:
@@ -191,12 +201,12 @@ def _survives_a_crash_at_every_line(bench: benches.Bench) -> None:
 def _crash_with(bench: benches.Bench, group: Sequence[str]) -> None:
     name = ", ".join(group)
     with tempfile.TemporaryDirectory(prefix="drakit-test-") as folder:
-        place = pathlib.Path(folder)
+        node_folder = pathlib.Path(folder)
         with bench.node() as other:
             claim = other.claims.fetch(bench.claim(other, *group))
 
         def work() -> None:
-            with bench.node(place) as node:
+            with bench.node(node_folder) as node:
                 node.claims.put(claim)
                 node.prepare(claim.ref)
                 node.unprepare(claim.ref)
@@ -205,12 +215,12 @@ def _crash_with(bench: benches.Bench, group: Sequence[str]) -> None:
         for point in crashing.crash_points(bench.make(), work, death=bench.death, every=bench.every):
             bench.crash_points += 1
             # The kubelet retries, or it only unprepares because the pod was deleted: alternate between the two.
-            _after_the_crash(bench, place, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
-            benches.require_as_it_was(bench, before, f"{name}, {point}: the hardware is not as it was before")
+            _after_the_crash(bench, node_folder, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
+            benches.require_as_it_was(bench, before, f"{name}, {point}: the hardware differs from its state before")
 
 
-def _after_the_crash(bench: benches.Bench, place: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
-    with bench.node(place) as node:
+def _after_the_crash(bench: benches.Bench, node_folder: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
+    with bench.node(node_folder) as node:
         node.claims.put(claim)
         try:
             if retries:
@@ -218,33 +228,33 @@ def _after_the_crash(bench: benches.Bench, place: pathlib.Path, claim: claims.Cl
             node.unprepare(claim.ref)
         except nodes.RefusedError as error:
             raise AssertionError(f"{where}: the retry failed: {error}") from error
-        benches.require(node.is_clean, f"{where}: something was left in the journal or the CDI directory")
+        benches.require(node.is_clean, f"{where}: a journal entry or a CDI file was left")
 
 
-def _survives_a_caller_that_leaves(bench: benches.Bench) -> None:
+def _survives_a_caller_that_stops_waiting(bench: benches.Bench) -> None:
     with bench.node() as node:
         for group in bench.groups:
             before, name = bench.hardware(), ", ".join(group)
-            for asked in range(MOST_ASKED):
+            for answers in range(ANSWERS_MAX):
                 ref = bench.claim(node, *group)
-                node.caller = leaving = _Leaving(asked)
+                node.caller = leaving = _Leaving(answers)
                 node.try_prepare(ref)
                 node.caller = nodes.Waiting()
-                if asked % 2 == 0:
+                if answers % 2 == 0:
                     node.prepare(ref)
                 node.unprepare(ref)
-                benches.require(node.is_clean, f"{name}: a prepare for which nobody waited left a journal entry or a CDI file")
-                benches.require_as_it_was(bench, before, f"{name}: a prepare for which nobody waited left something behind")
+                benches.require(node.is_clean, f"{name}: a prepare whose caller stopped waiting left a journal entry or a CDI file")
+                benches.require_as_it_was(bench, before, f"{name}: a prepare whose caller stopped waiting changed the hardware")
                 if not leaving.has_left:
                     break
 
 
 class _Leaving(nodes.Waiting):
-    """A caller that stops waiting after ``asked`` calls of ``is_waiting``."""
+    """A caller that stops waiting after ``answers`` calls of ``is_waiting``."""
 
-    def __init__(self, asked: int) -> None:
+    def __init__(self, answers: int) -> None:
         super().__init__()
-        self._left = asked
+        self._left = answers
         self.has_left = False
 
     def is_waiting(self) -> bool:
@@ -258,7 +268,7 @@ class _Leaving(nodes.Waiting):
         return float(self.is_waiting())
 
 
-def _tells_when_a_device_is_gone(bench: benches.Bench) -> None:
+def _rejects_an_unknown_device(bench: benches.Bench) -> None:
     with bench.node() as node:
         ref = node.claim("no-such-device")
         benches.require(node.try_prepare(ref).error, "a claim for a device that does not exist was prepared")
@@ -287,34 +297,34 @@ def _watch_returns(bench: benches.Bench) -> None:
             raise failures[0]
 
 
-def _stop_ends_what_start_began(bench: benches.Bench) -> None:
+def _stop_ends_what_start_started(bench: benches.Bench) -> None:
     process = simulated_death.Process()
     with bench.node() as node:
         node.restart()
     if left := process.survivors():
-        raise AssertionError(f"{simulated_death.describe(left)} did not end: let stop() end what start() began, and wait for it")
+        raise AssertionError(f"{simulated_death.describe(left)} did not end: let stop() end what start() started, and wait for it")
 
 
 ALL: Mapping[str, Callable[[benches.Bench], None]] = {
-    "discover() offers devices, and the same twice": inventory_obligations.offers_something,
-    "what is offered keeps the API's limits": inventory_obligations.fits_the_api,
-    "no device draws more of a counter than there is": inventory_obligations.draws_what_counters_have,
-    "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
-    "prepare of a prepared claim answers the same": _prepares_twice_alike,
-    "device nodes that prepare returns are on this host": _gives_nodes_that_exist,
+    "discover() returns devices, and the same ones twice": inventory_obligations.offers_something,
+    "the inventory is within the API's limits": inventory_obligations.fits_the_api,
+    "no device consumes more of a counter than its set has": inventory_obligations.draws_what_counters_have,
+    "prepare and then unprepare leave nothing behind": _prepares_and_unprepares,
+    "prepare of a prepared claim returns the same result": _prepares_twice_equally,
+    "device nodes that prepare returns exist on this host": _returns_existing_nodes,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
-    "unprepare works in another process, without the claim": _unprepares_after_a_restart,
+    "unprepare succeeds in another process, without the claim": _unprepares_after_a_restart,
     "unprepare succeeds without an intent, after a lost journal": _unprepares_without_an_intent,
-    "claims are restored after a lost journal, and can be undone": _remembers_after_a_lost_journal,
-    "two shares of one device do not touch each other": container_obligations.shares_one_device,
-    "two shares in one container give each variable one value": container_obligations.shares_meet_in_a_container,
-    "two devices in one container give each variable one value": container_obligations.devices_meet_in_a_container,
-    "a bound claim that is never prepared is undone": _undoes_what_was_bound,
-    "parameters are accepted": _accepts_parameters,
-    "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
-    "a kubelet that stops waiting, at any moment, leaves nothing": _survives_a_caller_that_leaves,
-    "a device that is not offered is refused": _tells_when_a_device_is_gone,
-    "watch() returns, at the latest when the driver stops": _watch_returns,
-    "stop() ends every thread that start() began": _stop_ends_what_start_began,
-    "a crash at every line, then a retry or the end, leaves nothing": _survives_a_crash_at_every_line,
+    "claims are restored after a lost journal, and can be undone": _restores_after_a_lost_journal,
+    "two shares of one device do not affect each other": container_obligations.shares_one_device,
+    "two shares in one container agree on every variable": container_obligations.shares_meet_in_a_container,
+    "two devices in one container agree on every variable": container_obligations.devices_meet_in_a_container,
+    "unprepare undoes a claim that was bound and never prepared": _undoes_a_bound_claim,
+    "valid parameters are accepted": _accepts_parameters,
+    "invalid parameters are rejected without side effects": _rejects_invalid_parameters,
+    "a kubelet that stops waiting at any moment leaves nothing behind": _survives_a_caller_that_stops_waiting,
+    "a claim for an unknown device is rejected": _rejects_an_unknown_device,
+    "watch() returns before or when the driver stops": _watch_returns,
+    "stop() ends every thread that start() started": _stop_ends_what_start_started,
+    "a crash at any line, then a retry or unprepare, leaves nothing behind": _survives_a_crash_at_every_line,
 }

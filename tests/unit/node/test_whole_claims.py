@@ -214,5 +214,5 @@ class Leaving(ArrayDriver):
 
 def test_a_driver_that_leaves_something_for_a_caller_that_left_is_found() -> None:
     arrays = Arrays()
-    with pytest.raises(testing.CheckError, match="FAIL  a kubelet that stops waiting, at any moment, leaves nothing"):
+    with pytest.raises(testing.CheckError, match="FAIL  a kubelet that stops waiting at any moment leaves nothing behind"):
         testing.check_driver(lambda: Leaving(arrays), hardware=lambda: sorted(arrays.made), every=50)

@@ -144,7 +144,7 @@ def test_a_stop_that_ends_nothing_is_a_broken_obligation() -> None:
     finally:
         for driver in Leaky.left:
             driver.ending.set()
-    assert "FAIL  stop() ends every thread that start() began: thread" in str(raised.value)
+    assert "FAIL  stop() ends every thread that start() started: thread" in str(raised.value)
     assert "'the watch'" in str(raised.value)
 
 

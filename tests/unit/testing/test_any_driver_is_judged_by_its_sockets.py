@@ -66,23 +66,23 @@ FAULTS = {
     "no versions": (FAIL, "registration: supported_versions names a DRA service", "is empty"),
     "semantic versions": (FAIL, "registration: supported_versions names a DRA service", "1.0.0"),
     "v1beta1 first": (WARN, "registration: supported_versions begins with v1", "put v1.DRAPlugin first"),
-    "v1beta1 is not served": (FAIL, "registration: the service answers in every version offered", "UNIMPLEMENTED"),
+    "v1beta1 is not served": (FAIL, "registration: the service answers in every supported version", "UNIMPLEMENTED"),
     "refuses registration": (FAIL, "registration: NotifyRegistrationStatus is accepted", "not now"),
-    "mixed up answers": (FAIL, "v1: prepare answers every claim, with the devices it was given", "which the claim was not given"),
-    "a claim is left out": (FAIL, "v1: prepare answers every claim, with the devices it was given", "leaves out default/claim-1"),
-    "an extra claim": (FAIL, "v1: prepare answers every claim, with the devices it was given", "claim UID another"),
-    "wrong device": (FAIL, "v1: prepare answers every claim, with the devices it was given", "'device-0-0'"),
-    "wrong request": (FAIL, "v1: prepare answers every claim, with the devices it was given", "for request 'gpu'"),
-    "sub-request": (FAIL, "v1: prepare answers every claim, with the devices it was given", "for request 'device/small'"),
-    "not idempotent": (FAIL, "v1: prepare of a prepared claim answers the same", "the second time the answer is"),
+    "mixed up answers": (FAIL, "v1: prepare returns the allocated devices of every claim", "which the claim was not given"),
+    "a claim is left out": (FAIL, "v1: prepare returns the allocated devices of every claim", "leaves out default/claim-1"),
+    "an extra claim": (FAIL, "v1: prepare returns the allocated devices of every claim", "claim UID another"),
+    "wrong device": (FAIL, "v1: prepare returns the allocated devices of every claim", "'device-0-0'"),
+    "wrong request": (FAIL, "v1: prepare returns the allocated devices of every claim", "for request 'gpu'"),
+    "sub-request": (FAIL, "v1: prepare returns the allocated devices of every claim", "for request 'device/small'"),
+    "not idempotent": (FAIL, "v1: prepare of a prepared claim returns the same result", "the second time the answer is"),
     "unknown claims fail unprepare": (FAIL, "v1: unprepare of unknown claims succeeds, alone, together and twice", "no such claim"),
-    "call fails for one claim": (WARN, "v1: a bad claim does not fail the others of its call", "NOT_FOUND"),
-    "one bad claim fails all": (FAIL, "v1: a bad claim does not fail the others of its call", "the call failed"),
-    "prepares what does not exist": (FAIL, "v1: prepare of a claim that does not exist is an error of that claim", "without an error"),
+    "call fails for one claim": (WARN, "v1: an invalid claim does not fail the others of its call", "NOT_FOUND"),
+    "one bad claim fails all": (FAIL, "v1: an invalid claim does not fail the others of its call", "the call failed"),
+    "prepares what does not exist": (FAIL, "v1: prepare of an unknown claim returns an error for that claim", "without an error"),
     "no CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "unresolvable"),
     "invalid CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "enviroment"),
     "malformed CDI id": (FAIL, "v1: CDI ids are well formed, and valid files define them", "vendor/class=name"),
-    "forgets": (FAIL, "restart: prepare answers the same in a new process", "after a restart the answer is"),
+    "forgets": (FAIL, "restart: prepare returns the same result in a new process", "after a restart the answer is"),
 }
 
 
@@ -123,7 +123,7 @@ def published(number: int, *, generation: int = 1, count: int = 2, **spec: objec
 
 DRAWS = [{"name": "device-1", "consumesCounters": [{"counterSet": "chip", "counters": {"memory": {"value": "1"}}}]}]
 WHOLE = "slices: every pool is complete, in one generation"
-LIMITS = "slices: the API's limits hold, and counters add up"
+LIMITS = "slices: the API's limits hold, and counters suffice"
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ LIMITS = "slices: the API's limits hold, and counters add up"
         ([published(0), published(1)], WHOLE, report.Verdict.PASS, ""),
         ([published(0), published(1)], LIMITS, report.Verdict.PASS, ""),
         ([], WHOLE, WARN, "no ResourceSlice"),
-        ([published(0)], WHOLE, FAIL, "has 1 slices of generation 1, and resourceSliceCount says [2]"),
+        ([published(0)], WHOLE, FAIL, "has 1 slices of generation 1, and resourceSliceCount is [2]"),
         ([published(0, generation=1), published(1, generation=2, count=1)], WHOLE, WARN, "still has slices of generations [1]"),
         ([published(0), published(1, devices=[{"name": "Not a label"}])], LIMITS, FAIL, "spec.devices[0].name"),
         ([published(0), published(1, devices=[{"name": "device-0"}])], LIMITS, FAIL, "is in pool"),
         ([published(0), published(1, devices=DRAWS)], LIMITS, FAIL, "no counter set chip"),
-        ([published(0), published(1)], "slices: they offer the devices of the claims", FAIL, "node-1/device-7"),
+        ([published(0), published(1)], "slices: the devices of the claims are published", FAIL, "node-1/device-7"),
     ],
 )
 def test_a_fault_of_slices_is_found(items: list[Object], name: str, verdict: report.Verdict, message: str) -> None:

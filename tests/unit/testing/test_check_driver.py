@@ -29,8 +29,8 @@ def check(kind: type[author.FakeDriver] = author.FakeDriver, **options: Any) -> 
 TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
-WATCH = "watch() returns, at the latest when the driver stops"
-NODES = "device nodes that prepare returns are on this host"
+WATCH = "watch() returns before or when the driver stops"
+NODES = "device nodes that prepare returns exist on this host"
 LOST = "claims are restored after a lost journal, and can be undone"
 
 
@@ -50,7 +50,11 @@ class Confused(author.FakeDriver):
 
 def test_a_good_driver_passes_every_check() -> None:
     report = check(Recalling, every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
-    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone", WATCH, NODES}
+    assert {item.name for item in report.checks if not item.passed} == {
+        "unprepare undoes a claim that was bound and never prepared",
+        WATCH,
+        NODES,
+    }
     assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
 
@@ -59,13 +63,13 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
     report = check(device_names=["chip-0-left"], every=7)
     warned = {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.WARN}
     assert warned == {
-        LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost; add recall()"
+        LOST: "plan() chooses intents and there is no recall(), so the intents cannot be restored when the journal is lost; add recall()"
     }
     assert {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.SKIPPED} == {
-        "two shares of one device do not touch each other": "no device allows multiple allocations",
-        "two shares in one container give each variable one value": "no device allows multiple allocations",
-        "parameters are accepted": "no parameters were given to try",
-        "a bound claim that is never prepared is undone": "no device has binding conditions that bind() makes true",
+        "two shares of one device do not affect each other": "no device allows multiple allocations",
+        "two shares in one container agree on every variable": "no device allows multiple allocations",
+        "valid parameters are accepted": "no parameters were given",
+        "unprepare undoes a claim that was bound and never prepared": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
         NODES: "prepare() returns no device node",
     }
@@ -90,7 +94,7 @@ def test_a_device_that_draws_more_than_its_counter_set_has_is_found() -> None:
     with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
         check(Greedy, device_names=["chip-0-left"], every=9)
     assert (
-        "FAIL  no device draws more of a counter than there is: chip-0-wide draws 2 of counter left, and counter set chip-0 has 1: "
+        "FAIL  no device consumes more of a counter than its set has: chip-0-wide draws 2 of counter left, and counter set chip-0 has 1: "
         "no claim can ever get the device\n"
     ) in str(raised.value)
 
@@ -143,11 +147,11 @@ class Careless(author.FakeDriver):
 @pytest.mark.parametrize(
     "kind,obligation",
     [
-        (Forgetful, "prepare, then unprepare, leaves nothing"),
-        (Restless, "prepare of a prepared claim answers the same"),
-        (Rememberer, "unprepare works in another process, without the claim"),
-        (Unrecorded, "a crash at every line, then a retry or the end, leaves nothing"),
-        (Careless, "discover() offers devices, and the same twice"),
+        (Forgetful, "prepare and then unprepare leave nothing behind"),
+        (Restless, "prepare of a prepared claim returns the same result"),
+        (Rememberer, "unprepare succeeds in another process, without the claim"),
+        (Unrecorded, "a crash at any line, then a retry or unprepare, leaves nothing behind"),
+        (Careless, "discover() returns devices, and the same ones twice"),
     ],
 )
 def test_a_broken_obligation_is_named(kind: type[author.FakeDriver], obligation: str) -> None:
@@ -168,8 +172,8 @@ def test_a_variable_that_two_shares_set_differently_is_found() -> None:
     with pytest.raises(testing.CheckError, match="breaks 2 of") as raised:
         check(Ambiguous, device_names=["pipe"], every=9)
     assert re.search(
-        r"FAIL  two shares in one container give each variable one value: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
-        r"'[0-9a-f-]{36}' for the other, and a container that has both sees one; name the variable by grant.share_id",
+        r"FAIL  two shares in one container agree on every variable: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
+        r"'[0-9a-f-]{36}' for the other, and a container with both shares has only one value; put grant.share_id into the name",
         str(raised.value),
     )
 
@@ -179,7 +183,7 @@ def test_a_variable_that_two_devices_set_differently_is_found(device: str, besid
     with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
         check(Ambiguous, device_names=[device], every=50)
     assert (
-        f"FAIL  two devices in one container give each variable one value: FAKE is '{device}' for {device} and '{beside}' for {beside}, "
+        f"FAIL  two devices in one container agree on every variable: FAKE is '{device}' for {device} and '{beside}' for {beside}, "
         "and a container that has both sees one; name the variable by the device\n"
     ) in str(raised.value)
 
@@ -188,7 +192,7 @@ def test_devices_of_which_a_container_can_have_one_alone_may_share_a_variable() 
     hardware = author.Hardware()
     hardware.present = {"chip-0"}
     report = testing.check_driver(on(hardware, Ambiguous), device_names=["chip-0"], every=50)
-    (skipped,) = [item.message for item in report.checks if item.name == "two devices in one container give each variable one value"]
+    (skipped,) = [item.message for item in report.checks if item.name == "two devices in one container agree on every variable"]
     assert skipped == "no two devices can be prepared at once"
 
 
@@ -222,8 +226,8 @@ def test_a_leak_is_reported_by_what_is_other_and_not_by_all_there_is() -> None:
     failed = [line for line in str(raised.value).splitlines() if line.startswith("FAIL")]
     assert len(failed) > 3
     assert re.fullmatch(
-        r"FAIL  prepare, then unprepare, leaves nothing: "
-        r"the hardware is not as it was before: \['trace of [0-9a-f-]{36}'\] is there that was not: 1",
+        r"FAIL  prepare and then unprepare leave nothing behind: "
+        r"the hardware differs from its state before: \['trace of [0-9a-f-]{36}'\] is there that was not: 1",
         failed[0],
     )
     assert all(len(line) < 400 and "slot" not in line for line in failed)
@@ -272,7 +276,7 @@ def test_shares_that_do_not_fit_twice_are_said_and_not_tried() -> None:
     hardware = author.Hardware()
     report = testing.check_driver(on(hardware), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "6G"}, every=9)
     result = [(item.passed, item.message) for item in report.checks if "two shares" in item.name]
-    assert result == [(None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")] * 2
+    assert result == [(None, "two claims of {'bandwidth': '6G'} do not fit on pipe; reduce consumed")] * 2
 
 
 class Picky(author.FakeDriver):
@@ -293,7 +297,7 @@ def test_a_failed_check_does_not_make_others_fail() -> None:
     with pytest.raises(testing.CheckError) as raised:
         check(Picky, device_names=["pipe"], every=9)
     assert str(raised.value).count("FAIL") == 1
-    assert "FAIL  two shares of one device do not touch each other: only one" in str(raised.value)
+    assert "FAIL  two shares of one device do not affect each other: only one" in str(raised.value)
 
 
 class Waiting(author.FakeDriver):

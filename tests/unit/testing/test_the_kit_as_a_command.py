@@ -50,7 +50,7 @@ def run(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> Run:
 def test_a_good_driver_is_reported_with_seconds_and_as_junit(run: Run, tmp_path: pathlib.Path) -> None:
     done = run("check", "lamp:Lamp", "--hardware", "lamp:lit", "--every", "9", "--junit", "report.xml")
     assert done.returncode == 0, done.stderr
-    assert " s  prepare, then unprepare, leaves nothing\n" in done.stdout
+    assert " s  prepare and then unprepare leave nothing behind\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("lamp.example.com: 13 pass, 0 FAIL")
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("lamp.example.com", "21", "0")
@@ -60,7 +60,7 @@ def test_a_broken_driver_ends_with_status_1(run: Run, tmp_path: pathlib.Path) ->
     done = run("check", "lamp:Leaky", "--hardware", "lamp:lit", "--every", "50", "-o", "json", "--junit", "report.xml")
     assert done.returncode == 1, done.stderr
     verdicts = {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
-    assert verdicts["prepare, then unprepare, leaves nothing"] == "fail"
+    assert verdicts["prepare and then unprepare leave nothing behind"] == "fail"
     assert "<failure message=" in (tmp_path / "report.xml").read_text()
 
 

@@ -1,6 +1,6 @@
-"""The conformance suite for any DRA driver, in any language: it judges what the driver answers on its sockets, as the kubelet sees it.
+"""The conformance suite for any DRA driver, in any language: it checks the driver's answers on its sockets, as the kubelet does.
 
-It shares no code with the drivers that drakit makes: what it needs beyond the wire it has from the local cluster (``drakit[cluster]``).
+It shares no code with drakit's own drivers. Its other parts come from the local cluster (``drakit[cluster]``).
 """
 
 from drakit.testing.conformance.suite import Subject, check_plugin

@@ -1,6 +1,6 @@
-"""The objects that the suite needs from an API server: claims, given or made, and the driver's slices.
+"""The objects that the suite needs from an API server: existing or new claims, and the driver's slices.
 
-A claim that is made here is allocated here too, as the scheduler would do it, but for no pod: so no kubelet prepares or unprepares it meanwhile.
+The suite allocates a new claim as the scheduler would, but for no pod. So no kubelet prepares or unprepares it meanwhile.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ _API_VERSION = "resource.k8s.io/v1"
 
 
 class ClaimError(Exception):
-    """A claim that the suite cannot use; the text says why."""
+    """A claim that the suite cannot use, with the reason."""
 
 
 class Objects:
-    """The API server, as a user with rights to claims (and, to make some, to their status)."""
+    """The API server. The user needs rights to claims and, to create some, to their status."""
 
     def __init__(self, api: transport.Transport, *, node: str = "") -> None:
         self._api = api
@@ -38,11 +38,11 @@ class Objects:
         return self._send("GET", resources.CLAIM.path(namespace or "default", name))
 
     def slices(self, driver: str) -> list[Object]:
-        """Return the driver's slices for the node, or, without one, all of them."""
-        mine = [one for one in self._list(resources.SLICE) if json_types.text(one, "spec", "driver") == driver]
-        # drakit asks by a slice in a pool of its own which fields the server stores; it comes and goes.
-        real = [one for one in mine if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
-        return [one for one in real if not self._node or json_types.text(one, "spec", "nodeName") in ("", self._node)]
+        """Return the driver's slices for the node; all of them if no node is set."""
+        of_driver = [entry for entry in self._list(resources.SLICE) if json_types.text(entry, "spec", "driver") == driver]
+        # drakit tests by a temporary slice in the pool "probe" which fields the server stores.
+        without_probe = [entry for entry in of_driver if not json_types.text(entry, "spec", "pool", "name").endswith("/probe")]
+        return [entry for entry in without_probe if not self._node or json_types.text(entry, "spec", "nodeName") in ("", self._node)]
 
     @contextlib.contextmanager
     def made(self, classes: Sequence[str], namespace: str) -> Iterator[Callable[[str], list[Object]]]:
@@ -60,7 +60,7 @@ class Objects:
             yield make
 
     def _node_of(self, driver: str) -> str:
-        names = {json_types.text(one, "spec", "nodeName") for one in self.slices(driver)} - {""}
+        names = {json_types.text(entry, "spec", "nodeName") for entry in self.slices(driver)} - {""}
         if self._node:
             return self._node
         if len(names) != 1:
@@ -86,22 +86,22 @@ class Objects:
         world = whatif.World(
             slices=read[resources.SLICE],
             classes=read[resources.CLASS],
-            claims=[one for one in read[resources.CLAIM] if json_types.mapping(one, "status", "allocation")],
+            claims=[entry for entry in read[resources.CLAIM] if json_types.mapping(entry, "status", "allocation")],
         )
-        nodes = [one for one in self._list(resources.NODE) if json_types.text(one, "metadata", "name") == node]
+        nodes = [entry for entry in self._list(resources.NODE) if json_types.text(entry, "metadata", "name") == node]
         if not nodes:
             raise ClaimError(f"there is no node {node}")
         return whatif.Scheduler(world, FeatureGates(), nodes).alone(claim)
 
     def _list(self, resource: Resource) -> list[Object]:
-        return [dict(one) for one in json_types.objects(self._send("GET", resource.path()), "items")]
+        return [dict(entry) for entry in json_types.objects(self._send("GET", resource.path()), "items")]
 
     def _send(self, method: str, path: str, body: Object | None = None) -> Object:
         return cast("Object", self._api.request(method, path, body=body))
 
 
 def _retried(make: Callable[[], Object]) -> Object:
-    """A driver that was just started has not published its devices yet."""
+    """Return a new claim. Retry for a while, because a driver that just started has not published its devices yet."""
     deadline = time.monotonic() + PUBLISH_SECONDS
     while True:
         try:

@@ -1,7 +1,7 @@
-"""What a driver owes the kubelet in NodePrepareResources and NodeUnprepareResources, one function an obligation.
+"""Checks of NodePrepareResources and NodeUnprepareResources, one function for each.
 
-Each raises AssertionError for what the kubelet or a container would fail by, and AdviceError where the kubelet only retries more than it must.
-What a function prepares, it unprepares.
+A check raises AssertionError if the kubelet or a container would fail, and AdviceError if the kubelet only retries more often than necessary. It
+unprepares the claims that it prepares.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ View = frozenset[tuple[object, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One version of a driver's service, and the claims to try it with; ``cdi`` is the folder of its CDI files."""
+    """One version of a driver's service, and claims to test it; ``cdi`` is the folder of its CDI files."""
 
     service: Endpoint
     version: str
@@ -50,13 +50,14 @@ class Bench:
     def unprepare(self, *wanted: ClaimId) -> None:
         """Unprepare a batch; raises AssertionError unless it succeeds for all."""
         answers = _complete(wanted, self._call(self.service.unprepare, wanted), "NodeUnprepareResources")
-        for one in wanted:
-            require(not answers[one.uid].error, f"NodeUnprepareResources fails for {one.namespace}/{one.name}: {answers[one.uid].error}")
+        for claim_id in wanted:
+            error = answers[claim_id.uid].error
+            require(not error, f"NodeUnprepareResources fails for {claim_id.namespace}/{claim_id.name}: {error}")
 
     def prepared(self, *wanted: Claim) -> Answers:
         """Prepare claims that must succeed; raises AssertionError where an answer does not fit its claim."""
-        answers = self.prepare(*(one.id for one in wanted))
-        wrong = [text for one in wanted for text in claim_of.mistakes(one, answers[one.id.uid], shares=self.has_shares)]
+        answers = self.prepare(*(claim.id for claim in wanted))
+        wrong = [text for claim in wanted for text in claim_of.mistakes(claim, answers[claim.id.uid], shares=self.has_shares)]
         require(not wrong, "; ".join(wrong))
         return answers
 
@@ -75,40 +76,39 @@ def require(condition: object, message: str) -> None:
 
 @contextlib.contextmanager
 def cleaned(bench: Bench) -> Iterator[None]:
-    """Unprepare all claims afterwards, as well as it goes."""
+    """Unprepare all claims afterwards. A failed call is ignored."""
     try:
         yield
     finally:
         with contextlib.suppress(CallError):
-            bench.service.unprepare([one.id for one in bench.claims])
+            bench.service.unprepare([claim.id for claim in bench.claims])
 
 
 def view(answer: Answer) -> View:
     """Return an answer without the order of its devices, which has no meaning."""
-    return frozenset((one.requests, one.pool, one.device, one.cdi_ids, one.share_id) for one in answer.devices)
+    return frozenset((device.requests, device.pool, device.device, device.cdi_ids, device.share_id) for device in answer.devices)
 
 
 def require_same(claim: Claim, before: Answer, after: Answer, when: str) -> None:
-    """Raise AssertionError unless both answers give a container the same."""
+    """Raise AssertionError unless both answers give a container the same devices."""
     if view(before) != view(after):
-        gone, come = _ids(before), _ids(after)
-        raise AssertionError(f"{claim}: {when} the answer is {come}, and it was {gone}")
+        raise AssertionError(f"{claim}: {when} the answer is {_ids(after)}, and it was {_ids(before)}")
 
 
 def _ids(answer: Answer) -> str:
-    return ", ".join(f"{one.device} ({' '.join(one.cdi_ids) or 'no CDI id'})" for one in answer.devices) or "no device"
+    return ", ".join(f"{device.device} ({' '.join(device.cdi_ids) or 'no CDI id'})" for device in answer.devices) or "no device"
 
 
 def _complete(wanted: Sequence[ClaimId], answers: Answers, call: str) -> Answers:
-    missing = [f"{one.namespace}/{one.name}" for one in wanted if one.uid not in answers]
+    missing = [f"{claim_id.namespace}/{claim_id.name}" for claim_id in wanted if claim_id.uid not in answers]
     require(not missing, f"{call} leaves out {', '.join(missing)} of {len(wanted)} claims; the kubelet fails the pod")
-    extra = answers.keys() - {one.uid for one in wanted}
+    extra = answers.keys() - {claim_id.uid for claim_id in wanted}
     require(not extra, f"{call} answers for claim UID {', '.join(sorted(extra))}, which was not asked for; the kubelet fails the pod")
     return answers
 
 
-def _refuses(bench: Bench, wanted: ClaimId, text: str) -> None:
-    """Prepare of this claim must fail, and for that claim alone."""
+def _rejects(bench: Bench, wanted: ClaimId, text: str) -> None:
+    """Require that prepare fails for this claim, and only for this claim."""
     try:
         answers = bench.service.prepare([wanted])
     except CallError as error:
@@ -122,19 +122,19 @@ def _refuses(bench: Bench, wanted: ClaimId, text: str) -> None:
         raise AssertionError(f"{text} is answered without an error, with {_ids(answer)}")
 
 
-def _refuses_unknown(bench: Bench) -> None:
-    _refuses(bench, claim_of.unknown(), "a claim that does not exist")
+def _rejects_unknown(bench: Bench) -> None:
+    _rejects(bench, claim_of.unknown(), "a claim that does not exist")
 
 
-def _refuses_replaced(bench: Bench) -> None:
+def _rejects_replaced(bench: Bench) -> None:
     (claim, *_) = bench.need()
-    _refuses(bench, claim.replaced(), f"claim {claim} with another UID, as after it was deleted and created again,")
+    _rejects(bench, claim.replaced(), f"claim {claim} with another UID, as after it was deleted and created again,")
 
 
 def _unprepares_unknown(bench: Bench) -> None:
-    one, two = claim_of.unknown(), claim_of.unknown()
-    bench.unprepare(one)
-    bench.unprepare(one, two)
+    first, second = claim_of.unknown(), claim_of.unknown()
+    bench.unprepare(first)
+    bench.unprepare(first, second)
 
 
 def _prepares(bench: Bench) -> None:
@@ -230,13 +230,13 @@ def _unprepares(bench: Bench) -> None:
 
 ALL: Mapping[str, Callable[[Bench], None]] = {
     "unprepare of unknown claims succeeds, alone, together and twice": _unprepares_unknown,
-    "prepare of a claim that does not exist is an error of that claim": _refuses_unknown,
-    "prepare answers every claim, with the devices it was given": _prepares,
-    "prepare of a prepared claim answers the same": _prepares_twice,
-    "prepare answers the same in any call": _prepares_in_any_batch,
-    "two calls at once for one claim answer the same": _prepares_at_once,
-    "a bad claim does not fail the others of its call": _isolates_a_bad_claim,
-    "a claim that was replaced is refused": _refuses_replaced,
+    "prepare of an unknown claim returns an error for that claim": _rejects_unknown,
+    "prepare returns the allocated devices of every claim": _prepares,
+    "prepare of a prepared claim returns the same result": _prepares_twice,
+    "prepare returns the same result in any batch": _prepares_in_any_batch,
+    "two concurrent calls for one claim return the same result": _prepares_at_once,
+    "an invalid claim does not fail the others of its call": _isolates_a_bad_claim,
+    "a claim that was replaced is rejected": _rejects_replaced,
     "CDI ids are well formed, and valid files define them": _gives_valid_cdi_ids,
     "unprepare succeeds, also twice, and prepare works again": _unprepares,
 }

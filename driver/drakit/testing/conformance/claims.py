@@ -1,4 +1,4 @@
-"""The claims that a driver is asked to prepare: what the scheduler gave them, read from their objects."""
+"""The claims that a driver has to prepare, with their allocated devices, read from their objects."""
 
 import dataclasses
 import uuid
@@ -11,7 +11,7 @@ from drakit_cluster.objects.json_types import Object
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One device of an allocation. ``request`` is the base request, without a sub-request: so containers name it."""
+    """One device of an allocation. ``request`` is the base request, without a sub-request, as containers name it."""
 
     request: str
     pool: str
@@ -36,16 +36,16 @@ class Claim:
         name = ClaimId(
             namespace=json_types.text(metadata, "namespace"), name=json_types.text(metadata, "name"), uid=json_types.text(metadata, "uid")
         )
-        found = json_types.objects(claim, "status", "allocation", "devices", "results")
+        allocated = json_types.objects(claim, "status", "allocation", "devices", "results")
         results = tuple(
             Result(
-                request=json_types.text(one, "request").partition("/")[0],
-                pool=json_types.text(one, "pool"),
-                device=json_types.text(one, "device"),
-                share_id=json_types.text(one, "shareID") or None,
+                request=json_types.text(result, "request").partition("/")[0],
+                pool=json_types.text(result, "pool"),
+                device=json_types.text(result, "device"),
+                share_id=json_types.text(result, "shareID") or None,
             )
-            for one in found
-            if json_types.text(one, "driver") == driver
+            for result in allocated
+            if json_types.text(result, "driver") == driver
         )
         if not results:
             raise ValueError(f"claim {name.namespace}/{name.name} has no device of {driver}: give claims that are allocated to it")
@@ -66,21 +66,25 @@ def mistakes(claim: Claim, answer: Answer, *, shares: bool) -> Sequence[str]:
     """Return how the devices of an answer differ from those of the claim; ``shares`` is whether the version has share ids."""
     if answer.error:
         return [f"{claim}: {answer.error}"]
-    found = []
+    differences = []
     for device in answer.devices:
-        given = [one for one in claim.results if (one.pool, one.device) == (device.pool, device.device)]
+        given = [result for result in claim.results if (result.pool, result.device) == (device.pool, device.device)]
         if not given:
-            found.append(f"{claim}: the answer has device {device.device!r} of pool {device.pool!r}, which the claim was not given")
+            differences.append(f"{claim}: the answer has device {device.device!r} of pool {device.pool!r}, which the claim was not given")
             continue
-        wrong = sorted(set(device.requests) - {one.request for one in given})
+        wrong = sorted(set(device.requests) - {result.request for result in given})
         if wrong:
-            found.append(f"{claim}: device {device.device} is answered for request {wrong[0]!r}; the claim has it for {given[0].request!r}")
-        if shares and device.share_id not in {one.share_id for one in given}:
-            found.append(f"{claim}: device {device.device} is answered with shareID {device.share_id}; the claim has {given[0].share_id}")
-    return found
+            differences.append(
+                f"{claim}: device {device.device} is answered for request {wrong[0]!r}; the claim has it for {given[0].request!r}"
+            )
+        if shares and device.share_id not in {result.share_id for result in given}:
+            differences.append(
+                f"{claim}: device {device.device} is answered with shareID {device.share_id}; the claim has {given[0].share_id}"
+            )
+    return differences
 
 
 def left_out(claim: Claim, answer: Answer) -> Sequence[str]:
     """Return the devices that a claim was given and an answer lacks."""
     answered = {(device.pool, device.device) for device in answer.devices}
-    return [one.device for one in claim.results if (one.pool, one.device) not in answered]
+    return [result.device for result in claim.results if (result.pool, result.device) not in answered]

@@ -1,4 +1,4 @@
-"""What a driver owes the kubelet before the first call: an answer to GetInfo that the kubelet accepts. Source: pluginregistration v1."""
+"""Checks of a driver's registration: the kubelet must accept its answer to GetInfo. Source: pluginregistration v1."""
 
 import re
 import stat
@@ -27,7 +27,7 @@ def _name(info: sockets.Info) -> None:
 
 def _in_time(info: sockets.Info) -> None:
     limit = sockets.GET_INFO_SECONDS
-    _require(info.seconds < limit, f"GetInfo took {info.seconds:.1f} s; the kubelet gives up after {limit:g} s")
+    _require(info.seconds < limit, f"GetInfo took {info.seconds:.1f} s; the kubelet times out after {limit:g} s")
 
 
 def _endpoint(info: sockets.Info) -> None:
@@ -35,20 +35,20 @@ def _endpoint(info: sockets.Info) -> None:
     try:
         mode = info.service.stat().st_mode
     except OSError as error:
-        raise AssertionError(f"endpoint is {info.endpoint!r}, which is not there: {error.strerror}") from error
-    _require(stat.S_ISSOCK(mode), f"endpoint is {info.endpoint!r}, which is no socket")
+        raise AssertionError(f"endpoint is {info.endpoint!r}, which cannot be used: {error.strerror}") from error
+    _require(stat.S_ISSOCK(mode), f"endpoint is {info.endpoint!r}, which is not a socket")
 
 
 def _versions(info: sockets.Info) -> None:
-    said = ", ".join(info.versions) or "empty"
-    text = f"supported_versions is {said}; the kubelet refuses a driver that names none of {', '.join(sockets.KNOWN)}"
+    listed = ", ".join(info.versions) or "empty"
+    text = f"supported_versions is {listed}; the kubelet rejects a driver that names none of {', '.join(sockets.KNOWN)}"
     _require(info.dra_versions, text)
 
 
 def _order(info: sockets.Info) -> None:
     if info.dra_versions[:1] != ("v1.DRAPlugin",):
-        said = ", ".join(info.versions) or "empty"
-        raise reports.AdviceError(f"supported_versions is {said}; the kubelet takes the first that it knows, so put v1.DRAPlugin first")
+        listed = ", ".join(info.versions) or "empty"
+        raise reports.AdviceError(f"supported_versions is {listed}; the kubelet uses the first that it knows, so put v1.DRAPlugin first")
 
 
 def _serves(info: sockets.Info) -> None:
@@ -81,10 +81,10 @@ def _require(condition: object, message: str) -> None:
 ALL: Mapping[str, Callable[[sockets.Info], None]] = {
     "registration: GetInfo answers within a second": _in_time,
     "registration: the type is DRAPlugin": _type,
-    "registration: the name is a driver's": _name,
+    "registration: the name is a valid driver name": _name,
     "registration: the endpoint is a socket": _endpoint,
     "registration: supported_versions names a DRA service": _versions,
     "registration: supported_versions begins with v1": _order,
-    "registration: the service answers in every version offered": _serves,
+    "registration: the service answers in every supported version": _serves,
     "registration: NotifyRegistrationStatus is accepted": _notify,
 }

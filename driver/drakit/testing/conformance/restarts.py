@@ -1,4 +1,4 @@
-"""A driver that is killed and started again: by the command that starts it, which this process runs, or by a command that does both."""
+"""Checks of a restarted driver. This process runs the driver's start command, or a command that restarts the driver."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ STOP_SECONDS = 30.0
 
 
 class RestartError(Exception):
-    """The driver could not be started or restarted; the text says why."""
+    """The driver could not be started or restarted, with the reason."""
 
 
 class Restarter:
-    """Kills the driver and starts it. ``start`` is a command that runs as long as the driver does, ``restart`` one that ends, ``call`` a function."""
+    """Kills and starts the driver. ``start`` is a command that runs as long as the driver does, ``restart`` one that ends, ``call`` a function."""
 
     def __init__(self, *, start: str = "", restart: str = "", call: Callable[[], None] | None = None) -> None:
         self._start, self._restart, self._call = shlex.split(start), shlex.split(restart), call
@@ -32,7 +32,7 @@ class Restarter:
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:
-        """Start the driver where this process does that, and stop it afterwards by SIGTERM."""
+        """Start the driver if there is a start command, and stop it afterwards by SIGTERM."""
         try:
             if self._start:
                 self._begin()
@@ -56,7 +56,7 @@ class Restarter:
 
     def _begin(self) -> None:
         try:
-            # A process group of its own, so that what a shell script starts is killed too.
+            # In a process group of its own, so that the children of a shell script are killed too.
             self._running = subprocess.Popen(self._start, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
         except OSError as error:
             raise RestartError(f"--start: {error}") from error
@@ -96,8 +96,8 @@ def check(bench: calls.Bench, again: Callable[[], contextlib.AbstractContextMana
                     restarted.prepared(*claims)
 
     return {
-        "restart: prepare answers the same in a new process": prepares,
-        "restart: unprepare works in a new process, and prepare after it": unprepares,
+        "restart: prepare returns the same result in a new process": prepares,
+        "restart: unprepare succeeds in a new process, and prepare after it": unprepares,
     }
 
 

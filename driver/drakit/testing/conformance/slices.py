@@ -1,4 +1,4 @@
-"""What a driver owes the scheduler: ResourceSlices that the API takes and that make whole pools. ``drakit lint`` has most of the rules."""
+"""Checks of a driver's ResourceSlices: they are valid, and form complete pools. ``drakit lint`` has most of the rules."""
 
 import collections
 import json
@@ -27,23 +27,23 @@ def checks(slices: Sequence[Object] | None, claims: Sequence[Claim]) -> Mapping[
 
     return {
         "slices: every pool is complete, in one generation": lambda: _whole(need()),
-        "slices: the API's limits hold, and counters add up": lambda: _lint(need()),
-        "slices: they offer the devices of the claims": lambda: _offer(need(), claims),
+        "slices: the API's limits hold, and counters suffice": lambda: _lint(need()),
+        "slices: the devices of the claims are published": lambda: _offer(need(), claims),
     }
 
 
 def _whole(slices: Sequence[Object]) -> None:
     pools: dict[str, list[Object]] = collections.defaultdict(list)
-    for one in slices:
-        pools[json_types.text(one, "spec", "pool", "name")].append(one)
+    for published in slices:
+        pools[json_types.text(published, "spec", "pool", "name")].append(published)
     wrong = []
     for pool, members in pools.items():
-        generations = sorted({json_types.number(one, "spec", "pool", "generation") for one in members})
-        newest = [one for one in members if json_types.number(one, "spec", "pool", "generation") == generations[-1]]
-        said = {json_types.number(one, "spec", "pool", "resourceSliceCount") for one in newest}
-        if said != {len(newest)}:
+        generations = sorted({json_types.number(published, "spec", "pool", "generation") for published in members})
+        newest = [published for published in members if json_types.number(published, "spec", "pool", "generation") == generations[-1]]
+        counts = {json_types.number(published, "spec", "pool", "resourceSliceCount") for published in newest}
+        if counts != {len(newest)}:
             wrong.append(
-                f"pool {pool} has {len(newest)} slices of generation {generations[-1]}, and resourceSliceCount says {sorted(said)}"
+                f"pool {pool} has {len(newest)} slices of generation {generations[-1]}, and resourceSliceCount is {sorted(counts)}"
             )
         elif len(generations) > 1:
             raise reports.AdviceError(f"pool {pool} still has slices of generations {generations[:-1]}; delete them")
@@ -52,23 +52,23 @@ def _whole(slices: Sequence[Object]) -> None:
 
 
 def _lint(slices: Sequence[Object]) -> None:
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_stripped(one) for one in slices]})
-    found = lint.lint(manifests.read("slices", text), FeatureGates())
-    errors = [f"{one.document.label}: {one.field}: {one.text}" for one in found if one.severity is Severity.ERROR]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_stripped(published) for published in slices]})
+    findings = lint.lint(manifests.read("slices", text), FeatureGates())
+    errors = [f"{finding.document.label}: {finding.field}: {finding.text}" for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         raise AssertionError("; ".join(errors[:_SHOWN]))
-    if found:
-        raise reports.AdviceError("; ".join(f"{one.document.label}: {one.field}: {one.text}" for one in found[:_SHOWN]))
+    if findings:
+        raise reports.AdviceError("; ".join(f"{finding.document.label}: {finding.field}: {finding.text}" for finding in findings[:_SHOWN]))
 
 
-def _stripped(one: Object) -> Object:
-    """A slice as its driver wrote it, without what the server added."""
-    metadata = json_types.mapping(one, "metadata")
+def _stripped(published: Object) -> Object:
+    """Return a slice as its driver wrote it, without the fields that the server added."""
+    metadata = json_types.mapping(published, "metadata")
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {"name": metadata.get("name")},
-        "spec": json_types.mapping(one, "spec"),
+        "spec": json_types.mapping(published, "spec"),
     }
 
 
@@ -76,12 +76,12 @@ def _offer(slices: Sequence[Object], claims: Sequence[Claim]) -> None:
     if not claims:
         raise reports.NotApplicableError("no claim was given; give --claim or --class")
     offered = {
-        (json_types.text(one, "spec", "pool", "name"), json_types.text(device, "name"))
-        for one in slices
-        for device in json_types.objects(one, "spec", "devices")
+        (json_types.text(published, "spec", "pool", "name"), json_types.text(device, "name"))
+        for published in slices
+        for device in json_types.objects(published, "spec", "devices")
     }
     missing = [
         f"{result.pool}/{result.device}" for claim in claims for result in claim.results if (result.pool, result.device) not in offered
     ]
     if missing:
-        raise AssertionError(f"claims were given {', '.join(missing)}, which no slice of the driver offers")
+        raise AssertionError(f"claims have {', '.join(missing)}, which no slice of the driver has")

@@ -1,4 +1,4 @@
-"""A driver's two sockets, found and called as a kubelet does: registration (pluginregistration v1) and the DRA service."""
+"""The client of a driver's two sockets, as in a kubelet: registration (pluginregistration v1) and the DRA service."""
 
 import contextlib
 import dataclasses
@@ -21,12 +21,12 @@ KNOWN = tuple(endpoints.DIALECTS)
 
 
 class UnreachableError(Exception):
-    """No driver answers on the sockets; the text says what was tried."""
+    """No driver answers on the sockets. The text names the paths."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Info:
-    """What a driver says of itself; ``seconds`` is how long that took."""
+    """A driver's answer to GetInfo; ``seconds`` is the duration of the call."""
 
     type: str
     name: str
@@ -48,13 +48,13 @@ class Info:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where to look: a registration socket, or a folder of them in which ``driver`` names the right one."""
+    """A registration socket, or a folder of sockets in which ``driver`` selects one."""
 
     path: pathlib.Path
     driver: str = ""
 
     def find(self, seconds: float) -> Info:
-        """Return what the driver says, as soon as it answers; raises UnreachableError."""
+        """Return the driver's answer to GetInfo. Retry for ``seconds``, then raise UnreachableError."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -93,19 +93,19 @@ def get_info(socket: pathlib.Path) -> Info:
     """Call GetInfo; raises grpc.RpcError."""
     with _channel(socket) as channel:
         began = time.monotonic()
-        said = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=NOTIFY_SECONDS)
+        answer = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=NOTIFY_SECONDS)
         return Info(
-            type=said.type,
-            name=said.name,
-            endpoint=said.endpoint,
-            versions=tuple(said.supported_versions),
+            type=answer.type,
+            name=answer.name,
+            endpoint=answer.endpoint,
+            versions=tuple(answer.supported_versions),
             seconds=time.monotonic() - began,
             socket=socket,
         )
 
 
 def notify(socket: pathlib.Path) -> None:
-    """Tell the driver that it is registered; raises grpc.RpcError."""
+    """Notify the driver that it is registered. Raises grpc.RpcError."""
     with _channel(socket) as channel:
         services.RegistrationStub(channel).NotifyRegistrationStatus(wire.RegistrationStatus(plugin_registered=True), timeout=NOTIFY_SECONDS)
 
@@ -138,4 +138,4 @@ def _channel(path: pathlib.Path) -> Iterator[grpc.Channel]:
         yield channel
 
 
-_ignore: Callable[[], None] = lambda: None  # noqa: E731 - nobody waits for the connection
+_ignore: Callable[[], None] = lambda: None  # noqa: E731 - a callback that does nothing

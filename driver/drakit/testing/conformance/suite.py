@@ -18,11 +18,11 @@ Checks = Iterator[tuple[str, Callable[[], None]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is judged, and with what.
+    """The driver to check, and the inputs of the checks.
 
-    ``path`` is the registration socket, or a folder of them in which ``driver`` names the right one. ``claims`` gives ResourceClaims that are
+    ``path`` is the registration socket, or a folder of sockets in which ``driver`` selects one. ``claims`` gives ResourceClaims that are
     allocated to the driver on this node, ``published`` its ResourceSlices, None where there is no API server to ask; each is called with the
-    driver's name, once it has answered. ``cdi`` is the folder of CDI files. ``restarter`` kills and starts the driver.
+    driver's name, once it has answered. ``cdi`` is the folder of CDI files. ``restarter`` restarts the driver.
     """
 
     path: pathlib.Path
@@ -36,7 +36,7 @@ class Subject:
 def check_plugin(
     subject: Subject, *, junit: pathlib.Path | None = None, progress: Callable[[reports.Check], object] = bool
 ) -> reports.Report:
-    """Judge a driver by its sockets and return the report; it raises for nothing that the driver does.
+    """Check a driver by its sockets, and return the report. A failure of the driver is in the report, not an exception.
 
     ``junit`` is a file for a report that CI systems read; ``progress`` is called with each ``Check`` as it ends. Raises UnreachableError where no
     driver answers, ValueError for a claim that is not the driver's, RestartError, and what ``claims`` and ``published`` raise.
@@ -45,7 +45,7 @@ def check_plugin(
     checks: list[reports.Check] = []
     with subject.restarter.started():
         info = place.find(START_SECONDS if subject.restarter.is_able else 0.0)
-        given = tuple(Claim.of(one, info.name) for one in subject.claims(info.name))
+        given = tuple(Claim.of(claim, info.name) for claim in subject.claims(info.name))
         for name, check in _all(subject, place, info, given):
             checks.append(reports.judged(name, check))
             progress(checks[-1])
@@ -76,8 +76,8 @@ def _restarts(subject: Subject, place: sockets.Place, bench: calls.Bench) -> Map
         with _bench(subject, info, bench.version, bench.claims) as restarted:
             yield restarted
 
-    found = restarts.check(bench, again)
-    return found if subject.restarter.is_able else dict.fromkeys(found, restarts.unable)
+    checks = restarts.check(bench, again)
+    return checks if subject.restarter.is_able else dict.fromkeys(checks, restarts.unable)
 
 
 @contextlib.contextmanager
