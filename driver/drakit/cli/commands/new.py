@@ -1,4 +1,4 @@
-"""``drakit new``: a driver project that works at once, to be changed into a driver of one's own."""
+"""``drakit new``: creates a driver project that works at once, as a start for a new driver."""
 
 import dataclasses
 import importlib.resources
