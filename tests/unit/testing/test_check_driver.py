@@ -76,7 +76,7 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
 
 
 def test_a_wrong_recall_is_found() -> None:
-    with pytest.raises(testing.CheckError, match=f"FAIL  {LOST}: chip-0-left: recall\\(\\) gave .*another-chip-0-left"):
+    with pytest.raises(testing.CheckError, match=f"FAIL  {LOST}: chip-0-left: recall\\(\\) returned .*another-chip-0-left"):
         check(Confused, device_names=["chip-0-left"], every=7)
 
 
