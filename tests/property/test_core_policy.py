@@ -35,7 +35,7 @@ def test_rounding_twice_changes_nothing(rules: capacities.RequestPolicy, asked: 
 @given(policies(), st.integers(0, 200), st.none() | AMOUNTS)
 def test_a_share_never_takes_more_than_there_is(rules: capacities.RequestPolicy, size: int, asked: quantity.Quantity | None) -> None:
     try:
-        capacity = capacities.Capacity(value=Q(size), policy=rules)
+        (capacity,) = capacities.freeze_capacity({"size": capacities.Capacity(value=Q(size), policy=rules)}, "capacity").values()
     except errors.InventoryError:
         return
     consumed = capacity.consumed_by(asked)

@@ -8,7 +8,10 @@ import contextvars
 import errno
 import faulthandler
 import os
+import pathlib
 import queue
+import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -44,6 +47,14 @@ def guarded(command: Callable[[], object], program: str, interrupts: drakit_comm
             _guarded(lambda: _interruptible(command, interrupts), program, interrupts)
     finally:
         PROGRAM.reset(token)
+
+
+def invocation() -> str:
+    """Return how to start this program again from a shell: its name if PATH has it, otherwise the path that started it."""
+    program, started = PROGRAM.get(), sys.argv[0]
+    if shutil.which(program) or pathlib.Path(started).name != program:
+        return program
+    return shlex.quote(started)
 
 
 def _interruptible(command: Callable[[], object], interrupts: drakit_command.Interrupts) -> None:

@@ -34,7 +34,7 @@ def shares_meet_in_a_container(bench: benches.Bench) -> None:
             for variable in _ambiguous(first, second):
                 values = f"{first.env[variable]!r} for one share and {second.env[variable]!r} for the other"
                 raise AssertionError(
-                    f"{name}: {variable} is {values}, and a container that has both sees one; name the variable by grant.share_id"
+                    f"{name}: {variable} is {values}, and a container with both shares has only one value; put grant.share_id into the name"
                 )
 
 
@@ -50,7 +50,7 @@ def devices_meet_in_a_container(bench: benches.Bench) -> None:
             tried = True
             for variable in _ambiguous(first, second):
                 values = f"{first.env[variable]!r} for {one} and {second.env[variable]!r} for {two}"
-                raise AssertionError(f"{variable} is {values}, and a container that has both sees one; name the variable by the device")
+                raise AssertionError(f"{variable} is {values}, and a container with both devices has only one value; put the device's name into the variable's")
     if not tried:
         raise reports.NotApplicableError("no two devices can be prepared at once")
 

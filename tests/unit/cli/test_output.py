@@ -1,11 +1,13 @@
 """Tables are whole in a pipe and readable on a terminal of 80 columns: no cell is ever cut."""
 
 import io
+import pathlib
+import sys
 
 import pytest
 import rich.console
 
-from drakit.cli import drawing, output, terminal
+from drakit.cli import drawing, output, process, terminal
 from drakit.core import quantity
 
 ID = "gpu.drakit.dev/claim=4cf8db2d-06c0-4d70-9a51-e59b25b2c16c-gpu-0-mig-1g5gb-19-6"
@@ -68,3 +70,15 @@ def test_pictures_fit_80_columns() -> None:
 )
 def test_paragraphs_of_help_flow_and_examples_stay_lines(text: str, wanted: str) -> None:
     assert terminal.flowed(text) == wanted
+
+
+@pytest.mark.parametrize("place, expected", [("a venv", "drakit"), ("", "'{program}'")], ids=["in PATH", "not in PATH"])
+def test_printed_commands_start_in_the_shell_that_started_drakit(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str, expected: str
+) -> None:
+    program = tmp_path / "a venv" / "drakit"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path / place))
+    assert process.invocation() == expected.format(program=program)

@@ -184,7 +184,7 @@ def test_a_variable_that_two_devices_set_differently_is_found(device: str, besid
         check(Ambiguous, device_names=[device], every=50)
     assert (
         f"FAIL  two devices in one container agree on every variable: FAKE is '{device}' for {device} and '{beside}' for {beside}, "
-        "and a container that has both sees one; name the variable by the device\n"
+        "and a container with both devices has only one value; put the device's name into the variable's\n"
     ) in str(raised.value)
 
 

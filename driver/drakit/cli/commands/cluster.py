@@ -120,7 +120,7 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
     out.print()
     for node in nodes:
         places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"
-        output.command(out, f"drakit run --mock {_MACHINE} --node {node} {places}")
+        output.command(out, f"{process.invocation()} run --mock {_MACHINE} --node {node} {places}")
     out.print()
     output.say(out, "Press Ctrl-C to stop it.")
 

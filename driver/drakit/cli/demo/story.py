@@ -33,6 +33,8 @@ CHAPTERS: tuple[Callable[[demo_cluster.World], None], ...] = (
 _PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
 _INTERFACE = "eth1"
 _LOOK_SECONDS = 1.0
+_SHOWN = {"10-mig-partitions": ("four-partitions",), "20-whole-gpu": ("whole-gpu",), "30-shared-nic": ("training", "storage", "metrics")}
+"""Samples that run again for the page, each with its pods."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,16 +153,17 @@ def _dashboard(kubeconfig: pathlib.Path) -> Iterator[str]:
 
 
 def _end(out_stage: stage.Stage) -> None:
+    drakit = process.invocation()
     out_stage.chapterless(f"All {out_stage.checks} checks held, in {out_stage.seconds:.1f} s.")
     out_stage.say("What to try next:")
     out_stage.table(
         ["COMMAND", "SHOWS"],
         [
-            ("drakit demo --keep", "this demo, with a cluster that keeps running for your kubectl"),
-            ("drakit demo --web", "this demo, also in a browser, until Ctrl-C"),
-            ("drakit slices --mock dgx-h100", "the slices of another machine"),
-            ("drakit show --mock dgx-a100-40gb-2gpu", "devices, memory-slice maps and bandwidth"),
-            ("drakit prepare --help", "how to prepare a claim from a file, without a cluster"),
+            (f"{drakit} demo --keep", "this demo, with a cluster that keeps running for your kubectl"),
+            (f"{drakit} demo --web", "this demo, also in a browser, until Ctrl-C"),
+            (f"{drakit} slices --mock dgx-h100", "the slices of another machine"),
+            (f"{drakit} show --mock dgx-a100-40gb-2gpu", "devices, memory-slice maps and bandwidth"),
+            (f"{drakit} prepare --help", "how to prepare a claim from a file, without a cluster"),
             (f"ls {shlex.quote(str(demo_cluster.folder()))}", "the claims that you saw"),
         ],
     )
@@ -171,13 +174,15 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
     node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
     subject = "cluster and the page keep" if plan.web else "cluster keeps"
     output.for_scripts(scene.cluster.kubeconfig)
+    if plan.web:
+        _run_again(scene)
     scene.stage.chapterless(f"The {subject} running until Ctrl-C.")
     scene.stage.commands(
         f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
         "kubectl get resourceslices",
-        f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}",
+        *([] if plan.web else [f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}"]),
         f"kubectl -n {demo_cluster.NAMESPACE} get pods,resourceclaims",
-        f"drakit show {node}",
+        f"{process.invocation()} show {node}",
         f"tail -f {shlex.quote(str(plan.logs[0]))}",
     )
     with contextlib.suppress(KeyboardInterrupt):
@@ -185,6 +190,14 @@ def _keep(plan: Plan, scene: demo_cluster.World) -> None:
             scene.stage.check_alive()
             time.sleep(_LOOK_SECONDS)
     scene.stage.chapterless("Stopping the driver and the cluster.")
+
+
+def _run_again(scene: demo_cluster.World) -> None:
+    """Run the pods of some chapters again, so that the page shows claims while it stays up."""
+    for sample, pods in {"00-namespace": (), **_SHOWN}.items():
+        scene.create(demo_cluster.load(sample))
+        scene.run(*pods)
+    scene.stage.chapterless("The pods of chapters 2, 3 and 4 run again, so that the page shows their claims.")
 
 
 def _tell_failure(plan: Plan, error: Exception) -> None:
