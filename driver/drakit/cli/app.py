@@ -71,7 +71,7 @@ def drakit(
 
     [bold]Start here[/bold]
 
-      drakit demo                               see everything work, without hardware
+      drakit demo                               run everything on mock hardware
 
       drakit slices --mock dgx-a100-40gb-2gpu   the slices that a node would publish
 

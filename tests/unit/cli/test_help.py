@@ -32,6 +32,16 @@ def test_examples_survive_the_markup_of_help(shell: command_line.CommandLine) ->
     assert "nic.include='[eth1, eth2]'" in " ".join(shell.run("slices", "--help").out.replace("│", "").split())
 
 
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_examples_of_help_fit_a_terminal_of_80_columns(
+    shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, examples = re.split("(Examples|Start here)", shell.run(*command.split(), "--help").out, maxsplit=1)
+    for line in filter(None, map(str.strip, examples.partition("╭")[0].splitlines())):
+        assert line.startswith(("drakit ", "kubectl ", "cd ")), line
+
+
 def test_the_version_is_that_of_the_package(shell: command_line.CommandLine) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", shell.run("--version").out)
 

@@ -65,7 +65,9 @@ def cluster(
 
       drakit cluster --gate DRAMixins=true
 
-      drakit cluster --folder /tmp/dra --keep-state --gate scheduler:DRAConsumableCapacity=false
+      drakit cluster --folder ~/dra --keep-state
+
+      drakit cluster --gate scheduler:DRAConsumableCapacity=false
     """
     extras.require_local_cluster()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])

@@ -30,11 +30,11 @@ app = typer.Typer(
 
     [bold]Examples[/bold]
 
-      drakit journal list                       list claims and their devices
+      drakit journal list      list claims and their devices
 
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c
 
-      drakit journal verify                     check the journal and the CDI files
+      drakit journal verify    check the journal and the CDI files
     """,
 )
 

@@ -56,7 +56,7 @@ def lint(
 
       drakit lint manifests/ --strict -o json
 
-      kubectl get resourceslices,deviceclasses -o yaml | drakit lint -f - -f claims.yaml
+      kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
     try:
         checked = _lint([*(given or []), *(files or [])], gates or [])

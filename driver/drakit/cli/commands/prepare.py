@@ -119,7 +119,7 @@ def unprepare(
 
       drakit unprepare claim.yaml --mock dgx-a100-40gb-2gpu
 
-      drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
+      drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-h100
     """
     refs = [
         ref for text in _some([*(what or []), *map(str, files or [])], "add a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)

@@ -62,7 +62,7 @@ def publish(
 
       drakit publish tpu --mock tpu-v5e-8x8 --withdraw
 
-      drakit publish tpu --mock tpu-v5e-8x8 --set election.duration=30 --set election.renew_deadline=20
+      drakit publish tpu --mock tpu-v5e-8x8 --set election.duration=30
     """
     flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, mock=mock, flags=flags)

@@ -58,7 +58,7 @@ def run(
 
       drakit run --node $(hostname)
 
-      drakit run --mock dgx-a100-40gb-2gpu --node node-1 --folder ~/dra/node-1 --kubeconfig ~/dra/kubeconfig
+      drakit run --mock dgx-h100 --node node-1 --kubeconfig ~/dra/kubeconfig
     """
     flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, flags=flags)

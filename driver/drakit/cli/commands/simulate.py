@@ -86,11 +86,13 @@ def simulate(
 
       drakit simulate --machine dgx-a100-40gb:100 --tasks 5000 --duration 2h
 
-      drakit simulate -m dgx-h100:20 -m server-a30:50 -w day.csv -p first-fit -p least-fragmentation --report day.html
+      drakit simulate -m dgx-h100:20 -m server-a30:50 -w day.csv --report day.html
 
-      drakit simulate -m dgx-a100-40gb:10 -p first-fit -p first-fit,layout=3g.20gb+2g.10gb+1g.5gb*2 -o json
+      drakit simulate -m dgx-h100:20 -p first-fit -p least-fragmentation -o json
 
-      kubectl get nodes,resourceslices,deviceclasses,resourceclaims -A -o yaml > now.yaml; drakit simulate -f now.yaml --mix gpu=1:1
+      drakit simulate -m dgx-a100-40gb:9 -p first-fit,layout=3g.20gb+1g.5gb*4
+
+      drakit simulate --capture ~/.kube/config --mix gpu=1:1
     """
     try:
         extras.require_local_cluster()

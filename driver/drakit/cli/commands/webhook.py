@@ -56,7 +56,7 @@ def webhook(
 
       drakit webhook --address 127.0.0.1:8443 --certificate tls.crt --key tls.key
 
-      drakit webhook --set serve.address=127.0.0.1:8080 --set gpu.driver_name=gpu.nvidia.com
+      drakit webhook --set gpu.driver_name=gpu.nvidia.com
     """
     flags = {"webhook.address": address, "webhook.certificate": certificate, "webhook.key": key}
     flags |= {"log.format": log_format, "log.level": log_level}
