@@ -182,7 +182,7 @@ def _event(item: transport.Object) -> tuple[model.Event, ...]:
             time=event.last_observed or event.last_timestamp or event.event_time or event.created,
             warning=event.type == "Warning",
             reason=event.reason,
-            about=f"{event.about_kind} {event.about_namespace}/{event.about_name}",
+            about=f"{event.about_kind} {'/'.join(filter(None, (event.about_namespace, event.about_name)))}",
             message=event.message,
             count=event.count,
         ),
