@@ -355,7 +355,15 @@ def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: 
     file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
     outcome = shell.run("lint", str(file))
     assert (outcome.status, outcome.out) == (0, "1 object: 0 errors, 0 warnings\n")
-    assert outcome.err == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)\n"
+    assert outcome.err.splitlines()[-1] == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)"
+
+
+def test_a_note_says_that_selectors_were_not_compared_with_devices(shell: command_line.CommandLine) -> None:
+    classes, slices = shell.folder / "classes.yaml", shell.folder / "slices.yaml"
+    classes.write_text(yaml.safe_dump(CLASS))
+    slices.write_text(shell.on_node("slices", "-o", "yaml").out)
+    assert shell.run("lint", str(classes)).err.startswith("drakit: selectors were not compared with devices: no file has ResourceSlices")
+    assert shell.run("lint", str(classes), str(slices)).err == ""
 
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 HAS_ERRORS = 1
 BAD_INPUT = 2
+_SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Checked:
-    """The findings, the number of checked objects, and the skipped documents."""
+    """The findings, the number and kinds of checked objects, and the skipped documents."""
 
     found: "Sequence[Finding]"
     objects: int
+    kinds: frozenset[object]
     skipped: "Sequence[Document]"
 
 
@@ -65,6 +67,7 @@ def lint(
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(checked)
+        output.note(_devices_notice(checked.kinds))
     else:
         output.document([_document(finding) for finding in checked.found], form)
     output.note(sources.skip_notice(checked.skipped))
@@ -82,7 +85,15 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
-    return _Checked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), skipped=skipped)
+    kinds = frozenset(document.body.get("kind") for document in documents)
+    return _Checked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
+
+
+def _devices_notice(kinds: frozenset[object]) -> str:
+    """Return a note that selectors were not compared with devices; empty if the files have slices, or no selectors."""
+    if "ResourceSlice" in kinds or not kinds & _SELECTING:
+        return ""
+    return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
 def _refused(document: "Document") -> "Iterator[Finding]":
