@@ -187,7 +187,7 @@ function drawNodes(text, onlyUnwell) {
 function drawClaims(text) {
   const open = new Set([...document.querySelectorAll("#claims details[open]")].map((made) => made.dataset.uid));
   const rows = state.claims.filter((row) => matches(text, row.claim, row.uid, row.state, row.driver, row.node, ...row.devices)).map((row) => {
-    const steps = element("details", {}, element("summary", {}, row.devices.join(", ")), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
+    const steps = element("details", {}, element("summary", {}, ...row.devices.flatMap((device, at) => [at ? " " : "", element("span", { class: "device-name" }, device + (at < row.devices.length - 1 ? "," : ""))])), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
     steps.dataset.uid = `${row.uid} ${row.driver}`;
     steps.open = open.has(steps.dataset.uid);
     const cell = (name, ...inside) => element("td", { "data-label": name }, ...inside);
