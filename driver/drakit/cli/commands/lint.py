@@ -67,7 +67,7 @@ def lint(
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(checked)
-        output.note(_devices_notice(checked.kinds))
+        output.note(_devices_notice(checked))
     else:
         output.document([_document(finding) for finding in checked.found], form)
     output.note(sources.skip_notice(checked.skipped))
@@ -89,9 +89,9 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
     return _Checked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
 
 
-def _devices_notice(kinds: frozenset[object]) -> str:
-    """Return a note that selectors were not compared with devices; empty if the files have slices, or no selectors."""
-    if "ResourceSlice" in kinds or not kinds & _SELECTING:
+def _devices_notice(checked: _Checked) -> str:
+    """Return a note that selectors were not compared with devices; empty after a finding, and if files have slices or no selectors."""
+    if checked.found or "ResourceSlice" in checked.kinds or not checked.kinds & _SELECTING:
         return ""
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
