@@ -50,7 +50,9 @@ def devices_meet_in_a_container(bench: benches.Bench) -> None:
             tried = True
             for variable in _ambiguous(first, second):
                 values = f"{first.env[variable]!r} for {one} and {second.env[variable]!r} for {two}"
-                raise AssertionError(f"{variable} is {values}, and a container with both devices has only one value; put the device's name into the variable's")
+                raise AssertionError(
+                    f"{variable} is {values}, and a container with both devices has only one value; put the device's name into the variable's"
+                )
     if not tried:
         raise reports.NotApplicableError("no two devices can be prepared at once")
 

@@ -212,7 +212,9 @@ def test_a_gpu_that_cannot_is_an_error_before_anything_is_changed(node: gpu_node
     grant = node.grant("gpu-1", config=LONG)
     old = dataclasses.replace(node.hardware.gpus()[1], compute_capability=(6, 1), product_name="Tesla P4")
     author = gpu_driver.GpuDriver(OldGpus(node.choice, old))
-    with pytest.raises(errors.ConfigError, match=r"parameters.sharing: Tesla P4 does not support it: .*6\.1, and 7\.0 \(Volta\) is required"):
+    with pytest.raises(
+        errors.ConfigError, match=r"parameters.sharing: Tesla P4 does not support it: .*6\.1, and 7\.0 \(Volta\) is required"
+    ):
         author.plan(grant)
     author = gpu_driver.GpuDriver(OldGpus(node.choice, dataclasses.replace(node.hardware.gpus()[1], is_vgpu=True)))
     with pytest.raises(errors.ConfigError, match="hypervisor"):
