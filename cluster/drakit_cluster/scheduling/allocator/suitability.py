@@ -269,7 +269,7 @@ class Suitability:
                 try:
                     verdict = verdicts[device.index] = self._selected_by.matches(expression, device)
                 except SelectorError as error:
-                    raise AllocationError(f"{owner}: selector #{position} on device {device.id}: {error}") from error
+                    raise AllocationError(f"selector #{position} of the {owner} fails on device {device.id}: {error}") from error
             if not verdict:
                 return False
         return True

@@ -15,7 +15,7 @@ from drakit_cluster.scheduling.allocator.world import Pick
 
 Holders = Mapping[DeviceId, Sequence[str]]
 """Labels of the claims that have a device."""
-_FAILING = re.compile(r"(class \S+|request): selector #(\d+) on device \S+: (.*)", re.DOTALL)
+_FAILING = re.compile(r"selector #(\d+) of the (class \S+|request) fails on device \S+: (.*)", re.DOTALL)
 
 
 class Words:
@@ -122,7 +122,7 @@ def _failing(option: Option, device: Device, error: AllocationError) -> str:
     found = _FAILING.fullmatch(str(error))
     if found is None:
         return str(error).replace(str(device.id), "it")
-    owner, number, reason = found.groups()
+    number, owner, reason = found.groups()
     expressions = option.want.selectors if owner == "request" else option.want.class_selectors
     return f"a selector of the {owner} fails: {reason}: {expressions[int(number)]}"
 
