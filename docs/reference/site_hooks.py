@@ -1,5 +1,9 @@
 # ruff: noqa: INP001
-"""Hooks of the documentation site: links to files of the repository that are no pages become plain code, since the site does not serve them."""
+"""Hooks of the documentation site.
+
+Links to files of the repository that are not pages become plain code, because the site does not serve them. The search dialog of the theme gets the
+name that screen readers need.
+"""
 
 import pathlib
 import posixpath
@@ -7,6 +11,7 @@ import re
 from typing import Any
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -24,3 +29,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
         return match[0] if is_page else text if text.startswith("`") else f"`{text}`"
 
     return "".join(part if part.startswith("```") else _LINK.sub(kept, part) for part in _FENCE.split(markdown))
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the search dialog; called by MkDocs for every page."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
