@@ -424,7 +424,7 @@ def test_a_gate_that_is_off_is_logged_once_with_its_effect_and_the_fix() -> None
         made.reconcile()
     finally:
         logs.setup(level=logs.Level.WARNING)
-    (line,) = [entry for entry in map(json.loads, stream.getvalue().splitlines()) if entry["event"] == "the API server drops fields"]
+    (line,) = [entry for entry in map(json.loads, stream.getvalue().splitlines()) if entry["event"] == "API server drops fields"]
     assert line["features"] == ["DRAListTypeAttributes"]
     assert line["effect"] == "devices are offered without their list attributes"
     assert line["fix"] == "enable these feature gates in the API server and the scheduler, then restart the driver"

@@ -125,7 +125,7 @@ def test_what_cannot_be_undone_at_once_is_said_and_undone_later(node: gpu_node.G
         injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
     with pytest.raises(port.CallError) as caught:
         node.prepare("gpu-0-mig-1g5gb-19-6")
-    assert "could not be removed" in caught.value.__notes__[0]
+    assert "could not be deleted either" in caught.value.__notes__[0]
     assert node.instances() == [(0, 19, 6)]
     node.recover()
     assert not node.instances()
