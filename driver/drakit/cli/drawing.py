@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from drakit.cli import terminal
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
+from drakit.node import resolution
 
 _SLICE = re.compile(r"memory-slice-([0-9]+)")
 _CELL = 7
@@ -135,26 +136,23 @@ def fitting(offered: inventory.Inventory, taken: Iterable[str]) -> frozenset[str
     """Return the devices whose counters still suffice beside those taken."""
     flat = offered.flat()
     by_name = flat.by_name()
-    left = {counter_set.name: {name: value.nanos for name, value in counter_set.counters.items()} for counter_set in flat.counter_sets}
-    for name in taken:
-        for part in by_name[name].consumes if name in by_name else ():
-            for counter, value in part.counters.items():
-                left[part.counter_set][counter] -= value.nanos
+    in_use = resolution.counters_consumed(by_name[name] for name in taken if name in by_name)
+    left = {
+        (counter_set.name, counter): total.nanos - in_use[counter_set.name, counter]
+        for counter_set in flat.counter_sets
+        for counter, total in counter_set.counters.items()
+    }
 
     def fits(device: devices.Device) -> bool:
-        return all(value.nanos <= left[part.counter_set][counter] for part in device.consumes for counter, value in part.counters.items())
+        return all(amount <= left[counter] for counter, amount in resolution.counters_consumed([device]).items())
 
     return frozenset(device.name for device in flat.devices if fits(device))
 
 
 def rivals(offered: inventory.Inventory, taken: Collection[str], device: devices.Device) -> tuple[str, ...]:
-    """Return the devices in use that draw from a counter of a device."""
-    drawn = _counters(device)
-    return tuple(other.name for other in offered.flat().devices if other.name in taken and not drawn.isdisjoint(_counters(other)))
-
-
-def _counters(device: devices.Device) -> set[tuple[str, str]]:
-    return {(part.counter_set, counter) for part in device.consumes for counter, value in part.counters.items() if value}
+    """Return the devices in use that consume a counter which a device consumes too."""
+    consumed = resolution.counters_consumed([device])
+    return tuple(other.name for other in offered.flat().devices if other.name in taken and consumed & resolution.counters_consumed([other]))
 
 
 def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:

@@ -196,26 +196,23 @@ def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], o
         return
     limits = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
     in_use = {held.device.name: held.device for held in others}
-    before, after = _consumed(in_use.values()), _consumed({**in_use, **{grant.device.name: grant.device for grant in own}}.values())
+    before = counters_consumed(in_use.values())
+    after = counters_consumed({**in_use, **{grant.device.name: grant.device for grant in own}}.values())
     for (name, counter), amount in after.items():
         limit = limits.get(name, {}).get(counter)
         if limit is not None and amount > limit.nanos and amount > before[name, counter]:
-            holders = sorted({_holder(held, program) for held in others if _consumes(held.device, name, counter)})
+            holders = sorted({_holder(held, program) for held in others if counters_consumed([held.device])[name, counter]})
             raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {', '.join(holders) or 'the claim itself'}")
 
 
-def _consumed(in_use: Iterable[devices.Device]) -> Mapping[tuple[str, str], int]:
-    """Return the nanos consumed from each counter; a shared device consumes once."""
+def counters_consumed(in_use: Iterable[devices.Device]) -> Counter[tuple[str, str]]:
+    """Return the nanos that devices consume from each counter, by the names of counter set and counter. Shares of one device consume once."""
     total: Counter[tuple[str, str]] = Counter()
     for device in in_use:
         for consumption in device.consumes:
             for counter, amount in consumption.counters.items():
                 total[consumption.counter_set, counter] += amount.nanos
     return total
-
-
-def _consumes(device: devices.Device, counter_set: str, counter: str) -> bool:
-    return any(consumption.counter_set == counter_set and consumption.counters.get(counter) for consumption in device.consumes)
 
 
 def _holder(held: lifecycle.Holding, program: str) -> str:

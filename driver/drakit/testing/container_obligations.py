@@ -1,10 +1,10 @@
 """What a driver owes where its devices meet: shares of one device, and devices of one container; see ``drakit.testing.obligations``."""
 
-import collections
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
+from drakit.node import resolution
 from drakit.testing import bench as benches
 from drakit.testing import inventory_obligations
 from drakit.testing import node as nodes
@@ -103,12 +103,9 @@ def _pairs(bench: benches.Bench, node: nodes.Node) -> Iterator[tuple[str, str]]:
 
 
 def _fit(offered: inventory.Inventory, *chosen: devices.Device) -> bool:
-    drawn: dict[tuple[str, str], int] = collections.defaultdict(int)
-    for part in (part for device in chosen for part in device.consumes):
-        for counter, amount in part.counters.items():
-            drawn[part.counter_set, counter] += amount.nanos
+    consumed = resolution.counters_consumed(chosen)
     return all(
-        drawn[counter_set.name, counter] <= total.nanos
+        consumed[counter_set.name, counter] <= total.nanos
         for counter_set in offered.counter_sets
         for counter, total in counter_set.counters.items()
     )
