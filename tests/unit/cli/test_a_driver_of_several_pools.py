@@ -3,19 +3,17 @@
 import json
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from drakit.cli import driver_program
-from drakit.cli.dashboard import cluster_source, model
-from drakit.kube import client
-from drakit_cluster.api import apiserver, registry
+from drakit.cli.dashboard import cluster_source
+from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
-from fakes import banks, command_line, real_clock
+from fakes import banks, cluster_dashboard, command_line, real_clock
 
 DRIVER = "bank.example.com"
 POOLS = {"plain-0": "node-1", "fast-0": "node-1/fast", "fast-1": "node-1/fast", "slow-0": "node-1/slow"}
@@ -96,23 +94,10 @@ def test_the_picture_of_a_node_has_every_pool(shell: command_line.CommandLine) -
 
 @pytest.fixture
 def cluster(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, cluster_source.ClusterSource]]:
-    store = registry.Registry()
-    with apiserver.ApiServer(store) as running:
-        running.write_kubeconfig(tmp_path / "kubeconfig")
-        connection = client.connect(tmp_path / "kubeconfig")
+    with cluster_dashboard.api_server(tmp_path) as (store, connection):
         source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
         yield store, source
         source.close()
-        connection.close()
-
-
-def until(source: cluster_source.ClusterSource, holds: Callable[[model.State], bool]) -> model.State:
-    """Return the first state for which it holds; the watches bring it within a moment."""
-    end = time.monotonic() + 30
-    while not holds(state := source.state()):
-        assert time.monotonic() < end, state
-        time.sleep(0.02)
-    return state
 
 
 def test_the_dashboard_has_a_card_for_each_pool_and_one_row_for_a_claim_on_several(
@@ -127,7 +112,7 @@ def test_the_dashboard_has_a_card_for_each_pool_and_one_row_for_a_claim_on_sever
     made: Any = store.create(resources.CLAIM, claim, namespace="default")
     results: Any = [result("fast-1"), result("slow-0")]
     store.update(resources.CLAIM, {**made, "status": {"allocation": {"devices": {"results": results}}}}, subresource="status")
-    state = until(source, lambda seen: bool(seen.claims) and bool(seen.nodes) and len(seen.nodes[0].pools) == 3)
+    state = cluster_dashboard.until(source, lambda seen: bool(seen.claims) and bool(seen.nodes) and len(seen.nodes[0].pools) == 3)
     (node,) = state.nodes
     assert {device.name: pool.name for pool in node.pools for device in pool.others} == POOLS
     assert [device.name for pool in node.pools for device in pool.others if device.claims] == ["fast-1", "slow-0"]

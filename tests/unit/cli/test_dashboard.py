@@ -6,8 +6,7 @@ import http.client
 import json
 import pathlib
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,9 +18,9 @@ from drakit.cli.dashboard import cluster_source, model, node_source, server
 from drakit.core import errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
-from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
-from fakes import command_line, real_clock
+from fakes import cluster_dashboard, command_line, real_clock
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
 
@@ -160,12 +159,8 @@ def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_
 
 @pytest.fixture
 def api(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, client.Client]]:
-    store = registry.Registry()
-    with apiserver.ApiServer(store) as running:
-        running.write_kubeconfig(tmp_path / "kubeconfig")
-        connection = client.connect(tmp_path / "kubeconfig")
-        yield store, connection
-        connection.close()
+    with cluster_dashboard.api_server(tmp_path) as served:
+        yield served
 
 
 def publish(store: registry.Registry, folder: pathlib.Path) -> None:
@@ -174,15 +169,6 @@ def publish(store: registry.Registry, folder: pathlib.Path) -> None:
         for entry in slices.sheaf(family, offered, resource_slice.Form.FLAT).objects:
             assert isinstance(entry, dict)
             store.create(resources.SLICE, {**entry, "metadata": {"generateName": "slice-"}})
-
-
-def until(source: cluster_source.ClusterSource, holds: Callable[[model.State], bool]) -> model.State:
-    """The first state for which it holds; the watches bring it within a moment."""
-    end = time.monotonic() + 30
-    while not holds(state := source.state()):
-        assert time.monotonic() < end, state
-        time.sleep(0.02)
-    return state
 
 
 def allocated(store: registry.Registry, name: str, results: list[Any]) -> None:
@@ -200,16 +186,18 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
     publish(store, tmp_path)
     source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
     try:
-        state = until(source, lambda seen: bool(seen.nodes) and [pool.slices for pool in seen.nodes[0].pools] == ["2 of 2", "1 of 1"])
+        state = cluster_dashboard.until(
+            source, lambda seen: bool(seen.nodes) and [pool.slices for pool in seen.nodes[0].pools] == ["2 of 2", "1 of 1"]
+        )
         gpus, nics = state.nodes[0].pools
         assert (state.nodes[0].name, gpus.driver, nics.driver) == ("node-1", "gpu.drakit.dev", "nic.drakit.dev")
         assert [gpu.spans for gpu in gpus.gpus] == [(), ()]
         allocated(store, "train", [command_line.mig()])
-        state = until(source, lambda seen: bool(seen.claims))
+        state = cluster_dashboard.until(source, lambda seen: bool(seen.claims))
         assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/train", "node-1", ("gpu-0-mig-3g20gb-9-0",))]
         assert [span.label for span in state.nodes[0].pools[0].gpus[0].spans] == ["default/train"]
         store.delete(resources.CLAIM, "train", namespace="default")
-        until(source, lambda seen: not seen.claims)
+        cluster_dashboard.until(source, lambda seen: not seen.claims)
     finally:
         source.close()
 
