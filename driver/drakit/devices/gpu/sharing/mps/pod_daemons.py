@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodDaemons:
-    """``port.Daemons`` in pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
+    """``daemon_folder.Daemons`` in pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
 
     ``own_shm`` and ``stop_seconds`` are as in ``child_daemons.ChildDaemons``. The kubelet gives up a prepare after 45 s and retries; the retry finds
     what the first call finished.
