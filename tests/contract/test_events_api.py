@@ -67,29 +67,29 @@ def stored_events(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]
 
 def test_every_pod_that_has_the_claim_reserved_gets_the_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     reserve(server, "one", "two")
-    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect.record(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
 
 
 def test_a_claim_that_nobody_reserved_gets_the_event_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
-    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect.record(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
 def test_a_repeated_event_counts_up_and_an_expired_one_is_recorded_again(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
-    connect.tell(ref_of(server), HOT, 1, NOON)
-    connect.tell(ref_of(server), HOT, 4, NOON)
+    connect.record(ref_of(server), HOT, 1, NOON)
+    connect.record(ref_of(server), HOT, 4, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 5)]
     (one,) = server.registry.list(resources.EVENT).items
     server.registry.delete(resources.EVENT, json_types.text(one, "metadata", "name"), namespace="default")
-    connect.tell(ref_of(server), HOT, 2, NOON)
+    connect.record(ref_of(server), HOT, 2, NOON)
     assert [count for *_, count in stored_events(server)] == [2]
 
 
 def test_a_lost_answer_makes_no_second_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
-    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect.record(ref_of(server), HOT, 1, NOON)
     connect._counts.clear()
-    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect.record(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
 
@@ -97,16 +97,16 @@ def test_a_claim_that_was_replaced_or_is_gone_gets_no_event(server: apiserver.Ap
     ref = ref_of(server)
     server.registry.delete(resources.CLAIM, "c1", namespace="default")
     with pytest.raises(errors.ClaimError) as raised:
-        connect.tell(ref, HOT, 1, NOON)
+        connect.record(ref, HOT, 1, NOON)
     assert raised.value.fault is errors.ClaimFault.NOT_FOUND
     server.registry.create(resources.CLAIM, samples.claim())
     with pytest.raises(errors.ClaimError) as raised:
-        connect.tell(ref, HOT, 1, NOON)
+        connect.record(ref, HOT, 1, NOON)
     assert raised.value.fault is errors.ClaimFault.REPLACED
     assert stored_events(server) == []
 
 
 def test_a_long_message_is_cut_at_a_character(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
-    connect.tell(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
+    connect.record(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
     ((_, _, message, _),) = stored_events(server)
     assert message == "ä" * 512

@@ -56,16 +56,16 @@ class FakeStatuses:
 
 
 class FakeEvents:
-    """``written`` has the events that were written, in order: claim, notice, times."""
+    """``written`` has the events that were written, in order: claim, event, times."""
 
     def __init__(self) -> None:
         self.written: list[tuple[claims.ClaimRef, context.Event, int]] = []
         self.failures: list[errors.DrakitError] = []
 
-    def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
+    def record(self, ref: claims.ClaimRef, event: context.Event, times: int, since: datetime.datetime) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.written.append((ref, notice, times))
+        self.written.append((ref, event, times))
 
 
 class FakeClaimList:

@@ -220,8 +220,8 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
         now[0] += attacher.GRACE / 3
         minds, recorded = minding(driver, now=now)
         minds.collect()
-    ((claim, notice),) = recorded.events
-    assert (claim.uid, notice.reason) == (unused.uid, "ShareNotAttached")
+    ((claim, event),) = recorded.events
+    assert (claim.uid, event.reason) == (unused.uid, "ShareNotAttached")
     driver.unprepare(unused)
 
 
@@ -264,9 +264,9 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     for _ in range(3):
         now[0] += attacher.GRACE
         minds.collect()
-    ((claim, notice),) = recorded.events
-    assert (claim.uid, notice.reason, notice.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
-    assert "resources.claims" in notice.message
+    ((claim, event),) = recorded.events
+    assert (claim.uid, event.reason, event.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
+    assert "resources.claims" in event.message
     now[0] = 0.0
     again, _ = minding(driver, now=now)
     for _ in range(3):

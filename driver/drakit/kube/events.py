@@ -46,10 +46,10 @@ class ApiEvents:
         self._lock = threading.Lock()
         self._counts: collections.OrderedDict[str, int] = collections.OrderedDict()
 
-    def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
+    def record(self, ref: claims.ClaimRef, event: context.Event, times: int, since: datetime.datetime) -> None:
         """Record an Event for each user of the claim. Raise ClaimError when the claim is deleted or replaced, ApiError."""
         for subject in self._subjects(ref):
-            self._record(subject, notice, times, since)
+            self._record(subject, event, times, since)
 
     def _subjects(self, ref: claims.ClaimRef) -> list[_Subject]:
         try:

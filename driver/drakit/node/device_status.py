@@ -141,7 +141,7 @@ class StatusReporter:
 
     def _send_event(self, key: EventKey, times: int) -> None:
         claim, event = key
-        self._events.tell(claim, event, times, self._clock.now())
+        self._events.record(claim, event, times, self._clock.now())
 
 
 def reason_of(error: Exception) -> str:

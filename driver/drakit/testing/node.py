@@ -302,7 +302,7 @@ class Node:
         opened.context.sinks = driver_context.ReportSinks(
             health=self.reports.health.append,
             status=lambda ref, status: self.reports.statuses.append((ref, status)),
-            event=lambda ref, notice: self.reports.events.append((ref, notice)),
+            event=lambda ref, event: self.reports.events.append((ref, event)),
         )
         return opened
 

@@ -44,7 +44,7 @@ def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
     place.write(NOTE)
     assert place.read() == NOTE
     assert [entry.name for entry in tmp_path.iterdir()] == [saved_state.FILE]
-    place.forget()
+    place.remove()
     assert place.read() is None
 
 

@@ -137,7 +137,7 @@ def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(ru
 def test_what_the_author_reports_in_stop_is_still_sent(running: RunningNode) -> None:
     running.node.start()
     running.node.stop()
-    assert [notice.reason for _, notice, _ in running.events.written] == ["Bye"]
+    assert [event.reason for _, event, _ in running.events.written] == ["Bye"]
     running.node.stop()
     assert running.driver.calls == ["start", "stop"]
 

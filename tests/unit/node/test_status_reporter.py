@@ -106,7 +106,7 @@ def test_equal_events_within_ten_minutes_are_recorded_once_and_counted(setup: Re
         setup.reports.event(REF, LOOK)
     setup.reports.event(REF, context.Event(reason="Throttled", message="another"))
     setup.send()
-    assert [(notice.message, times) for _, notice, times in setup.events.written] == [(LOOK.message, 1), ("another", 1)]
+    assert [(event.message, times) for _, event, times in setup.events.written] == [(LOOK.message, 1), ("another", 1)]
     setup.clock.moment += device_status.EVENT_INTERVAL_SECONDS
     setup.reports.event(REF, LOOK)
     setup.send()

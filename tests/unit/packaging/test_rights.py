@@ -124,9 +124,9 @@ def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:
     ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
     status.ApiStatuses(api, writer, CLOCK).write(ref, claim_status.StatusChange(ready=ready))
     assert json_types.objects(server.registry.get(resources.CLAIM, "c1", "default"), "status", "devices")
-    telling = events.ApiEvents(api, component=samples.DRIVER, host=samples.NODE)
+    recorder = events.ApiEvents(api, component=samples.DRIVER, host=samples.NODE)
     for _ in range(2):
-        telling.tell(ref, context.Event(reason="Throttled", message="the device is hot"), 1, NOON)
+        recorder.record(ref, context.Event(reason="Throttled", message="the device is hot"), 1, NOON)
 
 
 def granted(file: str) -> Used:

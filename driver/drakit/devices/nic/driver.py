@@ -91,7 +91,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         """Install the share and return the container's edits. Admin access installs nothing and gets no bandwidth."""
-        self._claim_conflicts.forget()
+        self._claim_conflicts.clear()
         if grant.admin_access:
             return driver.Prepared()
         if offers.is_whole(grant.device):
@@ -132,7 +132,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if self._attachment is not None:
             self._attachment.detach(grant, identity)
         self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
-        self._numbers.forget(identity)
+        self._numbers.release(identity)
 
     def start(self, context: contexts.DriverContext) -> None:
         """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
@@ -149,7 +149,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             uplink=self.uplink,
             intents=self._intents,
             health=health,
-            on_read=self._numbers.learn,
+            on_read=self._numbers.load,
         )
         self._link_monitor = background.LinkMonitor(
             context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter

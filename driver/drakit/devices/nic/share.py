@@ -60,7 +60,7 @@ class ClaimConflicts:
             check_apart(claim, other, wanted)
         self._local.planned = (claim.uid, (*others, wanted))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remove the planned grants, because the claim is planned."""
         self._local.planned = (None, ())
 

@@ -26,7 +26,7 @@ def restore(place: saved_state.StateFolder, saved: saved_state.SavedState, machi
     It waits a bounded time for equality, because the kernel destroys namespaces asynchronously.
     """
     left = _restored(place, saved, machine) if _is_here(saved, place) else ()
-    place.forget()
+    place.remove()
     return left
 
 

@@ -118,7 +118,7 @@ class StateFolder:
         except OSError as error:
             raise errors.SettingsError(f"cannot be written: {error.strerror}", key=str(self.file)) from error
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove the saved state: the interface is restored."""
         self.file.unlink(missing_ok=True)
         files.sync_directory(self.folder)

@@ -48,18 +48,18 @@ class AddressIndex:
         self._file = home / FILE
         self._name = secrets.token_hex(16)
         self._guard = threading.Lock()
-        self._places: dict[str, frozenset[LeaseLocation]] = {}
+        self._locations: dict[str, frozenset[LeaseLocation]] = {}
 
     def is_current(self) -> bool:
-        """Return whether no other process has leased addresses since ``learn``."""
+        """Return whether no other process has leased addresses since ``load``."""
         try:
             return self._file.read_text("ascii") == self._name
         except (OSError, ValueError):
             return False
 
-    def learn(self, leased: Iterable[tuple[str, LeaseLocation]]) -> None:
+    def load(self, leased: Iterable[tuple[str, LeaseLocation]]) -> None:
         """Replace all entries by those of the recorded leases. Raise HardwareError where other processes cannot be notified."""
-        places = list(leased)
+        leases = list(leased)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -67,32 +67,32 @@ class AddressIndex:
         except OSError as error:
             raise errors.HardwareError("addresses", f"writing {self._file} failed: {error}") from error
         with self._guard:
-            self._places = {}
-        for host, place in places:
-            self.add(host, place)
+            self._locations = {}
+        for host, location in leases:
+            self.add(host, location)
 
-    def add(self, host: str, place: LeaseLocation) -> None:
+    def add(self, host: str, location: LeaseLocation) -> None:
         """Add an address with the location of its lease."""
         with self._guard:
-            self._places[host] = self._places.get(host, frozenset()) | {place}
+            self._locations[host] = self._locations.get(host, frozenset()) | {location}
 
-    def forget(self, host: str, place: LeaseLocation) -> None:
+    def remove(self, host: str, location: LeaseLocation) -> None:
         """Remove an address whose lease is no longer at this location."""
         with self._guard:
             # Readers take no lock, so an address with another location must not be missing for a moment.
-            remaining = self._places.get(host, frozenset()) - {place}
+            remaining = self._locations.get(host, frozenset()) - {location}
             if remaining:
-                self._places[host] = remaining
+                self._locations[host] = remaining
             else:
-                self._places.pop(host, None)
+                self._locations.pop(host, None)
 
-    def places(self, host: str) -> frozenset[LeaseLocation]:
+    def locations(self, host: str) -> frozenset[LeaseLocation]:
         """Return the locations where an address may be leased."""
-        return self._places.get(host, frozenset())
+        return self._locations.get(host, frozenset())
 
     def __contains__(self, host: object) -> bool:
         """Return whether an address may be leased anywhere."""
-        return host in self._places
+        return host in self._locations
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Lease:
     addresses: tuple[str, ...]
 
     @property
-    def place(self) -> LeaseLocation:
+    def location(self) -> LeaseLocation:
         """Return the location of the lease's record."""
         grant = self.grant
         return LeaseLocation(claim=grant.claim.uid, device=grant.device.name, share_id=grant.share_id, key=self.sandbox_id.key)
@@ -182,14 +182,14 @@ class AddressLeases:
         if existing is not None:
             return existing.addresses
         if not self._index.is_current():
-            self._index.learn(_leased(self.all_leases()))
+            self._index.load(_leased(self.all_leases()))
         ended = [lease for lease in own_leases if self._is_ended(lease, grant, sandbox_id)]
         ended += self._ended_holders(chosen, grant, sandbox_id, ended)
         try:
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
         except errors.DeviceBusyError:
             all_leases = tuple(self.all_leases())
-            self._index.learn(_leased(all_leases))
+            self._index.load(_leased(all_leases))
             is_alive = self._survey()
             ended = [lease for lease in all_leases if self._is_ended(lease, grant, sandbox_id, is_alive)]
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
@@ -199,7 +199,7 @@ class AddressLeases:
         if addresses:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
             for host in lease.hosts:
-                self._index.add(host, lease.place)
+                self._index.add(host, lease.location)
             self._context.set_state(
                 grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": addresses}
             )
@@ -224,18 +224,18 @@ class AddressLeases:
 
     def _remove_from_index(self, lease: Lease) -> None:
         for host in lease.hosts:
-            self._index.forget(host, lease.place)
+            self._index.remove(host, lease.location)
 
     def _holders(self, host: str) -> Iterator[Lease]:
         """Yield the leases that have an address. Each location of the index is read again, and removed where it is stale."""
-        for place in sorted(self._index.places(host), key=lambda place: (place.claim, place.key)):
-            grant = self._context.grant(place.claim, place.device, place.share_id)
-            record = None if grant is None else self._context.state(grant).get(place.key)
+        for location in sorted(self._index.locations(host), key=lambda location: (location.claim, location.key)):
+            grant = self._context.grant(location.claim, location.device, location.share_id)
+            record = None if grant is None else self._context.state(grant).get(location.key)
             lease = None if grant is None or record is None else _lease(grant, record)
             if lease is not None and host in lease.hosts:
                 yield lease
             else:
-                self._index.forget(host, place)
+                self._index.remove(host, location)
 
     def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
         """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod.
@@ -283,7 +283,7 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
 
 
 def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, LeaseLocation]]:
-    return ((host, lease.place) for lease in leases for host in lease.hosts)
+    return ((host, lease.location) for lease in leases for host in lease.hosts)
 
 
 def hosts_of(chosen: config.NicConfig) -> frozenset[str]:

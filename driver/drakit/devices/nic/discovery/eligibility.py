@@ -16,7 +16,7 @@ AGGREGATE_KINDS = frozenset({"bond", "team"})
 _STACKED_KINDS = CHILD_KINDS | {"vlan"}
 _REDIRECT = "ifb"
 _SET_SPEED = "set its speed with a rule in nic.rules (match, speed)"
-_HOST_MIN = quantity.Quantity.of(htb.SMALL)
+_HOST_MIN = quantity.Quantity.of(htb.MIN_RATE_BITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ so a leaf queue's handle can be its class's number. Rates are bits per second, m
 in the kernel's ticks of 64 ns.
 
 A new share gets a class number that no installed share has, no intent names, and no earlier plan of this process has. The driver reads installed
-shares and intents once, and the reconciler passes them on again (``learn``). In between, plans and removals keep the numbers current, so choosing a
+shares and intents once, and the reconciler passes them on again (``load``). In between, plans and removals keep the numbers current, so choosing a
 number is O(1) in the number of shares. Another process may have assigned a number meanwhile, so the kernel is asked before a number is used. Another
 process installs its planned shares under the same device's lock.
 
@@ -38,7 +38,7 @@ MAJOR = 0x00DA
 ROOT, HOST, STRAY, DEFAULT = 1, 2, 3, 4
 SHARES = range(0x0100, 0x8000)
 MEMBERS = range(0x8000, 0xFFFF)
-SMALL = 10**6
+MIN_RATE_BITS = 10**6
 ANY = "00:00:00:00:00:00"
 ANY_NAMESPACE = 0
 KERNEL_MADE = 2**64 - 1
@@ -101,9 +101,9 @@ def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iter
     total = _whole_bytes(uplink.speed)
     specs = [
         _inner(ROOT, 0, total, total),
-        _leaf(HOST, ROOT, max(_whole_bytes(uplink.reserve), SMALL), prio=_FIRST),
-        _leaf(STRAY, ROOT, SMALL, prio=_LAST),
-        _leaf(DEFAULT, ROOT, SMALL, prio=_LAST),
+        _leaf(HOST, ROOT, max(_whole_bytes(uplink.reserve), MIN_RATE_BITS), prio=_FIRST),
+        _leaf(STRAY, ROOT, MIN_RATE_BITS, prio=_LAST),
+        _leaf(DEFAULT, ROOT, MIN_RATE_BITS, prio=_LAST),
     ]
     by_share: dict[int, list[ShareMember]] = {}
     for member in members:
@@ -271,10 +271,10 @@ class ShareNumbers:
         self._recorded: dict[str, int] | None = None
         self._numbers = NumberPool(SHARES)
 
-    def learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
+    def load(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
         """Replace all numbers by those of the installed shares and of the intents, and keep the assigned ones."""
         with self._lock:
-            self._learn(installed, intents)
+            self._load(installed, intents)
 
     def choose(self, share_id: str, *, snapshot: Callable[[], Snapshot], at: Callable[[int], port.Share | None]) -> int:
         """Return the number of a share to plan: the one it is installed with, else a free one.
@@ -284,14 +284,14 @@ class ShareNumbers:
         """
         with self._lock:
             if self._recorded is None:
-                self._learn(*snapshot())
+                self._load(*snapshot())
             existing = (self._recorded or {}).get(share_id)
             if existing is not None and (holder := at(existing)) is not None and holder.id == share_id:
                 return existing
-            self._forget(share_id)
+            self._release(share_id)
             free = self._free(share_id, at)
             if free is None:
-                self._learn(*snapshot())
+                self._load(*snapshot())
                 free = self._free(share_id, at)
             if free is None:
                 raise errors.DeviceBusyError("this node has no class number left for one more share")
@@ -299,18 +299,18 @@ class ShareNumbers:
             self._numbers.take(free)
             return free
 
-    def forget(self, share_id: str) -> None:
+    def release(self, share_id: str) -> None:
         """Free the number of a share that was removed."""
         with self._lock:
-            self._forget(share_id)
+            self._release(share_id)
 
-    def _learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
+    def _load(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
         intended = {str(intent.get("id")): minor for intent in intents for minor in [intent.get("minor")] if isinstance(minor, int)}
         self._recorded = {**intended, **{share.id: share.minor for share in installed}}
         self._assigned = {share_id: minor for share_id, minor in self._assigned.items() if share_id not in intended}
         self._numbers = NumberPool(SHARES, (*intended.values(), *self._recorded.values(), *self._assigned.values()))
 
-    def _forget(self, share_id: str) -> None:
+    def _release(self, share_id: str) -> None:
         numbers = self._recorded if self._recorded is not None else {}
         for minor in (numbers.pop(share_id, None), self._assigned.pop(share_id, None)):
             if minor is not None:

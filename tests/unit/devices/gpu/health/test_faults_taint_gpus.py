@@ -370,7 +370,7 @@ def test_devices_in_use_are_reported_to_the_kubelet_and_in_events(monitored: Mon
     monitored.context.put(monitored.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     monitored.report_xid(0, 31)
     assert monitored.context.health_of(name) is None
-    assert [notice.message for _, notice in monitored.context.events] == [f"{name}: Xid 31: a memory page fault."]
+    assert [event.message for _, event in monitored.context.events] == [f"{name}: Xid 31: a memory page fault."]
     monitored.report_xid(0, 79, asks=RESET)
     monitored.report_xid(1, 48)
     monitored.after(1)

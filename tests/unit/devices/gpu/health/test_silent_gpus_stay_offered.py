@@ -206,7 +206,7 @@ def test_kubelet_and_pods_get_the_reason_and_the_recovery(tmp_path: pathlib.Path
     assert result is not None
     assert result.health is contexts.Health.UNHEALTHY
     assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in result.message
-    assert ["GPU_IS_LOST" in notice.message for _, notice in context.events] == [True]
+    assert ["GPU_IS_LOST" in event.message for _, event in context.events] == [True]
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):
         now[0] += 5

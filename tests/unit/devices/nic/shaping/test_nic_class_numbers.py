@@ -60,16 +60,16 @@ def test_a_plan_that_came_to_nothing_blocks_no_number() -> None:
     first, second = htb.SHARES[:2]
     assert node.choose("a") == first
     assert node.choose("a") == first, "planned again"
-    node.numbers.learn([], [{"id": "a", "minor": first}])
+    node.numbers.load([], [{"id": "a", "minor": first}])
     assert node.choose("b") == second
-    node.numbers.learn([], [])
+    node.numbers.load([], [])
     assert node.choose("c") == first, "the journal had it and has it no more"
 
 
 def test_a_share_that_ended_leaves_its_number_to_the_next() -> None:
     node = Node()
     first, second = node.choose("a"), node.choose("b")
-    node.numbers.forget("a")
+    node.numbers.release("a")
     assert (node.choose("c"), second) == (first, htb.SHARES[1])
 
 
@@ -82,7 +82,7 @@ def test_a_number_that_another_process_gave_meanwhile_is_passed_over() -> None:
 
 def test_a_number_reserved_by_another_process_for_a_lost_share_is_skipped_once_read() -> None:
     node, (first, second) = Node(), htb.SHARES[:2]
-    node.numbers.learn([], [{"id": "promised elsewhere", "minor": first}])
+    node.numbers.load([], [{"id": "promised elsewhere", "minor": first}])
     assert node.choose("a") == second
 
 
@@ -98,7 +98,7 @@ def test_a_number_costs_the_same_with_one_share_and_with_a_thousand() -> None:
 
 def test_numbers_that_only_seem_to_be_taken_are_found_when_all_others_are() -> None:
     node = Node()
-    node.numbers.learn([share(str(minor), minor) for minor in htb.SHARES], [])
+    node.numbers.load([share(str(minor), minor) for minor in htb.SHARES], [])
     assert node.choose("x") == htb.SHARES[0], "another process took them away"
 
 

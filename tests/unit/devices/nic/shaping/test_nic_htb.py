@@ -73,7 +73,7 @@ def test_a_share_is_limited_to_its_rate_or_to_its_ceil_and_never_beyond_the_nic(
 def test_the_host_has_its_reserve_and_at_least_a_little() -> None:
     assert htb.classes_for(UPLINK, [], [])[htb.HOST].rate == GIGA
     without = dataclasses.replace(UPLINK, reserve=0)
-    assert {htb.classes_for(without, [], [])[minor].ceil for minor in (htb.HOST, htb.STRAY, htb.DEFAULT)} == {htb.SMALL}
+    assert {htb.classes_for(without, [], [])[minor].ceil for minor in (htb.HOST, htb.STRAY, htb.DEFAULT)} == {htb.MIN_RATE_BITS}
 
 
 @pytest.mark.parametrize("members", [1, 2, 5])
