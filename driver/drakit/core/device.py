@@ -1,4 +1,4 @@
-"""A device as a driver offers it (resource.k8s.io/v1 ResourceSlice.spec.devices[]): attributes, counters it draws from, taints.
+"""A device as a driver offers it (resource.k8s.io/v1 ResourceSlice.spec.devices[]): attributes, counters it consumes, taints.
 
 An attribute is text, an integer, a boolean, a version, or (behind a gate) a list of one of them. ``Version`` is strict semantic versioning 2.0.0,
 because the API server accepts nothing else. ``Version.lenient`` converts what hardware reports (``580.95.05`` becomes ``580.95.5``, ``12.4`` becomes
@@ -250,7 +250,7 @@ class Device:
         if len(self.taints) > TAINTS_MAX:
             raise errors.InventoryError(f"over {TAINTS_MAX} taints", field=f"{field}.taints")
         if len(self.consumes) > CONSUMPTIONS_MAX:
-            raise errors.InventoryError(f"draws from over {CONSUMPTIONS_MAX} counter sets", field=f"{field}.consumesCounters")
+            raise errors.InventoryError(f"consumes counters of more than {CONSUMPTIONS_MAX} counter sets", field=f"{field}.consumesCounters")
         if len({part.counter_set for part in self.consumes}) != len(self.consumes):
             raise errors.InventoryError("names a counter set twice", field=f"{field}.consumesCounters")
         if max(len(self.binding_conditions), len(self.binding_failure_conditions)) > CONDITIONS_MAX:

@@ -28,21 +28,21 @@ def fits_the_api(bench: benches.Bench) -> None:
                 )
 
 
-def draws_what_counters_have(bench: benches.Bench) -> None:
-    """Require that no device draws more of a counter than its counter set has: it would never be allocated."""
+def consumes_what_counters_have(bench: benches.Bench) -> None:
+    """Require that no device consumes more of a counter than its counter set has: it would never be allocated."""
     with bench.node() as node:
         offers = [offered.flat() for offered in pools(node)]
     if not any(device.consumes for offered in offers for device in offered.devices):
-        raise reports.NotApplicableError("no device draws counters")
+        raise reports.NotApplicableError("no device consumes counters")
     for offered in offers:
         sets = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
         for device in offered.devices:
             for part in device.consumes:
-                for counter, drawn in part.counters.items():
+                for counter, consumed in part.counters.items():
                     total = sets[part.counter_set][counter]
                     benches.require(
-                        drawn <= total,
-                        f"{device.name} draws {drawn} of counter {counter}, and counter set {part.counter_set} has {total}: "
+                        consumed <= total,
+                        f"{device.name} consumes {consumed} of counter {counter}, and counter set {part.counter_set} has {total}: "
                         "no claim can ever get the device",
                     )
 

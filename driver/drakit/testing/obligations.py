@@ -308,7 +308,7 @@ def _stop_ends_what_start_started(bench: benches.Bench) -> None:
 ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "discover() returns devices, and the same ones twice": inventory_obligations.offers_something,
     "the inventory is within the API's limits": inventory_obligations.fits_the_api,
-    "no device consumes more of a counter than its set has": inventory_obligations.draws_what_counters_have,
+    "no device consumes more of a counter than its set has": inventory_obligations.consumes_what_counters_have,
     "prepare and then unprepare leave nothing behind": _prepares_and_unprepares,
     "prepare of a prepared claim returns the same result": _prepares_twice_equally,
     "device nodes that prepare returns exist on this host": _returns_existing_nodes,

@@ -55,6 +55,14 @@ def test_remarks_are_left_out_and_errors_are_not(shell: command_line.CommandLine
     assert "none.yaml" in missing.err
 
 
+def test_prepare_shows_the_devices_and_not_where_their_files_are(shell: command_line.CommandLine) -> None:
+    claim = shell.claim_file(command_line.mig())
+    loud, quiet = (shell.on_node("prepare", claim, *more) for more in ((), ("-q",)))
+    assert (quiet.status, quiet.err) == (0, "")
+    assert loud.out.startswith(quiet.out)
+    assert loud.out.removeprefix(quiet.out).strip().startswith("CDI files are in ")
+
+
 def test_a_summary_is_left_out(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")

@@ -132,7 +132,7 @@ LIMITS = "slices: the API's limits hold, and counters suffice"
         ([published(0), published(1)], WHOLE, report.Verdict.PASS, ""),
         ([published(0), published(1)], LIMITS, report.Verdict.PASS, ""),
         ([], WHOLE, WARN, "no ResourceSlice"),
-        ([published(0)], WHOLE, FAIL, "has 1 slices of generation 1, and resourceSliceCount is [2]"),
+        ([published(0)], WHOLE, FAIL, "resourceSliceCount is [2], number of slices: 1"),
         ([published(0, generation=1), published(1, generation=2, count=1)], WHOLE, WARN, "still has slices of generations [1]"),
         ([published(0), published(1, devices=[{"name": "Not a label"}])], LIMITS, FAIL, "spec.devices[0].name"),
         ([published(0), published(1, devices=[{"name": "device-0"}])], LIMITS, FAIL, "is in pool"),

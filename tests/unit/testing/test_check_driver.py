@@ -94,7 +94,7 @@ def test_a_device_that_draws_more_than_its_counter_set_has_is_found() -> None:
     with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
         check(Greedy, device_names=["chip-0-left"], every=9)
     assert (
-        "FAIL  no device consumes more of a counter than its set has: chip-0-wide draws 2 of counter left, and counter set chip-0 has 1: "
+        "FAIL  no device consumes more of a counter than its set has: chip-0-wide consumes 2 of counter left, and counter set chip-0 has 1: "
         "no claim can ever get the device\n"
     ) in str(raised.value)
 

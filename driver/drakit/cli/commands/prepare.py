@@ -351,8 +351,8 @@ def _show(rows: list[Row], form: options.Format) -> None:
     elif rows:
         cells = [(row["claim"], row["request"], row["device"], row["shareID"] or "", *_listed(row["cdiDevices"])) for row in rows]
         output.put(output.console(), output.table("", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], cells))
-        output.console().print()
-        output.say(output.console(), f"CDI files are in {rows[0]['cdiDirectory']}")
+        output.prose().print()
+        output.say(output.prose(), f"CDI files are in {rows[0]['cdiDirectory']}")
 
 
 def _listed(ids: object) -> tuple[str, ...]:

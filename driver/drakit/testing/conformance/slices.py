@@ -43,7 +43,7 @@ def _whole(slices: Sequence[Object]) -> None:
         counts = {json_types.number(published, "spec", "pool", "resourceSliceCount") for published in newest}
         if counts != {len(newest)}:
             wrong.append(
-                f"pool {pool} has {len(newest)} slices of generation {generations[-1]}, and resourceSliceCount is {sorted(counts)}"
+                f"generation {generations[-1]} of pool {pool}: resourceSliceCount is {sorted(counts)}, number of slices: {len(newest)}"
             )
         elif len(generations) > 1:
             raise reports.AdviceError(f"pool {pool} still has slices of generations {generations[:-1]}; delete them")
