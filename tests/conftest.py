@@ -5,6 +5,7 @@ tests live to the end, so the garbage collector starts after them and leaves the
 """
 
 import gc
+import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, examples, forked_cli, memory_folder
+from fakes import demo, examples, forked_cli
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
+
+_MEMORY = "/dev/shm"
 
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=examples.count(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -32,19 +35,6 @@ def default_logging() -> Iterator[None]:
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
 
 
-@pytest.fixture
-def memory_path() -> Iterator[pathlib.Path]:
-    """A folder in memory, in place of ``tmp_path``."""
-    with memory_folder.memory_folder() as made:
-        yield made
-
-
-@pytest.fixture
-def nodes_in_memory(memory_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes that drakit.testing makes lie in memory."""
-    monkeypatch.setattr(tempfile, "tempdir", str(memory_path))
-
-
 @pytest.fixture(scope="session")
 def commands() -> Iterator[forked_cli.Commands]:
     """``drakit`` commands that start in milliseconds."""
@@ -58,6 +48,27 @@ def commands() -> Iterator[forked_cli.Commands]:
 def mypy_cache(pytestconfig: pytest.Config) -> pathlib.Path:
     """The cache of strict mypy runs, which all processes share and later test runs use again: mypy checks what has changed since."""
     return pytestconfig.rootpath / ".mypy_cache" / "strict"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary files of tests, and of the processes that they start, in memory, because waits for the disk make a test run slow.
+
+    The workers of xdist inherit both folders. With ``--basetemp DIR`` all files are on disk, and those in DIR stay for a look at a failed test.
+    """
+    if config.option.basetemp is None and _has_memory():
+        os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+        folder = tempfile.TemporaryDirectory(prefix="dk")
+        config.add_cleanup(folder.cleanup)
+        config.option.basetemp = f"{folder.name}/t"
+
+
+def _has_memory() -> bool:
+    """Whether programs may run in the folder in memory, and the environments of tests of examples fit into it."""
+    if not os.access(_MEMORY, os.W_OK):
+        return False
+    stat = os.statvfs(_MEMORY)
+    return not stat.f_flag & os.ST_NOEXEC and stat.f_bavail * stat.f_frsize >= 4 * 2**30
 
 
 def pytest_collection_finish() -> None:

@@ -57,7 +57,7 @@ class Kind:
 @pytest.fixture
 def folder() -> Iterator[pathlib.Path]:
     """A folder with a short path, because MPS has a socket in it."""
-    with tempfile.TemporaryDirectory(prefix="dk") as made:
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as made:
         yield pathlib.Path(made)
 
 

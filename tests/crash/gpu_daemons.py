@@ -119,7 +119,7 @@ class World:
 def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
     """A world in a folder with a short path, because MPS has a socket in it; whatever still runs in the end is killed."""
     reported = cast_of(story)
-    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
         place = pathlib.Path(folder)
         (place / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=MODEL, mode="false"))
         node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=mps_daemon.install(place / "root").path)

@@ -7,6 +7,7 @@ takes the claim's own instance along. Once the mode is as it was and the kubelet
 import contextlib
 import pathlib
 import random
+import tempfile
 from collections.abc import Mapping
 
 import pytest
@@ -14,7 +15,6 @@ import pytest
 from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import memory_folder
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 3
@@ -64,7 +64,8 @@ def check(result: gpu_scenarios.Scenario, act: str, step: int, folder: pathlib.P
 def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: bool) -> None:  # noqa: FBT001 - a parameter of the test
     kinds = KINDS[wipes]
     kind = kinds[gpu_scenarios.TABLES.index(model) % len(kinds)]
-    with memory_folder.memory_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        folder = pathlib.Path(made)
         result = gpu_scenarios.story(HERE, folder / kind, model, kind)
         for act, step in random.Random(f"{model}{wipes}").sample(result.points, SAMPLE):
             check(result, act, step, folder / f"{act}-{step}", wipes=wipes)
@@ -76,7 +77,8 @@ def test_a_sampled_change_of_mode_changes_nothing_in_the_end(model: str, wipes: 
 def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(model: str, record_property: gpu_scenarios.Record) -> None:
     total = 0
     for kind in gpu_scenarios.KINDS:
-        with memory_folder.memory_folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="dk") as made:
+            folder = pathlib.Path(made)
             result = gpu_scenarios.story(HERE, folder / kind, model, kind)
             for wipes in (wipes for wipes, kinds in KINDS.items() if kind in kinds):
                 for act, step in result.points:

@@ -11,12 +11,12 @@ judged once; every error is met for itself.
 import pathlib
 import random
 import shutil
+import tempfile
 
 import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
 from drakit.devices.gpu import port
-from fakes import memory_folder
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 4
@@ -87,7 +87,8 @@ class Judge:
 @pytest.mark.parametrize("model", gpu_scenarios.TABLES)
 def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
     kind = gpu_scenarios.KINDS[gpu_scenarios.TABLES.index(model) % len(gpu_scenarios.KINDS)]
-    with memory_folder.memory_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        folder = pathlib.Path(made)
         result = gpu_scenarios.story(HERE, folder / kind, model, kind)
         found = points(result, folder / "names")
         assert len(found) > 400
@@ -103,7 +104,8 @@ def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
 def test_an_error_at_any_call_changes_nothing_in_the_end(model: str, record_property: gpu_scenarios.Record) -> None:
     total = worlds = 0
     for kind in gpu_scenarios.KINDS:
-        with memory_folder.memory_folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="dk") as made:
+            folder = pathlib.Path(made)
             result = gpu_scenarios.story(HERE, folder / kind, model, kind)
             judge = Judge(result)
             for number, point in enumerate(points(result, folder / "names")):

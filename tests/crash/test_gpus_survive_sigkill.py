@@ -7,13 +7,13 @@ every point of every table.
 
 import pathlib
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from crash import gpu_scenarios
 from drakit.devices.gpu import port
-from fakes import memory_folder
 
 SAMPLE = 2
 EVERY_TIME, *OTHERS = gpu_scenarios.TABLES
@@ -34,7 +34,8 @@ def check(parent: gpu_scenarios.Parent, result: gpu_scenarios.Scenario, act: str
 
 def check_some(parent: gpu_scenarios.Parent, model: str, kind: str, count: Callable[[int], int]) -> int:
     """As many points of a story as ``count`` takes of all, drawn by a seed; how many there are."""
-    with memory_folder.memory_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        folder = pathlib.Path(made)
         result = gpu_scenarios.story(parent, folder / kind, model, kind)
         for act, step in random.Random(model).sample(result.points, count(len(result.points))):
             check(parent, result, act, step, folder / f"{act}-{step}")
@@ -66,7 +67,8 @@ def test_a_kill_at_any_point_changes_nothing_in_the_end(
 
 def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_scenarios.Parent) -> None:
     """A step beyond the last kills nobody: the points are all there are."""
-    with memory_folder.memory_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        folder = pathlib.Path(made)
         result = gpu_scenarios.story(parent, folder / "s", EVERY_TIME, gpu_scenarios.ALONE)
         node = result.before.copy(folder / "beyond")
         steps = parent.finish(node.life("prepare", result.wants), result.prepare_steps)

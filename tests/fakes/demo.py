@@ -24,7 +24,7 @@ ROOT = pathlib.Path("/")
 @contextlib.contextmanager
 def short_folder(owner: int = -1) -> Iterator[pathlib.Path]:
     """A folder whose path leaves room for sockets, which pytest's own would not."""
-    made = pathlib.Path(tempfile.mkdtemp(prefix="dk-", dir="/tmp"))
+    made = pathlib.Path(tempfile.mkdtemp(prefix="dk-"))
     try:
         os.chown(made, owner, owner)
         yield made

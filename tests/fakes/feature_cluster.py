@@ -14,7 +14,7 @@ from unit.cluster_kubelet.quick_cluster import QuickCluster
 @contextlib.contextmanager
 def running(*nodes: str, gates: FeatureGates | None = None) -> Iterator[QuickCluster]:
     """Yield a cluster with a plugin on every node."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk", dir="/tmp"))
     cluster = QuickCluster(folder, nodes=nodes or (objects.NODE,), gates=gates, https=True)
     try:
         cluster.start()

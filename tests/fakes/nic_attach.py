@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
 from drakit.node import engine, local_node
-from fakes import claim_source, memory_folder, netns, watched_driver
+from fakes import claim_source, netns, watched_driver
 
 NODE = "node-1"
 NIC_MAC = "02:00:00:00:00:20"
@@ -212,7 +213,8 @@ def run(path: str, args: list[str], state: bytes, *, timeout: float = SECONDS) -
 @contextlib.contextmanager
 def world() -> Iterator[World]:
     """A node with nothing prepared; its folder has a short path, as sockets need."""
-    with netns.namespace() as node, memory_folder.memory_folder() as folder:
+    with netns.namespace() as node, tempfile.TemporaryDirectory(prefix="dk") as made:
+        folder = pathlib.Path(made)
         node.make_nic("nic0", mac=NIC_MAC)
         yield World(node, folder)
 

@@ -19,8 +19,6 @@ from drakit import testing
 from fakes import wheels
 from unit.docs import markdown
 
-pytestmark = pytest.mark.usefixtures("nodes_in_memory")
-
 SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.files()}
 FILES = {block.value: block.text for blocks in SHOWN.values() for block in blocks if block.mark == "file"}
 DRIVERS = sorted(name for name, text in FILES.items() if "(drakit.Driver[" in text and "/" not in name)

@@ -9,8 +9,6 @@ import drakit
 from drakit import testing
 from drakit.core import lifecycle
 
-pytestmark = pytest.mark.usefixtures("nodes_in_memory")
-
 Grants = Sequence[drakit.Grant[drakit.NoConfig]]
 
 

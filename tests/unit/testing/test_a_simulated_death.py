@@ -14,7 +14,6 @@ import drakit
 from drakit import testing
 from fakes import author
 
-pytestmark = pytest.mark.usefixtures("nodes_in_memory")
 TASK = "chip-0-left"
 
 

@@ -14,8 +14,6 @@ from drakit import testing
 from drakit.testing import crashing
 from fakes import author
 
-pytestmark = pytest.mark.usefixtures("nodes_in_memory")
-
 
 def on(hardware: author.Hardware, kind: type[author.FakeDriver] = author.FakeDriver) -> Callable[[], author.FakeDriver]:
     return lambda: kind(hardware)

@@ -35,8 +35,8 @@ EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.f
 
 
 @pytest.fixture
-def node(memory_path: pathlib.Path) -> gpu_node.GpuNode:
-    return shared_node(memory_path / "node")
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    return shared_node(tmp_path / "node")
 
 
 def shared_node(directory: pathlib.Path) -> gpu_node.GpuNode:
@@ -66,8 +66,8 @@ def crash_points(directory: pathlib.Path, *, of_prepare: bool) -> int:
 
 
 @EVERY
-def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.GpuNode, memory_path: pathlib.Path, every: int) -> None:
-    points = crash_points(memory_path / "count", of_prepare=True)
+def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path: pathlib.Path, every: int) -> None:
+    points = crash_points(tmp_path / "count", of_prepare=True)
     assert points > 30
     for step in [*range(0, points, every), points]:
         node.restart(crash_at=step)
@@ -87,8 +87,8 @@ def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.Gpu
 
 
 @EVERY
-def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.GpuNode, memory_path: pathlib.Path, every: int) -> None:
-    points = crash_points(memory_path / "count", of_prepare=False)
+def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path: pathlib.Path, every: int) -> None:
+    points = crash_points(tmp_path / "count", of_prepare=False)
     assert points >= 10
     for step in [*range(0, points, every), points]:
         node.restart()
@@ -136,10 +136,10 @@ def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
 @pytest.mark.parametrize("moment", list(fault_injection.Moment))
 @pytest.mark.parametrize("code", [code if code in COMMON else pytest.param(code, marks=pytest.mark.full) for code in port.Code])
 def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_too(
-    memory_path: pathlib.Path, code: port.Code, moment: fault_injection.Moment
+    tmp_path: pathlib.Path, code: port.Code, moment: fault_injection.Moment
 ) -> None:
-    (memory_path / "lab.yaml").write_text(ONE_HOPPER)
-    node = gpu_node.GpuNode(memory_path / "machine", str(memory_path / "lab.yaml"))
+    (tmp_path / "lab.yaml").write_text(ONE_HOPPER)
+    node = gpu_node.GpuNode(tmp_path / "machine", str(tmp_path / "lab.yaml"))
     injector = fault_injection.Faults(node.choice.directory)
     gpu = node.hardware.gpus()[0].uuid
     for name in (HOPPER, "gpu-0"):

@@ -88,8 +88,8 @@ class GpuWorld:
 
 
 @pytest.fixture
-def gpus(memory_path: pathlib.Path) -> GpuWorld:
-    return GpuWorld(memory_path)
+def gpus(tmp_path: pathlib.Path) -> GpuWorld:
+    return GpuWorld(tmp_path)
 
 
 def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
@@ -192,11 +192,11 @@ def prepared_edits(gpus: GpuWorld) -> str:
     return b"".join(gpus.cdi.files.values()).decode()
 
 
-def test_a_library_added_later_reaches_new_containers_and_no_instance_changes(gpus: GpuWorld, memory_path: pathlib.Path) -> None:
-    with_files(gpus, memory_path / "root")
+def test_a_library_added_later_reaches_new_containers_and_no_instance_changes(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
+    with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     made = prepared_edits(gpus)
-    (memory_path / "root/driver-root/usr/lib64/libnvidia-late.so.580.95.05").write_bytes(b"")
+    (tmp_path / "root/driver-root/usr/lib64/libnvidia-late.so.580.95.05").write_bytes(b"")
     served = gpus.boot()
     names = gpus.steps.names
     assert gpus.prepare(served) == answer
@@ -206,13 +206,13 @@ def test_a_library_added_later_reaches_new_containers_and_no_instance_changes(gp
     assert gpus.instances() == [19, 9]
 
 
-def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_else(memory_path: pathlib.Path) -> None:
-    gpus = GpuWorld(memory_path, ("gpu-0",))
+def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    gpus = GpuWorld(tmp_path, ("gpu-0",))
     mock_gpus.MockGpus(gpus.choice).set_mig_mode(mock_gpus.MockGpus(gpus.choice).gpus()[0].uuid, enabled=False)
-    with_files(gpus, memory_path / "root")
+    with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    machine.create_driver_root(memory_path / "root", NEWER)
+    machine.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     served = gpus.boot()
     names = gpus.steps.names
@@ -223,11 +223,11 @@ def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_els
     assert not {step.split()[-1] for step in names} & CHANGES
 
 
-def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, memory_path: pathlib.Path) -> None:
-    with_files(gpus, memory_path / "root")
+def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
+    with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    machine.create_driver_root(memory_path / "root", NEWER)
+    machine.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     assert not gpus.instances()
     assert gpus.prepare(gpus.boot()) == answer

@@ -12,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -87,12 +88,18 @@ def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down()
 
 @pytest.mark.root
 @needs_root
-def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
+def test_the_daemon_has_the_grants_folder_as_its_shared_memory() -> None:
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
+        check_shared_memory(pathlib.Path(folder))
+
+
+def check_shared_memory(folder: pathlib.Path) -> None:
+    """Start a daemon in a folder outside the host's /dev/shm, which the daemon does not see."""
+    daemons = child_daemons.ChildDaemons(home=folder / "mps", root=mps_daemon.install(folder / "root", shm=True))
     daemons.ensure(GRANT, GPU, WANTED)
     try:
         assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
-        assert [file.read_text() for file in (tmp_path / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
+        assert [file.read_text() for file in (folder / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
     finally:
         daemons.stop(GRANT)
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a 
 @pytest.fixture
 def place() -> Iterator[pathlib.Path]:
     """A folder with a short path, because MPS has a socket in it."""
-    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
         yield pathlib.Path(folder)
 
 
