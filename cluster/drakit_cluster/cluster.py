@@ -140,7 +140,7 @@ class LocalCluster:
                 gates=deciding,
                 binding_timeout=self._components.binding_timeout,
                 metrics=self.server.metrics,
-                known=self._components.known_errors,
+                repeated_errors=self._components.known_errors,
             )
             for part in (recorder, Controllers(self.api, recorder, gates=self._components.controllers or self.gates), self._scheduler):
                 part.start()

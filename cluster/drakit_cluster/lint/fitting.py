@@ -40,7 +40,7 @@ def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], g
                 yield findings.warning(one.document, path, text, fix)
     served = extended.class_names(intake.objects(resources.CLASS), gates)
     for pod in pods:
-        if extended.wanted(pod.object) & served.keys():
+        if extended.requested(pod.object) & served.keys():
             decision = scheduler.alone_for(pod.object)
             if decision.why and not decision.fits:
                 yield _finding(pod, "spec.containers", decision)

@@ -86,7 +86,7 @@ class _Pod:
                     yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
-        for resource in sorted(extended.wanted({"spec": self._spec})):
+        for resource in sorted(extended.requested({"spec": self._spec})):
             name = resource.removeprefix(extended.CLASS_PREFIX)
             if name != resource and self._shelf.classes and name not in self._shelf.classes:
                 text = f"requests {resource}, but DeviceClass {name} is not in these files"

@@ -1,1 +1,1 @@
-"""The scheduler: which node a pod gets, which devices its claims get, and the writes that say so."""
+"""The scheduler: the choice of a node for a pod and of devices for its claims, and the writes of that choice."""

@@ -1,7 +1,7 @@
 """Binding conditions: whether the devices of allocated claims are ready for their pod to be bound. Pure. Source: KEP-5007.
 
 A result is ready when all its bindingConditions are True in the entry of its device in status.devices. It has failed when one of its
-bindingFailureConditions is, or when it is not ready so long after the allocation.
+bindingFailureConditions is, or when it is not ready ``timeout`` seconds after the allocation.
 """
 
 import datetime
@@ -33,10 +33,10 @@ class Readiness:
 
 
 def of_claims(claims: Iterable[Object], now: datetime.datetime, timeout: float) -> Readiness:
-    """Return how far the devices of ``claims`` are; those without an allocation or binding conditions are ready."""
+    """Return how far the devices of ``claims`` are. Claims without an allocation or binding conditions are ready."""
     failed: list[Failed] = []
     pending: list[str] = []
-    left: list[float] = []
+    seconds_left: list[float] = []
     for claim in claims:
         label = f"claim {json_types.text(claim, 'metadata', 'name')}"
         missing, broken = _conditions(claim)
@@ -47,19 +47,19 @@ def of_claims(claims: Iterable[Object], now: datetime.datetime, timeout: float) 
             failed.append(Failed(claim=claim, message=f"{label}: not there {timeout:g} s after the allocation: {', '.join(missing)}"))
         elif missing:
             pending.append(f"{label}: {', '.join(missing)}")
-            left.append(remaining)
-    return Readiness(failed=tuple(failed), pending=tuple(pending), seconds=min(left, default=0.0))
+            seconds_left.append(remaining)
+    return Readiness(failed=tuple(failed), pending=tuple(pending), seconds=min(seconds_left, default=0.0))
 
 
 def _conditions(claim: Object) -> tuple[list[str], list[str]]:
     """Return the binding conditions that are not True, and the failure conditions that are, with their devices."""
-    met = {_identity(device_): _true(device_) for device_ in json_types.objects(claim, "status", "devices")}
+    true_by_device = {_identity(status): _true(status) for status in json_types.objects(claim, "status", "devices")}
     missing: list[str] = []
     broken: list[str] = []
     for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
-        found, device = met.get(_identity(result), set()), json_types.text(result, "device")
-        missing += [f"{name} of {device}" for name in json_types.strings(result, "bindingConditions") if name not in found]
-        broken += [f"{name} of {device}" for name in json_types.strings(result, "bindingFailureConditions") if name in found]
+        true_types, device = true_by_device.get(_identity(result), set()), json_types.text(result, "device")
+        missing += [f"{name} of {device}" for name in json_types.strings(result, "bindingConditions") if name not in true_types]
+        broken += [f"{name} of {device}" for name in json_types.strings(result, "bindingFailureConditions") if name in true_types]
     return missing, broken
 
 
@@ -74,7 +74,7 @@ def _true(status: Object) -> set[str]:
 
 
 def _age(claim: Object, now: datetime.datetime) -> float:
-    """Return the seconds since the allocation; 0 where it does not say when it was made."""
+    """Return the seconds since the allocation; 0 if it has no readable timestamp."""
     try:
         since = datetime.datetime.fromisoformat(json_types.text(pod_claims.allocation(claim), "allocationTimestamp"))
     except ValueError:

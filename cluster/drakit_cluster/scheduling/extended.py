@@ -1,9 +1,10 @@
 """Extended resources by devices: a pod asks for an amount of a named resource, and gets a claim for it. Pure. Source: KEP-5004.
 
-A resource belongs to the DeviceClass that names it (the newest, then the first by name, of several), or by the prefix to the class of its
-name. The scheduler makes one special claim per pod, with a request ``container-<i>-request-<j>`` for container *i* (init containers first)
-and its *j*-th resource by name. An init container that ends before others begin uses the devices of those; what it needs beyond, it
-shares with the other ones that end. The pod's status tells the kubelet which container gets which requests.
+A resource belongs to the DeviceClass that names it; if several do, to the newest, then to the first by name. A resource with the prefix
+belongs to the class of its name. The scheduler makes one special claim per pod, with a request ``container-<i>-request-<j>`` for
+container *i* (init containers first) and its *j*-th resource by name. An init container that ends before others begin uses the devices of
+those containers. If it needs more, one extra request covers the rest, shared by all init containers that end. The pod's status tells the
+kubelet which container gets which requests.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,20 +31,22 @@ class Plan:
 
 
 def class_names(classes: Iterable[Object], gates: FeatureGates) -> dict[str, str]:
-    """Return the DeviceClass names by extended resource, prefixed names included; none where the gate is off."""
-    found: dict[str, str] = {}
+    """Return the DeviceClass names by extended resource, prefixed names included; empty if the gate is off."""
+    names: dict[str, str] = {}
     if not gates.on(Gate.EXTENDED_RESOURCE):
-        return found
-    by_name = sorted(classes, key=lambda one: json_types.text(one, "metadata", "name"))
-    for one in sorted(by_name, key=lambda one: json_types.text(one, "metadata", "creationTimestamp"), reverse=True):
-        name = json_types.text(one, "metadata", "name")
-        found[f"{CLASS_PREFIX}{name}"] = name
-        if resource := json_types.text(one, "spec", "extendedResourceName"):
-            found.setdefault(resource, name)
-    return found
+        return names
+    by_name = sorted(classes, key=lambda device_class: json_types.text(device_class, "metadata", "name"))
+    for device_class in sorted(
+        by_name, key=lambda device_class: json_types.text(device_class, "metadata", "creationTimestamp"), reverse=True
+    ):
+        name = json_types.text(device_class, "metadata", "name")
+        names[f"{CLASS_PREFIX}{name}"] = name
+        if resource := json_types.text(device_class, "spec", "extendedResourceName"):
+            names.setdefault(resource, name)
+    return names
 
 
-def wanted(pod: Object) -> set[str]:
+def requested(pod: Object) -> set[str]:
     """Return the extended resources that the pod's containers ask for."""
     return {name for container in _containers(pod) for name in _amounts(container) if _is_extended(name)}
 
@@ -54,7 +57,7 @@ def offered(node: Object, resource: str) -> int:
 
 
 def amount(pod: Object, resource: str) -> int:
-    """Return how much of a resource a pod has at most at one time: init containers run one by one, sidecars stay."""
+    """Return the most of a resource that a pod uses at one time. Init containers run one by one; sidecars stay."""
     inits = json_types.objects(pod, "spec", "initContainers")
     staying, peak = 0, 0
     for container in inits:
@@ -65,14 +68,14 @@ def amount(pod: Object, resource: str) -> int:
 
 
 def plan(pod: Object, resources: Mapping[str, str]) -> Plan:
-    """Return what to claim for ``resources``, given with the names of their classes."""
+    """Return the requests and mappings for ``resources``, which map resource names to class names."""
     requests: list[Object] = []
     mappings: list[Object] = []
     for resource in sorted(resources):
         added, mapped = _Sharing(pod, resource, resources[resource]).plan()
         requests += added
         mappings += mapped
-    return Plan(requests=sorted(requests, key=lambda one: json_types.text(one, "name")), mappings=mappings)
+    return Plan(requests=sorted(requests, key=lambda request: json_types.text(request, "name")), mappings=mappings)
 
 
 def claim(pod: Object, requests: Sequence[Object]) -> Object:
@@ -95,9 +98,9 @@ def claim(pod: Object, requests: Sequence[Object]) -> Object:
     return {"metadata": metadata, "spec": {"devices": {"requests": json_types.from_objects(requests)}}}
 
 
-def is_special(found: Object, pod: Object) -> bool:
+def is_special(candidate: Object, pod: Object) -> bool:
     """Return whether a claim is the pod's special one."""
-    return pod_claims.generated_for(found, pod) and json_types.text(found, "metadata", "annotations", ANNOTATION) == "true"
+    return pod_claims.generated_for(candidate, pod) and json_types.text(candidate, "metadata", "annotations", ANNOTATION) == "true"
 
 
 class _Sharing:
@@ -117,12 +120,12 @@ class _Sharing:
         return [*([shared] if shared else []), *lasting.values()], mappings
 
     def _ending(self, lasting: Mapping[int, Object]) -> tuple[list[tuple[int, Object]], Object | None]:
-        """Return which requests each init container that ends uses, and the one that they share beyond those of later containers."""
+        """Return the requests that each ending init container uses, and the extra request that they share (None if not needed)."""
         uses: list[tuple[int, Object]] = []
         extra: list[tuple[int, int]] = []
         for index, count in self._counts():
             missing = 0 if self._lasts(index) else count
-            for later in (one for other, one in lasting.items() if other > index):
+            for later in (request for position, request in lasting.items() if position > index):
                 if missing <= 0:
                     break
                 uses.append((index, later))
@@ -131,7 +134,7 @@ class _Sharing:
                 extra.append((index, missing))
         if not extra:
             return uses, None
-        largest = max(extra, key=lambda one: one[1])
+        largest = max(extra, key=lambda entry: entry[1])
         shared = self._request(*largest)
         return [*uses, *((index, shared) for index, _ in extra)], shared
 
@@ -140,7 +143,7 @@ class _Sharing:
         return [(index, count) for index, count in counts if count > 0]
 
     def _lasts(self, index: int) -> bool:
-        """Return whether a container runs as long as the pod: all but init containers that are no sidecars."""
+        """Return whether a container runs as long as the pod: all but init containers that are not sidecars."""
         return index >= self._inits or json_types.text(self._containers[index], "restartPolicy") == "Always"
 
     def _request(self, index: int, count: int) -> Object:
@@ -162,7 +165,7 @@ def _containers(pod: Object) -> list[Object]:
 
 
 def _requests(container: Object) -> Object:
-    """Return what the container asks for; a limit without a request is one."""
+    """Return the container's requests; a limit without a request counts as a request."""
     return json_types.mapping(container, "resources", "limits") | json_types.mapping(container, "resources", "requests")
 
 
@@ -171,7 +174,7 @@ def _amounts(container: Object) -> dict[str, int]:
 
 
 def _amount(value: json_types.Json) -> int:
-    """Return a whole amount; 0 for what is none."""
+    """Return a whole amount; 0 if the value is missing or malformed."""
     try:
         return quantity.parse(value).units if value is not None else 0
     except quantity.QuantityError:

@@ -1,8 +1,8 @@
-"""The pods that have a node: the extended resources that they take there, and which nodes a new pod must avoid because of them.
+"""The pods that have a node: the extended resources that they use, and the nodes that a new pod must avoid because of them.
 
-Source of required anti-affinity: core/v1 PodAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution. It counts both ways: what the new
-pod asks of those that run, and what those that run asked. Preferred terms, pod affinity and matchLabelKeys are not looked at; of
-namespaceSelector only the empty one, which means all namespaces.
+Source of required anti-affinity: core/v1 PodAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution. It applies both ways: the terms of
+the new pod and the terms of the running pods. Preferred terms, pod affinity and matchLabelKeys are ignored. A namespaceSelector counts
+only if it is empty, which means all namespaces.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,10 +22,10 @@ class PlacedPods:
     def __init__(self) -> None:
         self._placed: dict[str, tuple[Object, str]] = {}
 
-    def note(self, pod: Object, *, gone: bool) -> bool:
-        """Record a pod's present state. Return whether a pod ended, which may make room for others."""
+    def note(self, pod: Object, *, deleted: bool) -> bool:
+        """Record a pod's current state. Return whether the pod ended, which may free resources for others."""
         node = json_types.text(pod, "spec", "nodeName")
-        if node and not gone and not pod_claims.is_terminal(pod):
+        if node and not deleted and not pod_claims.is_terminal(pod):
             self.take(pod, node)
             return False
         return self._placed.pop(uid_of(pod), None) is not None
@@ -35,30 +35,30 @@ class PlacedPods:
         self._placed[uid_of(pod)] = (pod, node)
 
     def taken(self, node: str, resource: str) -> int:
-        """Return how much of an extended resource the pods of a node have."""
+        """Return how much of an extended resource the pods of a node use."""
         return sum(extended.amount(pod, resource) for pod, where in self._placed.values() if where == node)
 
     def rule_for(self, pod: Object, nodes: Mapping[str, Object]) -> Callable[[Object], str]:
-        """Return a function that gives the reason why the pod must avoid a node, "" for none; ``nodes`` are all nodes by name."""
+        """Return a function that gives the reason why the pod must avoid a node ("" for none). ``nodes`` are all nodes by name."""
         forbidden: dict[tuple[str, str], str] = {}
-        for place, why in self._forbidden(pod, nodes):
-            forbidden.setdefault(place, why)
+        for label, reason in self._forbidden(pod, nodes):
+            forbidden.setdefault(label, reason)
 
         def obstacle(node: Object) -> str:
             labels = json_types.mapping(node, "metadata", "labels")
-            return next((why for (key, value), why in forbidden.items() if labels.get(key) == value), "")
+            return next((reason for (key, value), reason in forbidden.items() if labels.get(key) == value), "")
 
         return obstacle
 
     def _forbidden(self, pod: Object, nodes: Mapping[str, Object]) -> Iterator[tuple[tuple[str, str], str]]:
         """Yield label and value of the nodes to keep away from, each with the reason."""
-        mine = _terms(pod)
+        own_terms = _terms(pod)
         for other, node in self._placed.values():
             if uid_of(other) == uid_of(pod):
                 continue
             labels = json_types.mapping(nodes.get(node, {}), "metadata", "labels")
             name = json_types.text(other, "metadata", "name")
-            for term in mine:
+            for term in own_terms:
                 yield from _place(term, pod, other, labels, f"pod {name} is there, which the pod's anti-affinity forbids")
             for term in _terms(other):
                 yield from _place(term, other, pod, labels, f"the anti-affinity of pod {name} there forbids the pod")
@@ -69,7 +69,7 @@ def _terms(pod: Object) -> list[Object]:
 
 
 def _place(term: Object, owner: Object, target: Object, labels: Mapping[str, Json], why: str) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield the part of the topology that ``term`` of ``owner`` closes because of ``target``; ``labels`` are those of the node with the other pod."""
+    """Yield the topology domain that ``term`` of ``owner`` closes because of ``target``. ``labels`` belong to the other pod's node."""
     key = json_types.text(term, "topologyKey")
     value = labels.get(key)
     if isinstance(value, str) and _names_namespace(term, owner, target) and selects(term.get("labelSelector"), target):
@@ -85,7 +85,7 @@ def _names_namespace(term: Object, owner: Object, target: Object) -> bool:
 
 
 def selects(selector: Json, obj: Object) -> bool:
-    """Return whether a LabelSelector selects an object; none selects nothing, an empty one everything."""
+    """Return whether a LabelSelector selects an object. None selects nothing; an empty selector selects everything."""
     if not isinstance(selector, dict):
         return False
     labels = json_types.mapping(obj, "metadata", "labels")

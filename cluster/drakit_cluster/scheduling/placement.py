@@ -26,7 +26,7 @@ _SHOWN_OBSTACLES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Special:
-    """The claim for extended resources, without a name where it is not created yet, and which container gets what of it."""
+    """The claim for extended resources (without a name before it is created), and the requests that each container gets."""
 
     claim: Object
     mappings: Sequence[Object]
@@ -34,7 +34,7 @@ class Special:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A node, and what to write: ``allocate`` pairs claims with their new allocations, ``reserve`` are claims that have one."""
+    """A node, and what to write. ``allocate`` pairs claims with their new allocations; ``reserve`` holds claims that are allocated already."""
 
     node: str
     allocate: Sequence[tuple[Object, Object]]
@@ -44,10 +44,10 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """The reason that a pod waits, for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes.
+    """The reason that a pod waits, for its owner. ``stuck`` are claims that only this pod uses and whose devices bind it to other nodes.
 
-    ``gated``: a claim of the pod is not there or not its own yet, which happens to every pod whose claims are generated. kube-scheduler
-    (PreEnqueue of dynamicresources) does not try such a pod, so that no event says that it failed.
+    ``gated``: a claim of the pod does not exist or does not belong to it yet, which happens to every pod whose claims are generated.
+    kube-scheduler (PreEnqueue of dynamicresources) does not try such a pod, so no event reports a failure.
     """
 
     message: str
@@ -57,9 +57,9 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The inputs of placement: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds.
+    """The inputs of placement: nodes in order of preference, and devices. ``for_workloads``: whether KEP-5194 applies.
 
-    No field has a default, so that whoever decides takes everything into account.
+    No field has a default, so that no caller forgets one.
     """
 
     nodes: Sequence[Object]
@@ -71,14 +71,14 @@ class Site:
     resources: Mapping[str, str]
     """DeviceClasses by the extended resource that they stand for."""
     taken: Callable[[str, str], int]
-    """How much of an extended resource the pods of a node have of its device plugins."""
+    """How much of an extended resource the pods of a node use."""
     apart: Callable[[Object], str]
-    """Why the pod has to keep away from a node because of the pods there."""
+    """Why the pod must avoid a node because of the pods on it; "" if it need not."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The needs of a pod on one node: claims to allocate together, and claims that have their devices already."""
+class Needs:
+    """The needs of a pod on one node: claims to allocate together, and claims that are allocated already."""
 
     pending: Sequence[Object]
     ready: Sequence[Object]
@@ -96,10 +96,10 @@ def place(pod: Object, site: Site) -> Placement | Refusal:
         return Refusal(message=f"allocation is impossible: {error}")
 
 
-def wanted(pod: Object, node: Object, site: Site) -> Wanted | str:
-    """Return what ``pod`` needs on ``node``, its extended resources included, or why it cannot go there whatever devices are free."""
+def needs_on(pod: Object, node: Object, site: Site) -> Needs | str:
+    """Return what ``pod`` needs on ``node``, extended resources included, or why it cannot run there whatever devices are free."""
     claims = _claims(pod, site)
-    return claims.message if isinstance(claims, Refusal) else _wanted(pod, node, claims, site)
+    return claims.message if isinstance(claims, Refusal) else _needs(pod, node, claims, site)
 
 
 def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
@@ -108,10 +108,10 @@ def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
     for reference in pod_claims.references(pod):
         if reference.claim is None or reference.special:
             continue
-        found = _usable(pod, reference, site)
-        if isinstance(found, Refusal):
-            return found
-        claims.append(found)
+        claim = _usable(pod, reference, site)
+        if isinstance(claim, Refusal):
+            return claim
+        claims.append(claim)
     return claims
 
 
@@ -136,21 +136,21 @@ def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object 
 
 def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement | Refusal:
     refused: list[str] = []
-    away: dict[str, Object] = {}
+    bound_elsewhere: dict[str, Object] = {}
     ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
     for node in site.nodes:
-        found = _on_node(pod, node, claims, site)
-        if isinstance(found, Placement):
-            return found
+        outcome = _on_node(pod, node, claims, site)
+        if isinstance(outcome, Placement):
+            return outcome
         if not _node_obstacle(pod, node, site):
-            away |= {uid_of(claim): claim for claim in _elsewhere(ready, node)}
-        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {found}")
-    return Refusal(message=_over_nodes(refused), stuck=[claim for claim in away.values() if _is_free_for(claim, pod)])
+            bound_elsewhere |= {uid_of(claim): claim for claim in _elsewhere(ready, node)}
+        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {outcome}")
+    return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod)])
 
 
 def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Placement | str:
     """Return how the pod gets its devices on one node, or why not."""
-    needs = _wanted(pod, node, claims, site)
+    needs = _needs(pod, node, claims, site)
     if isinstance(needs, str):
         return needs
     results = _allocate(needs.pending, node, site)
@@ -164,7 +164,7 @@ def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) ->
     )
 
 
-def _wanted(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Wanted | str:
+def _needs(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Needs | str:
     special = _node_obstacle(pod, node, site) or _special(pod, node, site)
     if isinstance(special, str):
         return special
@@ -172,32 +172,34 @@ def _wanted(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> 
     ready = [claim for claim in needed if pod_claims.is_allocated(claim)]
     if elsewhere := _elsewhere(ready, node):
         return f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
-    return Wanted(pending=[claim for claim in needed if not pod_claims.is_allocated(claim)], ready=ready, special=special)
+    return Needs(pending=[claim for claim in needed if not pod_claims.is_allocated(claim)], ready=ready, special=special)
 
 
 def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
-    """Return the claim for the pod's extended resources that only devices offer on the node; None for no such; else what is lacking.
+    """Return the claim for the extended resources that only devices offer on the node; None if there are none; text if something is lacking.
 
-    A claim that was made before is taken again if it asks for the same.
+    An existing claim is reused if its requests are the same.
     """
-    resources = extended.wanted(pod)
-    by_devices = {name for name in resources if not extended.offered(node, name)}
-    lacking = by_devices - site.resources.keys() | {name for name in resources - by_devices if _is_short(pod, node, name, site)}
+    resources = extended.requested(pod)
+    from_devices = {name for name in resources if not extended.offered(node, name)}
+    lacking = from_devices - site.resources.keys() | {name for name in resources - from_devices if _is_short(pod, node, name, site)}
     if lacking:
         return f"insufficient {', '.join(sorted(lacking))}"
-    if not by_devices:
+    if not from_devices:
         return None
-    plan = extended.plan(pod, {name: site.resources[name] for name in by_devices})
-    made = next((claim for claim in site.claims.values() if extended.is_special(claim, pod) and not pod_claims.is_deleting(claim)), None)
-    if made is None:
+    plan = extended.plan(pod, {name: site.resources[name] for name in from_devices})
+    existing = next(
+        (claim for claim in site.claims.values() if extended.is_special(claim, pod) and not pod_claims.is_deleting(claim)), None
+    )
+    if existing is None:
         return Special(claim=extended.claim(pod, plan.requests), mappings=plan.mappings)
-    if json_types.objects(made, "spec", "devices", "requests") != plan.requests:
+    if json_types.objects(existing, "spec", "devices", "requests") != plan.requests:
         return "the claim for extended resources was made for other nodes"
-    return Special(claim=made, mappings=plan.mappings)
+    return Special(claim=existing, mappings=plan.mappings)
 
 
 def _is_short(pod: Object, node: Object, resource: str, site: Site) -> bool:
-    """Return whether what the node's device plugins have left of a resource is too little for the pod."""
+    """Return whether the node's device plugins have too little of a resource left for the pod."""
     taken = site.taken(json_types.text(node, "metadata", "name"), resource)
     return extended.amount(pod, resource) > extended.offered(node, resource) - taken
 
@@ -209,7 +211,7 @@ def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Objec
 
 
 def _node_obstacle(pod: Object, node: Object, site: Site) -> str:
-    """Return why the node takes no such pod, devices aside."""
+    """Return why the node does not accept the pod, apart from devices; "" if it does."""
     if json_types.at(node, "spec", "unschedulable") is True:
         return "is unschedulable"
     if pod_claims.is_deleting(node):
@@ -230,13 +232,13 @@ def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
 
 
 def _is_free_for(claim: Object, pod: Object) -> bool:
-    """Return whether only ``pod`` uses the claim, so that its devices can be released. The users of a workload's claim are unknown."""
+    """Return whether only ``pod`` uses the claim, so that its devices can be released. False for a workload's claim: its users are unknown."""
     return not pod_claims.serves_any_pod(claim) and all(
         json_types.text(holder, "uid") == uid_of(pod) for holder in pod_claims.reservations(claim)
     )
 
 
-def _over_nodes(refused: Sequence[str]) -> str:
+def _unavailable(refused: Sequence[str]) -> str:
     if not refused:
         return "0/0 nodes are available: no node has registered"
     more = len(refused) - _SHOWN_NODES
@@ -244,8 +246,8 @@ def _over_nodes(refused: Sequence[str]) -> str:
     return f"0/{len(refused)} nodes are available: {shown}"
 
 
-def _summary(needs: Wanted, node: Object, site: Site) -> str:
-    """Return what stands in the way on one node. Raise AllocationError as allocating does."""
+def _summary(needs: Needs, node: Object, site: Site) -> str:
+    """Return the obstacles on one node. Raise AllocationError as allocating does."""
     if text := site.allocator.misjudged(claims=needs.pending, node=node, allocated=site.allocated):
         return text
     right = site.allocator.repeating(known_errors.NONE)
@@ -253,13 +255,13 @@ def _summary(needs: Wanted, node: Object, site: Site) -> str:
     pools, requests = obstacles.of_pools(problem), obstacles.of_requests(problem, {})
     parts = [
         *(pool.text for pool in pools),
-        *(f"{request.claim}, request {request.request}: {request.text}{_counted(request)}" for request in requests),
+        *(f"{request.claim}, request {request.request}: {request.text}{_group_counts(request)}" for request in requests),
     ]
     return "; ".join(parts if requests else [*parts, "every request could be served alone, but not all together"])
 
 
-def _counted(obstacle: Obstacle) -> str:
-    """Return how many devices each reason keeps away: first what is nearest to fitting, of that the most frequent; the last reasons in short."""
+def _group_counts(obstacle: Obstacle) -> str:
+    """Return how many devices each reason excludes: nearest to fitting first, then most frequent; the last reasons as one number."""
     ordered = sorted(obstacle.groups, key=lambda group: (group.mismatch, -len(group.devices)))
     counts = [(len(group.devices), group.text) for group in ordered[:_SHOWN_OBSTACLES]]
     if others := sum(len(group.devices) for group in ordered[_SHOWN_OBSTACLES:]):

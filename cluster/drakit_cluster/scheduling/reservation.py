@@ -1,9 +1,9 @@
-"""Writing who has a claim: allocation with its first reservation, further reservations, and release.
+"""Writes of claims: allocation with its first reservation, further reservations, and release.
 
-Every change begins from the object given and is refused with ConflictError if that is stale, so a decision is never written over facts
-that it did not know. The claim's delete-protection finalizer is there before, and goes after, its allocation.
+Every change starts from the given object. The API server refuses it with ConflictError if that object is stale, so a decision never
+overwrites changes that it did not know. The claim's delete-protection finalizer is added before its allocation and removed after it.
 
-``for_workloads`` is whether KEP-5194 holds: a claim for a workload is reserved for that once, whatever the number of its pods.
+``for_workloads`` is whether KEP-5194 applies: a claim for a workload is reserved once for the workload, whatever the number of its pods.
 """
 
 from drakit_cluster.client import pod_claims
@@ -18,7 +18,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
     """Return whether an allocated claim must be reserved before ``pod`` can use it.
 
-    A workload in the list is enough only if the claim was allocated for it: kubelets look for the pod in all others.
+    A reservation for a workload is enough only if the claim was allocated for a workload. For other claims the kubelet looks for the pod.
     """
     if for_workloads and pod_claims.serves_any_pod(claim) and pod_claims.reserving_workloads(claim):
         return False
@@ -26,27 +26,27 @@ def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
 
 
 def granted(claim: Object, allocation: Object, *, for_workloads: bool) -> Object:
-    """Return the allocation as ``claim`` gets it: one for a workload says that any pod may use it."""
+    """Return the allocation to write for ``claim``. The allocation of a workload's claim says that any pod may use it."""
     return allocation | ({"reservedForAnyPod": True} if for_workloads and pod_claims.workload_of(claim) else {})
 
 
 def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_workloads: bool) -> Object:
     """Allocate ``claim`` and reserve it for its workload, else for ``pod``, in one status update."""
-    held = _with_finalizer(api, claim)
-    status = json_types.child(held, "status")
+    updated = _with_finalizer(api, claim)
+    status = json_types.child(updated, "status")
     workload = pod_claims.workload_of(claim) if for_workloads else {}
     status["allocation"] = granted(claim, allocation, for_workloads=for_workloads) | {"allocationTimestamp": naming.now()}
     status["reservedFor"] = [workload or pod_claims.reservation(pod)]
-    return api.update(CLAIM, held, subresource="status")
+    return api.update(CLAIM, updated, subresource="status")
 
 
 def reserve(api: Api, claim: Object, pod: Object, *, for_workloads: bool) -> Object:
-    """Let ``pod`` use a claim that is allocated already; one for a workload is reserved for that where nobody has it any more."""
+    """Reserve an allocated claim for ``pod``, or for its workload if the claim serves any pod and has no reservation left."""
     changed = json_types.copy_object(claim)
     status = json_types.child(changed, "status")
-    known = pod_claims.reservations(claim)
-    workload = pod_claims.workload_of(claim) if for_workloads and pod_claims.serves_any_pod(claim) and not known else {}
-    status["reservedFor"] = [*known, workload or pod_claims.reservation(pod)]
+    existing = pod_claims.reservations(claim)
+    workload = pod_claims.workload_of(claim) if for_workloads and pod_claims.serves_any_pod(claim) and not existing else {}
+    status["reservedFor"] = [*existing, workload or pod_claims.reservation(pod)]
     return api.update(CLAIM, changed, subresource="status")
 
 

@@ -1,10 +1,10 @@
-"""The scheduler: gives pods without a node a node, and their claims devices, one pod after the other in the order they came.
+"""The scheduler: assigns nodes to pods and devices to their claims, one pod after the other in the order of arrival.
 
-A pod that does not fit waits until something that could help it changes: a slice, class or node, a claim that gave devices back, or one
-of its own claims. What the scheduler wrote itself counts at once, before the watch brings it back.
+A pod that does not fit is retried when a slice, class, taint rule or node changes, when a claim is deallocated, or when one of its own
+claims changes. The scheduler counts its own writes at once, before the watch delivers them.
 
-A pod whose devices have binding conditions is bound when they hold. Until then its claims are allocated and reserved, and it is decided
-upon again whenever they change; so a restarted scheduler continues where the one before stopped.
+A pod whose devices have binding conditions is bound when the conditions are true. Until then its claims stay allocated and reserved, and
+the scheduler decides again whenever they change. A restarted scheduler therefore continues where the previous one stopped.
 """
 
 import datetime
@@ -39,13 +39,13 @@ _log = logs.get_logger(__name__)
 NAME = "default-scheduler"
 _RETRY_SECONDS = (0.02, 1.0)
 BINDING_SECONDS = 600.0
-"""How long binding conditions are waited for, as in Kubernetes."""
+"""How long the scheduler waits for binding conditions, as Kubernetes does."""
 
 
 class Scheduler:
     """Schedules pods of ``schedulerName: default-scheduler`` through ``api``. ``binding_timeout`` is in seconds.
 
-    ``known`` are the errors of a Kubernetes version, to be repeated.
+    ``repeated_errors`` are the known errors of a Kubernetes version that the scheduler repeats.
     """
 
     def __init__(  # noqa: PLR0913 -- the parts of a cluster that it works with.
@@ -59,7 +59,7 @@ class Scheduler:
         binding_timeout: float = BINDING_SECONDS,
         now: Callable[[], datetime.datetime] = naming.present,
         metrics: Metrics | None = None,
-        known: KnownErrors = known_errors.NONE,
+        repeated_errors: KnownErrors = known_errors.NONE,
     ) -> None:
         self._api = api
         self._recorder = recorder
@@ -77,11 +77,11 @@ class Scheduler:
         self._binding_timeout = binding_timeout
         self._now = now
         self._metrics = metrics or Metrics()
-        self._known_errors = known
+        self._known_errors = repeated_errors
         self._chosen: dict[str, str] = {}
-        """The nodes of pods that wait for binding conditions."""
+        """The chosen nodes of pods that wait for binding conditions."""
         self._due: dict[str, datetime.datetime] = {}
-        """When their wait is a failure."""
+        """When the wait of these pods times out."""
         self._pods: dict[str, Object] = {}
         self._placed = PlacedPods()
         self._to_try: set[str] = set()
@@ -106,12 +106,12 @@ class Scheduler:
             self._observe_offer(change)
 
     def _observe_offer(self, change: Change) -> None:
-        """A node, class, slice or taint rule changed: anything may fit now."""
-        known = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
+        """Record a changed node, class, slice or taint rule, and retry all pods."""
+        stored = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
         if change.deleted:
-            known.pop(key_of(change.object), None)
+            stored.pop(key_of(change.object), None)
         else:
-            known[key_of(change.object)] = change.object
+            stored[key_of(change.object)] = change.object
         if change.resource is not NODE:
             self._allocator = None
         if change.resource is CLASS:
@@ -122,12 +122,12 @@ class Scheduler:
         uid = uid_of(change.object)
         if change.deleted or not _is_ours(change.object):
             self._forget_pod(uid)
-            if self._placed.note(change.object, gone=change.deleted):
+            if self._placed.note(change.object, deleted=change.deleted):
                 self._to_try.update(self._pods)
             return
-        known = self._pods.get(uid)
+        previous = self._pods.get(uid)
         self._pods[uid] = change.object
-        if known is None or _decides_by(known) != _decides_by(change.object):
+        if previous is None or _decision_inputs(previous) != _decision_inputs(change.object):
             self._to_try.add(uid)
 
     def _forget_pod(self, uid: str) -> None:
@@ -141,12 +141,12 @@ class Scheduler:
         self._due.pop(uid, None)
 
     def _observe_claim(self, change: Change) -> None:
-        key, known = key_of(change.object), self._claims.get(key_of(change.object))
-        same = known is not None and uid_of(known) == uid_of(change.object)
+        key, previous = key_of(change.object), self._claims.get(key_of(change.object))
+        same = previous is not None and uid_of(previous) == uid_of(change.object)
         if change.deleted:
             if same:
                 self._forget_claim(key)
-        elif known is None or not same or version_of(known) < version_of(change.object):
+        elif previous is None or not same or version_of(previous) < version_of(change.object):
             self._remember_claim(change.object)
         self._to_try.update(uid for uid, pod in self._pods.items() if key in pod_claims.claim_keys(pod))
 
@@ -155,13 +155,13 @@ class Scheduler:
         self._to_try.update(self._pods)
 
     def _remember_claim(self, claim: Object) -> None:
-        """Record a claim's present state; a deallocated one may make any pod fit."""
+        """Record a claim's current state. A deallocation may let any pod fit, so all pods are retried."""
         key = key_of(claim)
-        known = self._claims.get(key)
-        if known is not None and pod_claims.is_allocated(known) and not pod_claims.is_allocated(claim):
+        previous = self._claims.get(key)
+        if previous is not None and pod_claims.is_allocated(previous) and not pod_claims.is_allocated(claim):
             self._to_try.update(self._pods)
-        if known is not None and uid_of(known) != uid_of(claim):
-            self._allocated.remove(known)
+        if previous is not None and uid_of(previous) != uid_of(claim):
+            self._allocated.remove(previous)
         self._claims[key] = claim
         if pod_claims.is_allocated(claim):
             self._allocated.add(claim)
@@ -169,7 +169,7 @@ class Scheduler:
             self._allocated.remove(claim)
 
     def _act(self) -> float | None:
-        """Try every pod that may fit now, oldest first; those disturbed by others' writes are tried again soon."""
+        """Try every pod that may fit now, oldest first. Pods whose writes conflicted are retried with backoff."""
         now = self._now()
         self._to_try.update(uid for uid, due in self._due.items() if due <= now)
         for uid in [uid for uid in self._pods if uid in self._to_try]:
@@ -227,15 +227,15 @@ class Scheduler:
         """Remove the pod's reservations of claims whose devices failed to become ready, and deallocate those without another user."""
         self._stop_waiting(uid_of(pod))
         self._refuse(pod, f"binding failed: {'; '.join(failure.message for failure in failed)}")
-        for one in failed:
-            if pod_claims.is_reserved_for(one.claim, pod):
-                self._remember_claim(reservation.release(self._api, one.claim, {uid_of(pod)}))
+        for failure in failed:
+            if pod_claims.is_reserved_for(failure.claim, pod):
+                self._remember_claim(reservation.release(self._api, failure.claim, {uid_of(pod)}))
                 self._to_try.add(uid_of(pod))
 
     def _site(self, pod: Object) -> Site:
-        """Return what to decide upon; the node that a waiting pod was promised comes first."""
+        """Return the inputs of the decision. The node chosen for a waiting pod comes first."""
         if self._allocator is None:
-            classes = {key.name: one for key, one in self._classes.items()}
+            classes = {key.name: device_class for key, device_class in self._classes.items()}
             rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
             slices = [taint_rules.tainted(slice_, rules) for slice_ in self._slices.values()]
             self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._known_errors)
@@ -250,11 +250,11 @@ class Scheduler:
             for_workloads=self._for_workloads,
             resources=self._resources,
             taken=self._placed.taken,
-            apart=self._placed.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
+            apart=self._placed.rule_for(pod, {key.name: node for key, node in self._nodes.items()}),
         )
 
     def _write(self, pod: Object, decision: Placement) -> Object:
-        """Write what was decided, and return the pod as it is then. If a write is refused, nothing stays of those before it."""
+        """Write the decision and return the updated pod. If a write is refused, the earlier writes are undone."""
         special = decision.special
         if special is None:
             self._write_claims(pod, decision)
@@ -262,7 +262,7 @@ class Scheduler:
         claim = special.claim
         if not uid_of(claim):
             claim = self._api.create(CLAIM, claim, namespace=key_of(pod).namespace)
-            allocate = [(claim if one is special.claim else one, allocation) for one, allocation in decision.allocate]
+            allocate = [(claim if pending is special.claim else pending, allocation) for pending, allocation in decision.allocate]
             decision = replace(decision, allocate=allocate)
         try:
             self._write_claims(pod, decision)
@@ -281,12 +281,12 @@ class Scheduler:
             return pod
         key = key_of(pod)
         patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
-        seen = self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
-        self._pods[uid_of(pod)] = seen
-        return seen
+        updated = self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        self._pods[uid_of(pod)] = updated
+        return updated
 
     def _delete_special(self, claim: Object, pod: Object) -> None:
-        """Delete a claim for extended resources that could not be given to its pod."""
+        """Delete a claim for extended resources that could not be assigned to its pod."""
         key = key_of(claim)
         try:
             self._take_back(self._api.get(CLAIM, key.name, key.namespace), pod, allocated=True)
@@ -295,7 +295,7 @@ class Scheduler:
             _log.warning("claim for extended resources not deleted", claim=key.name, error=str(error))
 
     def _write_claims(self, pod: Object, decision: Placement) -> None:
-        """Write allocations and reservations; if one is refused, the ones before it are taken back."""
+        """Write allocations and reservations. If a write is refused, the earlier ones are undone."""
         written: list[Object] = []
         try:
             for claim, allocation in decision.allocate:
@@ -318,7 +318,7 @@ class Scheduler:
             self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
 
     def _take_back(self, claim: Object, pod: Object, *, allocated: bool) -> None:
-        """Undo what was just written; a claim that was ``allocated`` for a workload is nobody's yet."""
+        """Undo a write. A claim just ``allocated`` for a workload has no other user, so it is deallocated."""
         try:
             if allocated and pod_claims.serves_any_pod(claim):
                 self._remember_claim(reservation.deallocate(self._api, claim))
@@ -337,14 +337,14 @@ class Scheduler:
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 
     def _refuse(self, pod: Object, message: str, *, gated: bool = False) -> None:
-        """Write into the pod's status why it waits, and an event unless the pod is gated."""
+        """Write the reason for waiting into the pod's status, and an event unless the pod is gated."""
         self._metrics.unschedulable(uid_of(pod), is_so=True)
         if _condition(pod).get("message") == message:
             return
-        seen = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
-        if _decides_by(seen) != _decides_by(pod):
+        updated = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        if _decision_inputs(updated) != _decision_inputs(pod):
             self._to_try.add(uid_of(pod))
-        self._pods[uid_of(pod)] = seen
+        self._pods[uid_of(pod)] = updated
         if not gated:
             self._recorder.warning(POD, pod, "FailedScheduling", message)
 
@@ -363,8 +363,8 @@ def _is_ours(pod: Object) -> bool:
     return json_types.text(spec, "schedulerName") == NAME and not (pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod))
 
 
-def _decides_by(pod: Object) -> tuple[object, ...]:
-    """Return what of a pod a decision depends on; conditions, which scheduling itself writes, are not part of it."""
+def _decision_inputs(pod: Object) -> tuple[object, ...]:
+    """Return the parts of a pod that a decision depends on. Conditions are left out because the scheduler writes them."""
     return pod.get("spec"), json_types.at(pod, "status", "resourceClaimStatuses")
 
 

@@ -1,6 +1,6 @@
-"""DeviceTaintRules: taints that an admin puts on devices, beside those of their drivers (KEP-5055). Pure.
+"""DeviceTaintRules: taints that an admin puts on devices, in addition to those of their drivers (KEP-5055). Pure.
 
-A rule without a selector selects nothing; an empty selector selects every device; what a selector names must all agree.
+A rule without a selector selects nothing; an empty selector selects every device. All fields that a selector sets must match.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,7 @@ def devices_of(published: Object) -> list[tuple[DeviceId, Object]]:
 
 
 def tainted(published: Object, rules: Collection[Object]) -> Object:
-    """Return a ResourceSlice as it is with the rules' taints: the slice itself where no rule selects a device of it."""
+    """Return a ResourceSlice with the rules' taints added; the slice itself if no rule selects one of its devices."""
     added = {index: [taint_of(rule) for rule in rules if selects(rule, device)] for index, (device, _) in enumerate(devices_of(published))}
     if not any(added.values()):
         return published

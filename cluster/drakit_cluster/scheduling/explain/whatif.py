@@ -86,7 +86,9 @@ class World:
     def known_nodes(self) -> list[Object]:
         """Return the nodes by name."""
         names = {json_types.text(resource_slice, "spec", "nodeName") for resource_slice in self.slices} - {""}
-        foreign = {name for pod in self.pods for name in extended.wanted(pod)} - extended.class_names(self.classes, FeatureGates()).keys()
+        foreign = {name for pod in self.pods for name in extended.requested(pod)} - extended.class_names(
+            self.classes, FeatureGates()
+        ).keys()
         offered: Object = {name: _PLENTY for name in foreign if not name.startswith(extended.CLASS_PREFIX)}
         assumed: list[Object] = [{"metadata": {"name": name}, "status": {"allocatable": offered}} for name in names or {DEFAULT_NODE}]
         return sorted(self.nodes or assumed, key=_name)
@@ -112,7 +114,7 @@ class Scheduler:
         for claim in world.claims:
             self._record(claim)
         for pod in world.pods:
-            self._placed.note(pod, gone=False)
+            self._placed.note(pod, deleted=False)
 
     def decide(self) -> Iterator[Decision]:
         """Yield what becomes of all, in order."""
@@ -253,7 +255,7 @@ class Scheduler:
         return {_name(node): found for node in self._nodes if (found := self._why_on(pod, node, site))}
 
     def _why_on(self, pod: Object, node: Object, site: placement.Site) -> list[Obstacle]:
-        needs = placement.wanted(pod, node, site)
+        needs = placement.needs_on(pod, node, site)
         if isinstance(needs, str):
             return [Obstacle(text=needs)]
         try:
@@ -280,7 +282,7 @@ def has_node(pod: Object) -> bool:
 
 def wants_devices(pod: Object) -> bool:
     """Return whether the pod requests anything that devices may serve."""
-    return bool(pod_claims.references(pod) or extended.wanted(pod))
+    return bool(pod_claims.references(pod) or extended.requested(pod))
 
 
 def _waits(pod: Object) -> bool:
