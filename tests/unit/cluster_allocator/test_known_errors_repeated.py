@@ -117,7 +117,7 @@ def test_a_search_of_all_combinations_ends() -> None:
     slices = [resource_slice(devices)]
     many = claim(request(count=15), constraints=[DISTINCT_PARENT, {"matchAttribute": "drv/parent", "requests": ["r"]}])
     pair = claim(request("a", count=10), request("r", count=2), constraints=[{**MATCH_PARENT, "requests": ["r"]}])
-    made = allocator(KnownErrors(kinds=frozenset(KnownError), longest=500), slices)
+    made = allocator(KnownErrors(kinds=frozenset(KnownError), max_steps=500), slices)
     assert made.allocate(claims=[many], node=NODE, allocated=AllocatedState(), new_share_id=str) is None
     assert made.allocate(claims=[pair], node=NODE, allocated=AllocatedState(), new_share_id=str) is None
 

@@ -1,4 +1,4 @@
-"""Picks to AllocationResults: results, configuration, and the nodes the result is good for (ResourceClaim.status.allocation)."""
+"""Picks to AllocationResults: results, configuration, and the nodes on which the result is usable (ResourceClaim.status.allocation)."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Writer:
         return result
 
     def _node_selector(self, claim: Claim, picks: Sequence[Pick]) -> Object | None:
-        """Return where the allocation is usable, None for everywhere: this node if a device is local or binds, else all requirements."""
+        """Return where the allocation is usable: this node if a device is local or binds, else all requirements; None for everywhere."""
         fields: list[Json] = []
         expressions: list[Json] = []
         for pick in picks:
@@ -91,10 +91,10 @@ def _only(node_name: str) -> Object:
 
 
 def _add_new(requirements: list[Json], more: Sequence[Object]) -> None:
-    known = {_requirement_key(requirement_) for requirement_ in requirements if isinstance(requirement_, dict)}
+    existing = {_requirement_key(requirement_) for requirement_ in requirements if isinstance(requirement_, dict)}
     for requirement in more:
-        if _requirement_key(requirement) not in known:
-            known.add(_requirement_key(requirement))
+        if _requirement_key(requirement) not in existing:
+            existing.add(_requirement_key(requirement))
             requirements.append(json_types.copy(requirement))
 
 
@@ -107,7 +107,7 @@ def _requirement_key(requirement: Object) -> tuple[str, str, frozenset[str]]:
 
 
 def _chosen_options(claim: Claim, picks: Sequence[Pick]) -> list[tuple[Request, Option]]:
-    """Return each request with the option that was taken; an option without devices (count 0) is the first."""
+    """Return each request with its chosen option. A request without picks (count 0) gets its first option."""
     taken: Mapping[str, Option] = {pick.option.base: pick.option for pick in picks}
     return [(request, taken.get(request.name, request.options[0])) for request in claim.requests]
 
@@ -128,7 +128,7 @@ def _class_configs(chosen: Sequence[tuple[Request, Option]]) -> list[Object]:
 
 
 def _claim_configs(claim: Claim, chosen: Sequence[tuple[Request, Option]]) -> list[Object]:
-    """Return the claim's configuration that concerns what was taken: once if for all requests, else once per request it names."""
+    """Return the claim's configuration that concerns the chosen options: once if for all requests, else once per request that it names."""
     configs: list[Object] = []
     if not json_types.at(claim.source, "spec", "devices", "config"):
         return configs

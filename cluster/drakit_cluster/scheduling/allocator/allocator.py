@@ -1,10 +1,10 @@
 """The scheduler's decision: which devices the claims of one pod get on one node. Pure: no I/O, no clock.
 
 Decides as Kubernetes 1.36's structured allocator does (first fit in the order of pools, slices and devices, depth first), without its
-known errors unless they are asked for (:mod:`drakit_cluster.scheduling.allocator.known_errors`).
+known errors unless the caller passes them (:mod:`drakit_cluster.scheduling.allocator.known_errors`).
 
-:func:`allocate` is for one decision. An :class:`Allocator` keeps what slices and selectors teach for many decisions over one state of the
-slices: make a new one when a slice or class changes.
+:func:`allocate` is for one decision. An :class:`Allocator` caches facts about slices and selectors for many decisions over one state of the
+slices. Make a new one when a slice or class changes.
 """
 
 import copy
@@ -25,7 +25,7 @@ from drakit_cluster.scheduling.allocator.search import TooLongError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Suitability, Switches, Verdicts
 
-_KEPT_NODES = 128
+_MAX_NODES = 128
 
 
 class Allocator:
@@ -39,7 +39,7 @@ class Allocator:
         features: FeatureGates,
         errors: KnownErrors = known_errors.NONE,
     ) -> None:
-        """``errors`` are those of a Kubernetes version, to be repeated."""
+        """``errors`` are the known errors of a Kubernetes version to repeat."""
         self._errors = errors
         self._reader = Reader(Classes(classes), features)
         self._verdicts = Verdicts(selectors)
@@ -51,9 +51,9 @@ class Allocator:
     def allocate(
         self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState, new_share_id: Callable[[], str]
     ) -> list[Object] | None:
-        """Return one AllocationResult per claim, or None where they do not fit together on ``node``.
+        """Return one AllocationResult per claim, or None if they do not fit together on ``node``.
 
-        Raise AllocationError where a claim, class, selector or pool makes a decision impossible. Nothing is recorded in ``allocated``.
+        Raise AllocationError if a claim, class, selector or pool makes a decision impossible. ``allocated`` is not changed.
         """
         problem = self.problem(claims=claims, node=node, allocated=allocated)
         try:
@@ -67,7 +67,7 @@ class Allocator:
         return [writer.write(claim, [pick for pick in picks if pick.claim == claim.number]) for claim in problem.claims]
 
     def misjudged(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> str:
-        """Return by which of the repeated errors claims that fit on ``node`` do not get their devices; "" where they do not fit."""
+        """Return the repeated error that denies devices to claims that fit on ``node``; "" if they do not fit."""
         if not self._errors:
             return ""
         right = self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated)
@@ -87,25 +87,25 @@ class Allocator:
         return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.advice(blamed)}"
 
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
-        """Return what there is to solve. Raise AllocationError for what is wrong before any device is chosen."""
+        """Return the problem to solve. Raise AllocationError for errors that show before any device is chosen."""
         inventory = self._inventory(node)
-        read = self._reader.read(claims)
+        reading = self._reader.read(claims)
         problem = Problem(
-            claims=read.claims,
-            requests=[request for claim in read.claims for request in claim.requests],
-            wants=read.wants,
+            claims=reading.claims,
+            requests=[request for claim in reading.claims for request in claim.requests],
+            wants=reading.wants,
             inventory=inventory,
             suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches, early=not self._errors),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
             errors=self._errors,
         )
-        for claim in read.claims:
+        for claim in reading.claims:
             _find_every(problem, claim)
             _check_size(problem, claim)
         return problem
 
     def repeating(self, errors: KnownErrors) -> "Allocator":
-        """Return an allocator over the same slices and classes that repeats ``errors``; the two share what they learn."""
+        """Return an allocator over the same slices and classes that repeats ``errors``; the two share their caches."""
         other = copy.copy(self)
         vars(other)["_errors"] = errors
         return other
@@ -114,13 +114,13 @@ class Allocator:
         """Return the node's inventory, compiled again only when its name or labels changed."""
         name = json_types.text(node, "metadata", "name")
         labels = json_types.mapping(node, "metadata", "labels")
-        known = self._inventories.get(name)
-        if known is None or known[0] != labels:
-            if len(self._inventories) >= _KEPT_NODES:
+        cached = self._inventories.get(name)
+        if cached is None or cached[0] != labels:
+            if len(self._inventories) >= _MAX_NODES:
                 self._inventories.pop(next(iter(self._inventories)))
-            known = (json_types.copy_object(labels), Inventory(self._index.pools(node)))
-            self._inventories[name] = known
-        return known[1]
+            cached = (json_types.copy_object(labels), Inventory(self._index.pools(node)))
+            self._inventories[name] = cached
+        return cached[1]
 
     def _check_pools(self, problem: Problem) -> None:
         for pool in problem.inventory.pools:
@@ -129,7 +129,7 @@ class Allocator:
 
 
 def _find_every(problem: Problem, claim: Claim) -> None:
-    """Find the devices of requests for all, which must know every pool."""
+    """Find the devices of requests for all devices. Such a request needs every pool to be usable."""
     for option in _options(claim):
         if option.mode is not Mode.ALL:
             continue

@@ -1,9 +1,9 @@
 """Proves early that requests cannot be satisfied, by counting. Only a shortage is proven, never that a solution exists.
 
-Over the requests still to come:
+It counts over the remaining requests:
 
-- *per want*: a block gives at most as many devices as are free in it, and, of a counter that every such device draws, at most what is
-  left divided by the smallest draw;
+- *per want*: a block has at most as many devices as are free in it and, for a counter that every such device draws, at most the rest
+  of the counter divided by the smallest draw;
 - *per kind of counter* (all memory of a pool, whichever GPU's): every request draws at least the smallest draw of any device that suits;
 """
 
@@ -75,7 +75,7 @@ class Bounds:
         return self._needs[request]
 
     def _least_draws(self, want: Want) -> dict[Kind, int]:
-        """Return what any device that suits draws at least of each kind of counter."""
+        """Return the smallest draw of any suitable device, by kind of counter."""
         return _least([self._draws_by_kind(device) for device in self._symmetry.suiting(want)])
 
     def _draws_by_kind(self, device: Device) -> dict[Kind, int]:
@@ -105,6 +105,6 @@ class Bounds:
 
 
 def _least(draws: list[dict[Key, int]]) -> dict[Key, int]:
-    """Return the smallest draw of whatever is drawn in all of ``draws``."""
+    """Return the smallest draw of each counter that occurs in all of ``draws``."""
     common = set(draws[0]).intersection(*draws[1:]) if draws else set()
     return {key: min(draw[key] for draw in draws) for key in common}

@@ -1,6 +1,7 @@
-"""The choices of one decision as Kubernetes 1.36 keeps them, with those of its known errors that are asked for.
+"""The choices of one decision as Kubernetes 1.36 tracks them, with the requested known errors.
 
-Order matters here, because what a rejected device leaves behind depends on where it was rejected: capacity, counters, taints, constraints.
+The order of the checks matters: what a rejected device leaves behind depends on the check that rejected it. The order is capacity,
+counters, taints, constraints.
 """
 
 from collections import defaultdict
@@ -26,14 +27,14 @@ class _Last(NamedTuple):
 
 
 class _Account:
-    """The counters of one pool, or of all pools of one name: what was free before the decision, and what it consumed."""
+    """The counters of one pool, or of all pools of one name: the amounts free before the decision, and the amounts that it consumed."""
 
     def __init__(self, free: Mapping[_Counter, int]) -> None:
         self._free = free
         self._consumed: defaultdict[_Counter, int] = defaultdict(int)
 
     def take(self, draws: Mapping[_Counter, int]) -> bool:
-        """Consume what a device draws; return False and consume nothing where any counter is short."""
+        """Consume what a device draws; return False and consume nothing if any counter is short."""
         self.count(draws, 1)
         if all(free >= self._consumed.get(counter, 0) for counter, free in self._free.items()):
             return True
@@ -62,7 +63,7 @@ class FlawedWorld(World):
         return _Last(0, {}) if by_request else world.NONE_CHOSEN
 
     def choose(self, claim: int, option: Option, device: Device, bit: int) -> Pick | None:
-        """Choose an available and suitable device, or return None; what a refusal leaves behind stays."""
+        """Choose an available and suitable device, or return None. What a refusal leaves behind is not undone."""
         self.forbidden = False
         has_room = self._has_room(option, device)
         if option.mode is Mode.COUNT and not has_room:
@@ -110,7 +111,7 @@ class FlawedWorld(World):
         return {self._problem.inventory.counters[position][1:]: amount for position, amount in device.draws}
 
     def _account(self, device: Device) -> _Account:
-        """Return the account of the device's pool. One that is kept by name is that of the pool which was looked at first."""
+        """Return the account of the device's pool. Pools that share an account by name use the counters of the first pool examined."""
         pool = self._pools[device.pool]
         key = pool.id.pool if self._has(KnownError.POOL_NAMES) else pool.id
         if key not in self._accounts:
@@ -124,7 +125,7 @@ class FlawedWorld(World):
             self._account(device).count(draws, -1)
 
     def _constrain(self, claim: int, option: Option, device: Device) -> bool:
-        """Add the device to the claim's constraints; if one refuses it, take it out of those before."""
+        """Add the device to the claim's constraints; if one refuses it, remove it from the constraints before."""
         states, specs = self._states[claim], self._problem.claims[claim].constraints
         before = list(states)
         for position, spec in enumerate(specs):

@@ -1,9 +1,9 @@
 """The fields of a device that a selector reads, so that devices with equal fields share one result.
 
-A node's devices differ in some attribute almost always (a UUID, a placement), yet an expression reads one or two of them. Of an
-expression in which every ``device`` begins a path to one scalar, such as ``device.attributes["domain"].name``, the verdict is a function
-of what these paths give: ``device`` is the only variable there is. Anything else (a whole map, a computed key, a macro over attributes)
-has no footprint, and neither has a device with anything that may be unreadable: then nothing is shared, and evaluation decides.
+A node's devices almost always differ in some attribute (a UUID, a placement), but an expression reads only one or two. If every ``device``
+in an expression begins a path to one scalar, such as ``device.attributes["domain"].name``, the verdict depends only on the values at these
+paths, because ``device`` is the only variable. Any other expression (a whole map, a computed key, a macro over attributes) has no
+footprint. Neither has a device with a field that may be unreadable. Then no result is shared, and each device is evaluated.
 """
 
 import functools
@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 
 from drakit_cluster.objects.json_types import Json, Object
 
-# The names are narrow enough that a match which begins inside a string literal can hide no other use of the variable. A field that is
-# called is a macro or a function over the whole map; a comment could stand before the parenthesis.
+# The names are so narrow that a match that begins inside a string literal cannot hide another use of the variable. A field that is
+# called is a macro or a function over the whole map. A comment may come before the parenthesis.
 _PATH = re.compile(
     r"\bdevice\.(?:(?:driver|allowMultipleAllocations)(?!\w)"
     r'|(?P<group>attributes|capacity)\["(?P<domain>[A-Za-z0-9._-]*)"\]'
@@ -42,7 +42,7 @@ class Footprint:
 
     @classmethod
     def of(cls, expression: str) -> Self | None:
-        """Return the footprint, or None where the expression may read more than its paths show."""
+        """Return the footprint, or None if the expression may read more than its paths."""
         reads = set()
         for match in _PATH.finditer(expression):
             if match["group"]:
@@ -51,20 +51,20 @@ class Footprint:
         return None if "device" in _PATH.sub(" ", expression) else cls(frozenset(reads))
 
     def on(self, driver: str, device: Object) -> Hashable:
-        """Return what the expression sees of a plain device; None where a name is published twice, with and without its domain."""
-        seen: list[Hashable] = [driver, device.get("allowMultipleAllocations") is True]
+        """Return the values that the expression reads from a plain device; None if a name is published both with and without its domain."""
+        read_values: list[Hashable] = [driver, device.get("allowMultipleAllocations") is True]
         for group, domain, name, qualified in self._reads:
             published = device.get(group)
             if not isinstance(published, dict):
-                seen.append(None)
+                read_values.append(None)
                 continue
             entry = published.get(qualified)
             if domain == driver and name in published:
                 if entry is not None:
                     return None
                 entry = published[name]
-            seen.append(_value(entry))
-        return tuple(seen)
+            read_values.append(_value(entry))
+        return tuple(read_values)
 
 
 def _value(entry: Json) -> Hashable:
@@ -75,7 +75,7 @@ def _value(entry: Json) -> Hashable:
 
 
 def is_plain(device: Object) -> bool:
-    """Return whether every attribute and capacity can be read for sure: scalars of the right type, common versions and quantities."""
+    """Return whether every attribute and capacity is certain to be readable: scalars of the right type, common versions and quantities."""
     attributes, capacities, types = device.get("attributes"), device.get("capacity"), _TYPES
     for entry in attributes.values() if isinstance(attributes, dict) else ():
         if not isinstance(entry, dict) or len(entry) != 1:

@@ -1,7 +1,7 @@
 """The devices of one node, compiled once: candidate devices in order of preference, and counters as one vector of integers.
 
 Counters are keyed by driver, pool, counter set and name. A device holds its draws as (position in the vector, amount); amounts are in
-nanos, so that sums are exact. What depends on claims is not here: see :mod:`drakit_cluster.scheduling.allocator.search`.
+nanos, so that sums are exact. Facts that depend on claims are in :mod:`drakit_cluster.scheduling.allocator.search`.
 """
 
 import functools
@@ -17,12 +17,12 @@ from drakit_cluster.scheduling.allocator.state import AllocatedState
 
 Draws = tuple[tuple[int, int], ...]
 
-_KEPT_EXPRESSIONS = 1024
-_KEPT_DEMANDS = 64
+_MAX_EXPRESSIONS = 1024
+_MAX_DEMANDS = 64
 
 
 class Device:
-    """One candidate. ``index`` is its place in the order of allocation. What is read of its spec is read on first use."""
+    """One candidate. ``index`` is its place in the order of allocation. Its spec is decoded on first use."""
 
     def __init__(self, index: int, entry: Slice, spec: Object, pool: "CompiledPool") -> None:
         self.index = index
@@ -44,7 +44,7 @@ class Device:
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether every attribute and capacity can be read for sure (``footprints``)."""
+        """Whether every attribute and capacity is certain to be readable (``footprints``)."""
         return footprints.is_plain(self.spec)
 
     @functools.cached_property
@@ -65,16 +65,16 @@ class Device:
             raise AllocationError(f"device {self.id}: capacity: {error}") from error
 
     @functools.cached_property
-    def _asked(self) -> dict[str, Amounts | None]:
+    def _demands(self) -> dict[str, Amounts | None]:
         return {}
 
-    def demand(self, amounts: Amounts, asked: str) -> Amounts | None:
-        """Return what requested ``amounts`` (``asked`` as written) take, None if that can never be. Raise AllocationError as capacities do."""
-        if asked not in self._asked:
-            if len(self._asked) >= _KEPT_DEMANDS:
-                self._asked.clear()
-            self._asked[asked] = capacity.demand(amounts, self.capacities)
-        return self._asked[asked]
+    def demand(self, amounts: Amounts, amounts_text: str) -> Amounts | None:
+        """Return what the requested ``amounts`` (``amounts_text`` as written) consume; None if impossible. Raise AllocationError as capacities do."""
+        if amounts_text not in self._demands:
+            if len(self._demands) >= _MAX_DEMANDS:
+                self._demands.clear()
+            self._demands[amounts_text] = capacity.demand(amounts, self.capacities)
+        return self._demands[amounts_text]
 
     @property
     def selects_node_itself(self) -> bool:
@@ -91,25 +91,25 @@ class CompiledPool:
         self.positions: dict[str, dict[str, int]] = {}
         self.offered: list[Device] = []
         self._elsewhere = pool.elsewhere
-        self._known: dict[str, Draws] = {}
+        self._draws_by_name: dict[str, Draws] = {}
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Sequence[Object]]:
-        """The published devices that may draw the pool's counters; those for other nodes are not checked for equal names."""
+        """The published devices that may draw the pool's counters. Names of devices for other nodes are not checked for duplicates."""
         specs = [device.spec for device in self.offered] + [spec for entry in self._elsewhere for spec in entry.devices]
-        found: dict[str, list[Object]] = {}
+        by_name: dict[str, list[Object]] = {}
         for spec in specs:
-            found.setdefault(json_types.text(spec, "name"), []).append(spec)
-        return found
+            by_name.setdefault(json_types.text(spec, "name"), []).append(spec)
+        return by_name
 
     def draws_of(self, name: str) -> Draws:
-        """Return what the devices of a name draw, none for an unknown name. Raise AllocationError for a malformed quantity."""
-        if name not in self._known:
-            self._known[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
-        return self._known[name]
+        """Return the draws of the devices with a name; empty for an unknown name. Raise AllocationError for a malformed quantity."""
+        if name not in self._draws_by_name:
+            self._draws_by_name[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
+        return self._draws_by_name[name]
 
     def draws(self, spec: Object) -> Draws:
-        """Return what a published device draws, nothing for less than nothing. Raise AllocationError for a malformed quantity."""
+        """Return the draws of a published device; negative amounts count as 0. Raise AllocationError for a malformed quantity."""
         if "consumesCounters" not in spec or not self.positions:
             return ()
         amounts: dict[int, int] = {}
@@ -122,9 +122,9 @@ class CompiledPool:
 
 
 class Selection:
-    """The devices that selectors, binding conditions and node leave for wants with equal selectors, in any allocation on the node.
+    """The devices that selectors, binding conditions and node allow for wants with equal selectors, in any allocation on the node.
 
-    ``devices`` may suit, in order, among the first ``examined``; ``refusals`` hold the reason for each device that was looked at.
+    ``devices`` are the ones that may suit, in order, among the first ``examined``; ``refusals`` hold the reason for each examined device.
     """
 
     __slots__ = ("devices", "examined", "refusals")
@@ -136,7 +136,7 @@ class Selection:
 
 
 UNKNOWN = object()
-"""In place of a refusal: nobody has looked."""
+"""In place of a refusal: not yet examined."""
 
 
 class Inventory:
@@ -147,7 +147,7 @@ class Inventory:
         self.devices: list[Device] = []
         self.totals: list[int] = []
         self.kinds: list[tuple[int, str]] = []
-        """Pool and counter name of each counter: those of one kind measure the same in different counter sets."""
+        """Pool and counter name of each counter. Counters of one kind measure the same in different counter sets."""
         self.usable: list[CompiledPool] = []
         self._verdicts: dict[str, list[bool | None]] = {}
         self._selections: dict[Hashable, Selection] = {}
@@ -178,25 +178,25 @@ class Inventory:
         return [(pool, set_name, name) for pool in self.usable for set_name, positions in pool.positions.items() for name in positions]
 
     def verdicts(self, expression: str) -> list[bool | None]:
-        """Return what is known of an expression by device, to be added to."""
-        known = self._verdicts.get(expression)
-        if known is None:
-            if len(self._verdicts) >= _KEPT_EXPRESSIONS:
+        """Return the cached verdicts of an expression by device. Callers add to the list."""
+        by_device = self._verdicts.get(expression)
+        if by_device is None:
+            if len(self._verdicts) >= _MAX_EXPRESSIONS:
                 self._verdicts.pop(next(iter(self._verdicts)))
-            known = self._verdicts[expression] = [None] * len(self.devices)
-        return known
+            by_device = self._verdicts[expression] = [None] * len(self.devices)
+        return by_device
 
     def selection(self, selectors: Hashable) -> Selection:
-        """Return what is known of the devices that ``selectors`` leave, to be added to."""
-        known = self._selections.get(selectors)
-        if known is None:
-            if len(self._selections) >= _KEPT_EXPRESSIONS:
+        """Return the cached selection of ``selectors``. Callers add to it."""
+        cached = self._selections.get(selectors)
+        if cached is None:
+            if len(self._selections) >= _MAX_EXPRESSIONS:
                 self._selections.pop(next(iter(self._selections)))
-            known = self._selections[selectors] = Selection(len(self.devices))
-        return known
+            cached = self._selections[selectors] = Selection(len(self.devices))
+        return cached
 
     def remaining(self, allocated: AllocatedState) -> list[int]:
-        """Return what is left of every counter; negative where more is in use than the slices say there is."""
+        """Return the rest of every counter; negative if more is in use than the slices publish."""
         left = list(self.totals)
         for pool in self.usable:
             for name, use in allocated.pool(*pool.id).items():

@@ -1,6 +1,6 @@
 """The known errors of the scheduler of Kubernetes 1.36, as values for the allocator.
 
-Without any the allocator decides correctly. With :data:`KUBERNETES_1_36` it gives the answers that users of that version get.
+Without them the allocator decides correctly. With :data:`KUBERNETES_1_36` it decides as that version does.
 Source: the structured allocator of Kubernetes 1.36.2.
 """
 
@@ -36,10 +36,10 @@ _FIXES: Mapping[KnownError, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class KnownErrors:
-    """The errors that a decision repeats. ``longest``: the number of steps after which such a search, which tries everything, is given up."""
+    """The errors that a decision repeats. Such a search tries everything, and gives up after ``max_steps`` steps."""
 
     kinds: frozenset[KnownError] = frozenset()
-    longest: int = 300_000
+    max_steps: int = 300_000
 
     def __bool__(self) -> bool:
         return bool(self.kinds)
@@ -51,18 +51,18 @@ class KnownErrors:
 NONE = KnownErrors()
 KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
 BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36}
-"""What ``--as-kubernetes`` takes."""
+"""The values of ``--as-kubernetes``."""
 
 
 def of_version(version: str) -> KnownErrors:
-    """Return the errors of a version; none for an empty text. Raise ValueError for a version whose errors are not known."""
+    """Return the errors of a version; none for an empty text. Raise ValueError for an unknown version."""
     if version and version not in BY_VERSION:
         raise ValueError(f"the errors of version {version!r} are not known; write {' or '.join(BY_VERSION)}")
     return BY_VERSION.get(version, NONE)
 
 
 def advice(kind: KnownError | None) -> str:
-    """Return what a version does wrongly and what to do about it; None stands for what no error explains alone."""
+    """Return what a version does wrongly and the fix. None stands for a difference that no single error explains."""
     if kind is None:
         return (
             "several of its known errors come together, or its search of all combinations ends at its time limit; ask for less in one claim"

@@ -2,10 +2,10 @@
 
 - A pool is named by driver and pool name. Only slices of its highest generation among those relevant for the node count.
 - Relevant are slices for the node, by slice or by some device, and every slice with shared counters, whichever node it names.
-- It is complete when as many slices exist as the first one says; slices for other nodes count. Newer slices for other nodes alone mean
-  that the pool is being replaced: then it offers nothing here.
+- It is complete when as many slices exist as the first one declares; slices for other nodes count. If newer slices exist for other nodes
+  only, the pool is being replaced and offers nothing on this node.
 - It is invalid if a mixin is missing, a device or counter set is named twice, or a device draws from a counter that the pool lacks.
-- Order is policy: pools by driver and name, those with binding conditions last; slices by object name; devices by position.
+- The order is fixed: pools by driver and name, those with binding conditions last; slices by object name; devices by position.
 
 Source: KEP-4815, KEP-4381 (pool generations) and the API documentation of ResourceSliceSpec.pool.
 """
@@ -43,21 +43,21 @@ class Condition(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slice:
-    """One ResourceSlice. What it holds is read when it is first asked for: most slices of a cluster are for other nodes."""
+    """One ResourceSlice. Its content is decoded on first use, because most slices of a cluster are for other nodes."""
 
     name: str
     number: int
-    """Its place among all slices: the first of a pool says how many there are."""
+    """Its place among all slices. The first slice of a pool declares their number."""
     pool: PoolId
     generation: int
     published: Object
-    """The spec as published; it differs from the flat one only in what devices and counter sets hold."""
+    """The spec as published. It differs from the flat one only in the content of devices and counter sets."""
     compact: bool
-    """Whether mixins are known, so that it may have to be flattened."""
+    """Whether mixins are on, so that the slice may have to be flattened."""
 
     @property
     def spec(self) -> Object:
-        """The flat spec; the published one where it is broken."""
+        """The flat spec; the published one if it is broken."""
         return self._flattened[0]
 
     @property
@@ -141,14 +141,14 @@ class SliceIndex:
     def _pool(self, key: PoolId, entries: list[Slice], node: Object) -> Pool | None:
         """Return the pool of the relevant slices, or None for one that is being replaced."""
         first = min(entries, key=lambda entry: entry.number)
-        generation, wanted = first.generation, json_types.number(first.published, "pool", "resourceSliceCount")
+        generation, expected = first.generation, json_types.number(first.published, "pool", "resourceSliceCount")
         everywhere = entries
-        if len(entries) != wanted:
+        if len(entries) != expected:
             if any(entry.generation > generation for entry in self._by_pool[key]):
                 return None
             everywhere = [entry for entry in self._by_pool[key] if entry.generation == generation]
-        if len(everywhere) != wanted:
-            return Pool(id=key, condition=Condition.INCOMPLETE, reason=f"{len(everywhere)} of {wanted} slices of generation {generation}")
+        if len(everywhere) != expected:
+            return Pool(id=key, condition=Condition.INCOMPLETE, reason=f"{len(everywhere)} of {expected} slices of generation {generation}")
         offering = [entry for entry in entries if self._offers(entry, node)]
         offered = {id(entry) for entry in offering}
         return self._checked(
@@ -205,13 +205,13 @@ def _broken(entries: Sequence[Slice]) -> str:
 
 
 def _duplicate_device(entries: Sequence[Slice]) -> str:
-    seen: set[str] = set()
+    names: set[str] = set()
     for entry in entries:
         for device in entry.devices:
             name = json_types.text(device, "name")
-            if name in seen:
+            if name in names:
                 return f"slice {entry.name}: device {name} is named twice in the pool"
-            seen.add(name)
+            names.add(name)
     return ""
 
 
@@ -226,15 +226,15 @@ def _collect_counters(entries: Sequence[Slice], counter_sets: dict[str, Object])
 
 
 def _unknown_counter(entries: Sequence[Slice], counter_sets: Mapping[str, Object]) -> str:
-    known = {name: counters.keys() for name, counters in counter_sets.items()}
+    counter_names = {name: counters.keys() for name, counters in counter_sets.items()}
     for entry in entries:
         for device in entry.devices:
             for consumption in json_types.objects(device.get("consumesCounters")):
                 name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
-                if name not in known:
+                if name not in counter_names:
                     return f"{_place(entry, device)} draws from counter set {name}, which the pool lacks"
-                if not counters.keys() <= known[name]:
-                    return f"{_place(entry, device)} draws {min(counters.keys() - known[name])}, which counter set {name} lacks"
+                if not counters.keys() <= counter_names[name]:
+                    return f"{_place(entry, device)} draws {min(counters.keys() - counter_names[name])}, which counter set {name} lacks"
     return ""
 
 

@@ -1,9 +1,9 @@
-"""Claims to typed requests: what must be found, before any device is looked at.
+"""Claims to typed requests, before any device is examined.
 
-A *want* is what decides whether a device is suitable (class, selectors, tolerations, capacity, admin access). Requests that want the
-same share one :class:`Want`, so that everything learned about devices for one of them holds for all.
+A *want* holds the conditions that decide whether a device is suitable: class, selectors, tolerations, capacity, admin access. Requests
+with equal conditions share one :class:`Want`, so that what is learned about devices for one of them applies to all.
 
-Most claims come from a few templates, so claims that are written alike are decoded once.
+Most claims come from a few templates, so claims with equal content are decoded once.
 """
 
 import enum
@@ -27,7 +27,7 @@ class Mode(enum.Enum):
 
 _MODES = {mode.value: mode for mode in Mode}
 _written = json.JSONEncoder(sort_keys=True).encode
-_KEPT_READINGS = 256
+_MAX_READINGS = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +40,7 @@ class Want:
     selectors: tuple[str, ...]
     tolerations: tuple[Object, ...]
     amounts: Amounts
-    asked: str
+    amounts_text: str
     """The amounts as they were written."""
     admin: bool
 
@@ -84,13 +84,13 @@ class ConstraintSpec:
     requests: frozenset[str]
 
     def applies(self, option: Option) -> bool:
-        """Return whether devices of ``option`` are bound by it."""
+        """Return whether the constraint applies to devices of ``option``."""
         return not self.requests or option.base in self.requests or option.name in self.requests
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claim:
-    """One claim to allocate; ``source`` is the object it was read from."""
+    """One claim to allocate; ``source`` is the API object."""
 
     number: int
     source: Object
@@ -119,7 +119,7 @@ class Classes:
         self._selectors: dict[str, tuple[str, ...]] = {}
 
     def find(self, name: str, where: str) -> Object:
-        """Return the class that ``where`` names. Raise AllocationError where there is none."""
+        """Return the class that ``where`` names. Raise AllocationError if it does not exist."""
         if not name:
             raise AllocationError(f"{where}: deviceClassName is not set (unsupported request type?)")
         if name not in self._classes:
@@ -138,23 +138,25 @@ class Reader:
     def __init__(self, classes: Classes, features: FeatureGates) -> None:
         self._classes = classes
         self._features = features
-        self._known: dict[str, Reading] = {}
+        self._readings: dict[str, Reading] = {}
 
     def read(self, claims: Sequence[Object]) -> Reading:
         """Return the claims as typed values."""
-        asked = [_asked(claim) for claim in claims]
-        key = repr(asked)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _KEPT_READINGS:
-                self._known.pop(next(iter(self._known)))
-            # A copy: whoever gave the claims may change them later.
-            known = self._known[key] = _Decoder(self._classes, self._features).decode(claims, json_types.objects(json_types.copy(asked)))
-        read = [
+        device_specs = [_device_spec(claim) for claim in claims]
+        key = repr(device_specs)
+        cached = self._readings.get(key)
+        if cached is None:
+            if len(self._readings) >= _MAX_READINGS:
+                self._readings.pop(next(iter(self._readings)))
+            # A copy, because the caller may change the claims later.
+            cached = self._readings[key] = _Decoder(self._classes, self._features).decode(
+                claims, json_types.objects(json_types.copy(device_specs))
+            )
+        typed_claims = [
             Claim(number=claim.number, source=source, requests=claim.requests, constraints=claim.constraints)
-            for claim, source in zip(known.claims, claims, strict=True)
+            for claim, source in zip(cached.claims, claims, strict=True)
         ]
-        return Reading(claims=read, wants=known.wants)
+        return Reading(claims=typed_claims, wants=cached.wants)
 
 
 class _Decoder:
@@ -165,9 +167,9 @@ class _Decoder:
         self._features = features
         self._wants: dict[tuple[object, ...], Want] = {}
 
-    def decode(self, claims: Sequence[Object], asked: Sequence[Object]) -> Reading:
-        """Return claims of which ``asked`` are the requests and constraints."""
-        decoded = [self._claim(number, claim, devices) for number, (claim, devices) in enumerate(zip(claims, asked, strict=True))]
+    def decode(self, claims: Sequence[Object], device_specs: Sequence[Object]) -> Reading:
+        """Return typed claims. ``device_specs`` holds the requests and constraints of each claim."""
+        decoded = [self._claim(number, claim, devices) for number, (claim, devices) in enumerate(zip(claims, device_specs, strict=True))]
         return Reading(claims=decoded, wants=list(self._wants.values()))
 
     def _claim(self, number: int, claim: Object, devices: Object) -> Claim:
@@ -229,8 +231,8 @@ class _Decoder:
         selectors = _expressions(exact["selectors"], where) if "selectors" in exact else ()
         tolerations = json_types.objects(exact["tolerations"]) if "tolerations" in exact else []
         requested = json_types.mapping(exact, "capacity", "requests") if "capacity" in exact else {}
-        asked = _written(requested) if requested else ""
-        key = (class_name, selectors, _written(tolerations) if tolerations else "", asked, admin)
+        amounts_text = _written(requested) if requested else ""
+        key = (class_name, selectors, _written(tolerations) if tolerations else "", amounts_text, admin)
         if key not in self._wants:
             self._wants[key] = Want(
                 number=len(self._wants),
@@ -239,7 +241,7 @@ class _Decoder:
                 selectors=selectors,
                 tolerations=tuple(tolerations),
                 amounts=_amounts(requested, where),
-                asked=asked,
+                amounts_text=amounts_text,
                 admin=admin,
             )
         return self._wants[key]
@@ -256,8 +258,8 @@ class _Decoder:
         raise AllocationError(f"{where}: sets none of {', '.join(kind.value for kind in kinds)} (unsupported constraint type?)")
 
 
-def _asked(claim: Object) -> Json:
-    """Return the part of a claim that decides on devices."""
+def _device_spec(claim: Object) -> Json:
+    """Return the part of a claim that devices are chosen by: requests and constraints."""
     devices = json_types.mapping(claim, "spec", "devices")
     return {name: devices[name] for name in ("requests", "constraints") if name in devices}
 

@@ -1,18 +1,18 @@
 """Finds the first solution, in Kubernetes' order, without Kubernetes' explosions.
 
-The order is depth first: claims, requests and devices in order, within one request only later devices than the last chosen one. The
-answer is always the first complete choice in that order. What is skipped has been proven to hold no solution:
+The order is depth first: claims, requests and devices in order, within one request only devices after the last chosen one. The
+answer is always the first complete choice in that order. The search skips only what is proven to hold no solution:
 
 - *jumps*: when a step fails, the search goes back to the latest step to blame; alternatives of steps in between cannot help;
 - *equals*: a device that corresponds to one that failed at the same step is not tried (:mod:`drakit_cluster.scheduling.allocator.symmetry`);
-- *known failures*: a state equal to one that failed is left at once;
+- *known failures*: a state equal to one that failed is skipped at once;
 - *bounds*: counting shows that too little is left (:mod:`drakit_cluster.scheduling.allocator.bounds`).
 
-Most allocations succeed at the first try, so nothing of this is prepared before the first dead end. Kubernetes reports an error as soon
-as its search meets one: a selector that fails on a device, or "all devices" of which a constraint forbids one. Where that may happen, only
-proofs are used that lose no error: known failures, and equals unless the order of "all devices" matters.
+Most allocations succeed at the first try, so these proofs are prepared only after the first dead end. Kubernetes reports an error as soon
+as its search meets one: a selector that fails on a device, or "all devices" of which a constraint forbids one. If that may happen, the
+search uses only proofs that lose no error: known failures, and equals unless the order of "all devices" matters.
 
-Where the errors of a Kubernetes version are repeated, nothing is proven: a device that was tried leaves traces, so every one is tried.
+If the errors of a Kubernetes version are repeated, nothing is proven: a tried device leaves traces, so every device is tried.
 """
 
 from bisect import bisect_left
@@ -38,7 +38,7 @@ class _DeadEnd(Exception):  # noqa: N818 - not an error: the first try ended.
 
 
 class _Step:
-    """One decision: which alternative of a request (``option`` None), or which device is the ``number``-th of an option."""
+    """One decision: the alternative of a request (``option`` is None), or the ``number``-th device of an option."""
 
     __slots__ = ("blame", "candidates", "equals", "key", "number", "option", "oversize", "pick", "request", "signatures", "start")
 
@@ -57,7 +57,7 @@ class _Step:
 
 
 class Search:
-    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises, but for a problem with errors."""
+    """One run over a problem. Without ``learning`` the first dead end raises, unless the problem repeats known errors."""
 
     def __init__(self, problem: Problem, *, learning: bool) -> None:
         self._problem = problem
@@ -75,7 +75,7 @@ class Search:
         """Steps opened, a measure of work."""
 
     def run(self) -> list[Pick] | None:
-        """Return the picks in order, or None where there is no solution."""
+        """Return the picks in order, or None if there is no solution."""
         if self._open_request(0):
             return []
         while self._steps:
@@ -88,7 +88,7 @@ class Search:
         return None
 
     def _advance(self, step: _Step) -> bool:
-        """Make the step's next choice; False if there is none left."""
+        """Make the step's next choice; return False if none is left."""
         if step.option is None:
             step.number += 1
             return step.number < len(self._problem.requests[step.request].options)
@@ -122,30 +122,30 @@ class Search:
                 step.equals[equal] = self._touching(device) & ~pick.bit
 
     def _forbidden(self, claim: int, option: Option, device: Device) -> str:
-        """A claim for all devices makes no sense if its own constraint keeps one of them out."""
+        """Return the error of a claim for all devices whose own constraint forbids one of them."""
         return f"{self._problem.claims[claim].label}, request {option.name}: asks for all devices, but a constraint forbids {device.id}"
 
     def _equal(self, step: _Step, device: Device) -> Hashable:
-        """Return what the device has in common with those that correspond to it, or None where nothing is known."""
+        """Return the key that the device shares with corresponding devices; None if unknown."""
         if self._symmetry is None or step.option is None or step.option.mode is Mode.ALL:
             return None
         block = self._symmetry.block_of[device.index]
         return (step.signatures[block.number], block.places[device.index])
 
     def _touching(self, device: Device) -> int:
-        """Return the steps that chose something in the device's block or bear on the claim's constraints."""
+        """Return the steps that chose a device of the same block or affect a constraint."""
         if self._symmetry is None:
             return 0
         mask = 0
         for other in self._symmetry.block_of[device.index].devices:
             mask |= self._world.touched_by[other.index]
         for masks in self._world.bound_by:
-            for one in masks:
-                mask |= one
+            for steps in masks:
+                mask |= steps
         return mask
 
     def _descend(self, step: _Step) -> bool:
-        """Go on after a choice; True when everything is allocated."""
+        """Open the next step after a choice; return True when everything is allocated."""
         request = self._problem.requests[step.request]
         if step.option is None:
             return self._open_option(step.request, request.options[step.number])
@@ -191,8 +191,8 @@ class Search:
     def _push(self, step: _Step) -> None:
         self.visited += 1
         if self._symmetry is None or self._bounds is None:
-            if self._problem.errors and self.visited > self._problem.errors.longest:
-                raise TooLongError(f"Kubernetes 1.36 tries over {self._problem.errors.longest} combinations, and gives up after 10 s")
+            if self._problem.errors and self.visited > self._problem.errors.max_steps:
+                raise TooLongError(f"Kubernetes 1.36 tries over {self._problem.errors.max_steps} combinations, and gives up after 10 s")
             self._steps.append(step)
             return
         if self._may_jump and step.number <= 0 and self._bounds.short(step.request):
@@ -215,12 +215,12 @@ class Search:
                 for device in block.devices:
                     mask |= self._world.touched_by[device.index]
         for masks in self._world.bound_by:
-            for one in masks:
-                mask |= one
+            for steps in masks:
+                mask |= steps
         return mask | self._predecessor(step)
 
     def _predecessor(self, step: _Step) -> int:
-        """Return the step before, if it decided on the alternative or on where this one starts."""
+        """Return the step before, if it chose the alternative or the position where this one starts."""
         if step.option is None or not self._steps:
             return 0
         depends = step.number > 0 or self._problem.requests[step.request].prioritized
@@ -246,7 +246,7 @@ class Search:
         self._go_back(blame, step.request, oversize=oversize)
 
     def _go_back(self, blame: int, request: int, *, oversize: bool) -> None:
-        """Undo steps down to the one that can do something about the failure."""
+        """Undo steps down to the one that can change the failure."""
         if self._symmetry is None and not self._problem.errors:
             raise _DeadEnd
         claim = self._problem.requests[request].claim
@@ -279,7 +279,7 @@ def _may_forbid_all(problem: Problem) -> bool:
 
 
 def solve(problem: Problem) -> list[Pick] | None:
-    """Return the first solution, or None. Raise AllocationError where Kubernetes' search would meet an error."""
+    """Return the first solution, or None. Raise AllocationError if Kubernetes' search would meet an error."""
     try:
         return Search(problem, learning=False).run()
     except _DeadEnd:

@@ -1,10 +1,10 @@
 """The devices and counters of allocated claims: an incremental sum over their results.
 
 Adding or removing a claim costs its number of results. A result with admin access holds nothing; a result with a share id takes its
-consumed capacity (KEP-5075); any other result holds its device alone.
+consumed capacity (KEP-5075); any other result holds its device exclusively.
 
-Recorded results rule, not the present slices: a device that became shareable stays held alone until its holder is gone, one that
-became exclusive is not given out while shares remain, and a changed policy never changes what was consumed.
+Recorded results count, not the current slices. A device that became shareable stays exclusive until its holder is removed. A device that
+became exclusive is not allocated while shares remain. A changed policy never changes the consumed amounts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,17 +36,17 @@ class Use:
         return self.shares > 0 or bool(self.taken)
 
     @property
-    def over(self) -> bool:
+    def unused(self) -> bool:
         return not (self.holders or self.shares or self.taken)
 
     @property
     def draws_counters(self) -> bool:
-        """Whether some claim has the device, so that its counters are consumed (once, however many shares there are)."""
+        """Whether some claim has the device, so that its counters are consumed (once, whatever the number of shares)."""
         return self.holders > 0 or self.shares > 0
 
 
 UNUSED = Use()
-"""A device that nobody has."""
+"""The use of a device without holders."""
 _NO_USES: Mapping[str, Use] = {}
 
 
@@ -61,7 +61,7 @@ class AllocatedState:
     """Devices, shares and capacity in use in the cluster."""
 
     def __init__(self, *, consumable_capacity: bool = True) -> None:
-        """``consumable_capacity``: the gate. Where it is off, a result with a share id holds its device alone."""
+        """``consumable_capacity`` is the feature gate. If it is off, a result with a share id holds its device exclusively."""
         self._consumable_capacity = consumable_capacity
         self._uses: dict[PoolKey, dict[str, Use]] = {}
         self._claims: dict[str, list[_Result]] = {}
@@ -81,16 +81,16 @@ class AllocatedState:
         """
         results = self._results(json_types.at(claim, "status", "allocation", "devices", "results"))
         key = _key(claim)
-        self._give_back(key)
+        self._release(key)
         self._claims[key] = results
         for result in results:
             self._count(result, 1)
 
     def remove(self, claim: Object) -> None:
         """Subtract what was added for the claim, whatever its results are now; an unknown claim is ignored."""
-        self._give_back(_key(claim))
+        self._release(_key(claim))
 
-    def _give_back(self, key: str) -> None:
+    def _release(self, key: str) -> None:
         for result in self._claims.pop(key, ()):
             self._count(result, -1)
 
@@ -112,22 +112,22 @@ class AllocatedState:
             self.hold(result.device, sign)
 
     def hold(self, device: DeviceId, sign: int = 1) -> None:
-        """Count one holder of the whole device, or with -1 give it back."""
+        """Count one holder of the whole device, or release it with -1."""
         use = self._use(device)
         use.holders += sign
-        self._forget(use, device)
+        self._drop_unused(use, device)
 
     def share(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
-        """Count one share and what it consumes, or with -1 give it back."""
+        """Count one share and its consumption, or release it with -1."""
         use = self._use(device)
         use.shares += sign
         _consume(use, amounts, sign)
-        self._forget(use, device)
+        self._drop_unused(use, device)
 
     def consume(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
         use = self._use(device)
         _consume(use, amounts, sign)
-        self._forget(use, device)
+        self._drop_unused(use, device)
 
     def _use(self, device: DeviceId) -> Use:
         uses = self._uses.setdefault((device.driver, device.pool), {})
@@ -136,9 +136,9 @@ class AllocatedState:
             use = uses[device.device] = Use()
         return use
 
-    def _forget(self, use: Use, device: DeviceId) -> None:
-        """Keep no entry for a device that nobody has."""
-        if use.over:
+    def _drop_unused(self, use: Use, device: DeviceId) -> None:
+        """Drop the entry of a device that is no longer used."""
+        if use.unused:
             key = (device.driver, device.pool)
             del self._uses[key][device.device]
             if not self._uses[key]:
@@ -163,7 +163,7 @@ class AllocatedState:
 def _consume(use: Use, amounts: Amounts, sign: int) -> None:
     taken = use.taken
     for name, amount in amounts.items():
-        left = taken.get(name, 0) + sign * max(amount.nanos, 0)  # A status may say anything; a negative share frees nothing.
+        left = taken.get(name, 0) + sign * max(amount.nanos, 0)  # A status may hold any number; a negative share frees nothing.
         if left:
             taken[name] = left
         else:

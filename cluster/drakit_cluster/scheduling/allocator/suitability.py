@@ -1,7 +1,7 @@
-"""One allocation as a problem: its requests, and which devices suit them before anything is chosen; each pair is decided once.
+"""One allocation as a problem: its requests, and the devices that suit them before anything is chosen. Each pair is decided once.
 
-The order of the checks is Kubernetes' own, because a selector that fails on a device is an error of the whole allocation, and only
-devices that are really looked at may raise it: in use, binding conditions, class selectors, request selectors, node, capacity,
+The order of the checks is that of Kubernetes. A selector that fails on a device is an error of the whole allocation, and only devices
+that Kubernetes examines may raise it. The order is: in use, binding conditions, class selectors, request selectors, node, capacity,
 counters, taints.
 """
 
@@ -21,33 +21,33 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.requests import Claim, Mode, Option, Request, Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
 
-_KEPT_EXPRESSIONS = 1024
-_KEPT_VERDICTS = 1 << 16
+_MAX_EXPRESSIONS = 1024
+_MAX_VERDICTS = 1 << 16
 
 
 class Verdicts:
-    """The verdicts of one set of selectors, by what an expression reads of a device (``footprints``). An error is never kept."""
+    """The verdicts of one set of selectors, by the values that an expression reads (``footprints``). Errors are not cached."""
 
     def __init__(self, selectors: SelectorPort) -> None:
         self._selectors = selectors
-        self._known: dict[str, tuple[Footprint | None, dict[Hashable, bool]]] = {}
+        self._by_expression: dict[str, tuple[Footprint | None, dict[Hashable, bool]]] = {}
 
     def matches(self, expression: str, device: Device) -> bool:
-        """Return the verdict. Raise SelectorError if there is none."""
-        known = self._known.get(expression)
-        if known is None:
-            if len(self._known) >= _KEPT_EXPRESSIONS:
-                self._known.pop(next(iter(self._known)))
-            known = self._known[expression] = (Footprint.of(expression), {})
-        footprint, verdicts = known
-        seen = footprint.on(device.driver, device.spec) if footprint is not None and device.plain else None
-        if seen is None:
+        """Return the verdict. Raise SelectorError if the selector fails."""
+        cached = self._by_expression.get(expression)
+        if cached is None:
+            if len(self._by_expression) >= _MAX_EXPRESSIONS:
+                self._by_expression.pop(next(iter(self._by_expression)))
+            cached = self._by_expression[expression] = (Footprint.of(expression), {})
+        footprint, verdicts = cached
+        read_values = footprint.on(device.driver, device.spec) if footprint is not None and device.plain else None
+        if read_values is None:
             return self._selectors.matches(expression, device.view)
-        verdict = verdicts.get(seen)
+        verdict = verdicts.get(read_values)
         if verdict is None:
             verdict = self._selectors.matches(expression, device.view)
-            if len(verdicts) < _KEPT_VERDICTS:
-                verdicts[seen] = verdict
+            if len(verdicts) < _MAX_VERDICTS:
+                verdicts[read_values] = verdict
         return verdict
 
 
@@ -66,7 +66,7 @@ class Refusal(enum.Enum):
 
 
 class Switches(NamedTuple):
-    """The feature gates that bear on devices, looked up once."""
+    """The feature gates that affect devices, looked up once."""
 
     binding_conditions: bool
     consumable: bool
@@ -92,7 +92,7 @@ class Demand(NamedTuple):
 
 
 Verdict = Refusal | AllocationError | None
-"""Why not; the error that looking at the device raises; None where it suits."""
+"""The refusal; the error that examining the device raises; None if it suits."""
 
 
 class Suitability:
@@ -108,7 +108,7 @@ class Suitability:
         *,
         early: bool = True,
     ) -> None:
-        """``early``: refuse for counters and taints here; else that is left to the search."""
+        """``early``: refuse for counters and taints here; otherwise the search does."""
         self._early = early
         self._inventory = inventory
         self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
@@ -119,7 +119,7 @@ class Suitability:
         self._selections: dict[int, Selection] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
         self.remaining = inventory.remaining(allocated)
-        """What is left of every counter before this allocation, in nanos."""
+        """The rest of every counter before this allocation, in nanos."""
         self._overdrawn = inventory.overdrawn(self.remaining)
 
     def shared(self, device: Device) -> bool:
@@ -127,7 +127,7 @@ class Suitability:
         return self._consumable and device.shareable
 
     def use(self, device: Device) -> Use:
-        """Return what earlier allocations have of the device."""
+        """Return the use of the device by earlier allocations."""
         return self._uses[device.pool].get(device.name, UNUSED)
 
     def in_use(self, device: Device) -> bool:
@@ -136,7 +136,7 @@ class Suitability:
         return use is not None and (use.held or (use.shared and not self.shared(device)))
 
     def draws(self, want: Want, device: Device) -> bool:
-        """Return whether choosing the device first draws its counters: not for admins, nor if an earlier share has drawn them."""
+        """Return whether choosing the device draws its counters. False for admin access, and if an earlier share has drawn them."""
         return bool(device.draws) and not want.admin and not self.drawn(device)
 
     def drawn(self, device: Device) -> bool:
@@ -148,24 +148,24 @@ class Suitability:
         verdicts = self._verdicts.get(want.number)
         if verdicts is None:
             verdicts = self._verdicts[want.number] = [UNKNOWN] * len(self._inventory.devices)
-        known = verdicts[device.index]
-        if known is UNKNOWN:
+        cached = verdicts[device.index]
+        if cached is UNKNOWN:
             try:
-                known = self._decide(want, device)
+                cached = self._decide(want, device)
             except AllocationError as error:
-                known = error
-            verdicts[device.index] = known
-        return known  # type: ignore[return-value]  # Only verdicts are stored.
+                cached = error
+            verdicts[device.index] = cached
+        return cached  # type: ignore[return-value]  # Only verdicts are stored.
 
     def suits(self, want: Want, device: Device) -> bool:
-        """Return whether the device suits; raise the AllocationError that looking at it gives."""
+        """Return whether the device suits; raise the AllocationError of examining it."""
         verdict = self.verdict(want, device)
         if isinstance(verdict, AllocationError):
             raise verdict
         return verdict is None
 
     def selected(self, want: Want, start: int) -> Iterator[Device]:
-        """Return the devices from the place ``start`` on that the selectors do not rule out, in order; they are looked at one by one."""
+        """Return the devices from the place ``start`` on that the selectors do not exclude, in order; they are examined one by one."""
         selection, everything = self._selection(want), self._inventory.devices
         position = bisect_left(selection.devices, start, key=lambda device: device.index)
         while position < len(selection.devices) or selection.examined < len(everything):
@@ -182,7 +182,7 @@ class Suitability:
         try:
             refusal = self._unselected(want, device)
         except AllocationError:
-            refusal = None  # It is raised when the device's turn comes, if it is not in use then.
+            refusal = None  # Raised when the search reaches the device, if the device is not in use.
         if refusal is None:
             selection.devices.append(device)
 
@@ -194,15 +194,15 @@ class Suitability:
 
     def candidates(self, want: Want) -> list[Device]:
         """Return the devices that suit or that raise an error, in order."""
-        found = []
+        candidates = []
         for device in self.selected(want, 0):
             verdict = self.verdict(want, device)
             if verdict is None or isinstance(verdict, AllocationError):
-                found.append(device)
-        return found
+                candidates.append(device)
+        return candidates
 
     def all_of(self, want: Want) -> list[Device]:
-        """Return what "all devices" means for the want: all that are selected and large enough, in use or not. Raise AllocationError."""
+        """Return "all devices" of the want: those that are selected and large enough, in use or not. Raise AllocationError."""
         return [
             device
             for device in self._inventory.devices
@@ -237,7 +237,7 @@ class Suitability:
         return device.pool in self._overdrawn or any(self.remaining[position] < amount for position, amount in device.draws)
 
     def mismatch(self, want: Want, device: Device) -> Refusal | None:
-        """Return why a device, in use or not, is not of the kind that the want asks for; None also where a selector fails on it."""
+        """Return why a device, in use or not, is not of the requested kind; None also if a selector fails on it."""
         try:
             return self._unselected(want, device)
         except AllocationError:
@@ -245,10 +245,10 @@ class Suitability:
 
     def _unselected(self, want: Want, device: Device) -> Refusal | None:
         refusals = self._selection(want).refusals
-        known = refusals[device.index]
-        if known is UNKNOWN:
-            known = refusals[device.index] = self._select(want, device)
-        return known  # type: ignore[return-value]  # Only refusals are stored.
+        refusal = refusals[device.index]
+        if refusal is UNKNOWN:
+            refusal = refusals[device.index] = self._select(want, device)
+        return refusal  # type: ignore[return-value]  # Only refusals are stored.
 
     def _select(self, want: Want, device: Device) -> Refusal | None:
         if not self._binding_conditions and device.spec.get("bindingConditions"):
@@ -275,7 +275,7 @@ class Suitability:
         return True
 
     def demands(self, want: Want, device: Device) -> tuple[Demand, ...] | None:
-        """Return what the want takes of each capacity of a shared device, empty for one that is not shared; None if it can never fit."""
+        """Return the want's demand on each capacity of a shared device; empty if the device is not shared; None if it can never fit."""
         if not self._consumable or (not device.shareable and not want.amounts and not _has_policy(device)):
             return ()
         key = (want.number, device.index)
@@ -284,7 +284,7 @@ class Suitability:
         return self._demands[key]
 
     def _demand(self, want: Want, device: Device) -> tuple[Demand, ...] | None:
-        amounts = device.demand(want.amounts, want.asked)
+        amounts = device.demand(want.amounts, want.amounts_text)
         if amounts is None:
             return None
         room = self.room(device)
@@ -294,7 +294,7 @@ class Suitability:
         return demands if device.shareable else ()
 
     def room(self, device: Device) -> dict[str, int]:
-        """Return what earlier allocations left of each capacity, in nanos."""
+        """Return the rest of each capacity after earlier allocations, in nanos."""
         taken = self.use(device).taken
         return {name: published.value.nanos - taken.get(name, 0) for name, published in device.capacities.items()}
 
@@ -309,7 +309,7 @@ MAX_RESULTS = 32
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """The constant inputs of a search. ``every`` holds the devices of each option that wants all."""
+    """The constant inputs of a search. ``every`` holds the devices of each option that requests all."""
 
     claims: Sequence[Claim]
     requests: Sequence[Request]

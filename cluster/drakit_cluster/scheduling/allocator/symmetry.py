@@ -1,12 +1,13 @@
-"""Finds what is the same for the search, so that it fails once, not once per GPU, placement or order of choosing.
+"""Finds states that are equal for the search, so that it fails once, not once per GPU, placement or order of choosing.
 
 Devices that share counters form a *block* (a GPU with its partitions); any other device is a block of its own. Two blocks are of one
-class if they correspond device by device: equal verdicts for all wants, equal draws on equal counters, equal room, and equal attribute
-values as far as constraints read them, where values that occur in one block only (a parent's UUID) need only have the same pattern.
+class if they correspond device by device: equal verdicts for all wants, equal draws on equal counters, equal room, and equal values of the
+attributes that constraints read. Values that occur in one block only (a parent's UUID) need only have the same pattern.
 
-The state of a block is what is left in it. Exchanging two blocks of one class changes no answer to "can the rest be allocated?", nor
-does it matter in which order a state came about; so a failed state is known by the multiset of (class, state) over all blocks that the
-rest of the requests could use. Only order of preference distinguishes such states, and that matters only for the first success.
+The state of a block is what is left in it. Exchanging two blocks of one class does not change whether the rest can be allocated, and
+neither does the order in which a state was reached. A failed state is therefore identified by the multiset of (class, state) over all
+blocks that the remaining requests could use. Only the order of preference distinguishes such states, and that matters only for the first
+success.
 """
 
 from collections import defaultdict
@@ -60,7 +61,7 @@ class Symmetry:
         self._states: dict[int, Token] = {}
 
     def suiting(self, want: Want) -> list[Device]:
-        """Return the candidates of a want, in order; those that raise an error are among them."""
+        """Return the candidates of a want, in order, including those that raise an error."""
         return self._suiting[want.number]
 
     @property
@@ -86,14 +87,14 @@ class Symmetry:
     def signatures(self, request: int, option: Option | None, start: int) -> tuple[dict[int, Token], Token]:
         """Return (class, state, constraint marks, what is behind ``start``) of every relevant block, and the constraints' common state.
 
-        ``start`` is the place in the order of preference before which ``option`` may not choose any more.
+        ``option`` may only choose devices from the place ``start`` in the order of preference on.
         """
         marks, common = self._constraint_marks(self._problem.requests[request].claim, request)
-        found: dict[int, Token] = {}
+        by_block: dict[int, Token] = {}
         for block in self.relevant(request):
             behind = self._behind(block, option, start) if start and option is not None else 0
-            found[block.number] = (block.kind, self.state(block), tuple(marks.get(block.number, ())), behind)
-        return found, common
+            by_block[block.number] = (block.kind, self.state(block), tuple(marks.get(block.number, ())), behind)
+        return by_block, common
 
     def _behind(self, block: Block, option: Option, start: int) -> int:
         if option.want.number not in block.wanted_by:
@@ -118,7 +119,7 @@ class Symmetry:
         return (free, tuple(world.remaining[position] for position in block.counters), tuple(shares), marks)
 
     def _constraint_marks(self, claim: int, request: int) -> tuple[Mapping[int, list[Hashable]], Token]:
-        """Split the state of the claim's constraints into marks on blocks, for values at home in one, and the rest."""
+        """Split the state of the claim's constraints into marks on blocks, for values of one block only, and the rest."""
         chosen = self._world.chosen[claim]
         if not chosen:
             return {}, ()
@@ -127,7 +128,7 @@ class Symmetry:
         usable = {block.number for block in self.relevant(request)}
         for position, state in enumerate(chosen):
             homes = self._homes[claim, position]
-            spread, gone = [], False
+            spread, unusable = [], False
             for element in state.elements:
                 home = homes.get(element)
                 if home is None:
@@ -135,9 +136,9 @@ class Symmetry:
                 elif home[0] in usable:
                     marks[home[0]].append((position, home[1]))
                 else:
-                    gone = True
+                    unusable = True
             matching = self._problem.claims[claim].constraints[position].kind is Constraint.MATCH
-            common.append((state.devices > 0, frozenset(spread), gone and matching))
+            common.append((state.devices > 0, frozenset(spread), unusable and matching))
         for held in marks.values():
             held.sort(key=repr)
         return marks, tuple(common)

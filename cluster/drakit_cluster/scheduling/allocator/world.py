@@ -1,14 +1,12 @@
 """The devices that an allocation has chosen so far, with exact undo, and the reason when a device cannot be chosen.
 
-Every choice belongs to a step of the search, given as one bit. For each thing that can run out the world remembers the steps that used
-it: when a device is refused, ``blame`` collects the steps without which it might not have been. The search uses this to go back to a
-step that matters, and never to one that does not.
+Every choice belongs to a step of the search, written as one bit. For each resource that can run out, the world records the steps that used
+it. When a device is refused, ``blame`` collects the steps without which it might have been accepted. The search uses this to go back only
+to a step that matters.
 
-matchAttribute and distinctAttribute while devices are being chosen.
-
-A device's value is a set: one (type, value) for a scalar, several for a list where the ListTypeAttributes gate is on. All devices of a
-matchAttribute share at least one element; the sets of a distinctAttribute are pairwise disjoint. A device without the attribute satisfies
-neither. Values of different types are different.
+The world also tracks matchAttribute and distinctAttribute. A device's value is a set: one (type, value) for a scalar, several for a list if
+the ListTypeAttributes gate is on. All devices of a matchAttribute share at least one element; the sets of a distinctAttribute are pairwise
+disjoint. A device without the attribute satisfies neither. Values of different types are different.
 """
 
 from collections import defaultdict
@@ -23,7 +21,7 @@ from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability
 
 Element = tuple[str, Json]
 Value = frozenset[Element]
-"""The value of a device for one attribute; empty for a type that this version does not know."""
+"""The value of a device for one attribute; empty for an unknown type."""
 
 _SCALARS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
 
@@ -39,9 +37,9 @@ NONE_CHOSEN = Chosen(0, frozenset())
 
 
 def value_of(attributes: Mapping[str, Json], driver: str, name: str, *, lists: bool) -> Value | None:
-    """Return the value of the fully qualified attribute ``name``; None where the device lacks it.
+    """Return the value of the fully qualified attribute ``name``; None if the device lacks it.
 
-    An attribute may be published under its full name or, in the driver's own domain, without one; the full name wins.
+    An attribute may be published under its full name or, in the driver's own domain, without the domain. The full name wins.
     """
     attribute = attributes.get(name)
     domain, _, identifier = name.partition("/")
@@ -50,10 +48,10 @@ def value_of(attributes: Mapping[str, Json], driver: str, name: str, *, lists: b
     if attribute is None:
         return None
     for scalar, plural in _SCALARS.items():
-        if (one := json_types.at(attribute, scalar)) is not None:
-            return _elements(scalar, [one])
-        if lists and (many := json_types.at(attribute, plural)) is not None:
-            return _elements(scalar, json_types.items(many))
+        if (scalar_value := json_types.at(attribute, scalar)) is not None:
+            return _elements(scalar, [scalar_value])
+        if lists and (list_value := json_types.at(attribute, plural)) is not None:
+            return _elements(scalar, json_types.items(list_value))
     return frozenset()
 
 
@@ -62,7 +60,7 @@ def _elements(scalar: str, values: list[Json]) -> Value:
 
 
 def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: bool) -> Chosen | None:
-    """Return the state with one more device, or None where its value is not allowed."""
+    """Return the state with one more device, or None if its value is not allowed."""
     if value is None or (lists and not value):
         return None
     if not chosen.devices:
@@ -76,7 +74,7 @@ def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: boo
 
 
 class Pick(NamedTuple):
-    """One device for one request; ``before`` is the constraint state to go back to."""
+    """One device for one request; ``before`` is the constraint state that undo restores."""
 
     claim: int
     option: Option
@@ -99,11 +97,11 @@ class World:
         size = len(inventory.devices)
         self.remaining = list(suitability.remaining)
         self.marks = [0] * size
-        """Claims that chose the device for themselves, as bits."""
+        """Claims that chose the device exclusively, as bits."""
         self.shares = [0] * size
-        """How often a shared device was chosen by others than admins."""
+        """How often a shared device was chosen without admin access."""
         self.taken: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        """What was taken of shared devices, in nanos by capacity, by the device's index."""
+        """The amounts taken of shared devices, in nanos by capacity, by the device's index."""
         self.chosen: list[tuple[Chosen, ...]] = [(NONE_CHOSEN,) * len(specs) for specs in self._specs]
         self.counts = [0] * len(claims)
         """Results per claim."""
@@ -122,7 +120,7 @@ class World:
         return self._values[key]
 
     def available(self, option: Option, claim: int, device: Device) -> bool:
-        """Return whether nothing chosen so far uses the device for itself."""
+        """Return whether no choice so far uses the device exclusively."""
         blocking = (1 << claim) if option.want.admin else -1
         if self.marks[device.index] & blocking:
             self.blame |= self.touched_by[device.index]

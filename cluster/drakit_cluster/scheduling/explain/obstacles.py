@@ -1,7 +1,8 @@
 """The reasons that claims do not fit on a node, by device, grouped for readers.
 
-Two questions. *Alone*: has every request enough suitable devices before anything is chosen? If so, *together*: requests are added one by
-one, in order, until they fit no longer; the first that does not is shown with what stands in the way once those before it have theirs.
+There are two questions. *Alone*: does every request have enough suitable devices before anything is chosen? If so, *together*: requests
+are added one by one, in order, until they no longer fit. The first that does not fit is shown with the obstacles that remain after the
+requests before it have their devices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from drakit_cluster.scheduling.explain.wording import Holders, Words
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Devices that the same thing keeps away. ``mismatch`` is 0 for devices of the kind that is asked for, and more the less they match it."""
+    """Devices refused for the same reason. ``mismatch`` is 0 for devices of the requested kind, and higher the less they match it."""
 
     text: str
     devices: tuple[str, ...]
@@ -29,13 +30,13 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacle:
-    """One request that cannot be served, or (without claim and request) something about a pool or the whole."""
+    """One request that cannot be served, or (without claim and request) a problem of a pool or of the whole node."""
 
     text: str
     claim: str = ""
     request: str = ""
     groups: tuple[Group, ...] = ()
-    """The nearest to fitting first, of these the smallest."""
+    """Sorted by nearness to fitting, then smallest first."""
 
 
 _MISMATCHES = {Refusal.NODE: 1, Refusal.SELECTOR: 1, Refusal.CLASS_SELECTOR: 2}
@@ -43,20 +44,20 @@ _MISMATCHES = {Refusal.NODE: 1, Refusal.SELECTOR: 1, Refusal.CLASS_SELECTOR: 2}
 
 @dataclass
 class _Groups:
-    """Devices by what keeps them away, in the order of first sight."""
+    """Devices by the reason of their refusal, in the order of first occurrence."""
 
     _devices: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
     def add(self, text: str, device: Device, mismatch: int = 0) -> None:
         self._devices.setdefault((mismatch, text), []).append(str(device.id))
 
-    def made(self) -> tuple[Group, ...]:
+    def sorted_groups(self) -> tuple[Group, ...]:
         ordered = sorted(self._devices.items(), key=lambda item: (item[0][0], len(item[1])))
         return tuple(Group(text=text, devices=tuple(devices), mismatch=mismatch) for (mismatch, text), devices in ordered)
 
 
 def find(problem: Problem, holders: Holders) -> list[Obstacle]:
-    """Return what keeps the claims of an unsolvable problem from fitting."""
+    """Return the obstacles of an unsolvable problem."""
     pools, requests = of_pools(problem), of_requests(problem, holders)
     return [*pools, *(requests or _together(problem, holders))]
 
@@ -68,14 +69,14 @@ def of_pools(problem: Problem) -> list[Obstacle]:
 
 
 def of_requests(problem: Problem, holders: Holders) -> list[Obstacle]:
-    """Return the requests that have too few devices even before anything is chosen."""
+    """Return the requests that have too few devices before anything is chosen."""
     words = Words(problem, holders)
     return [obstacle for request in problem.requests for obstacle in _alone(problem, words, request)]
 
 
 def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
-    """Return why no option of the request has enough devices; nothing if one has."""
-    found = []
+    """Return why no option of the request has enough devices; an empty list if one has."""
+    shortages = []
     for option in request.options:
         verdicts = [(device, problem.suitability.verdict(option.want, device)) for device in problem.inventory.devices]
         suitable, needed = sum(verdict is None for _, verdict in verdicts), problem.number(option)
@@ -87,23 +88,23 @@ def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
             if (verdict := mismatched or refusal) is not None:
                 mismatch = _MISMATCHES.get(verdict, 0) if isinstance(verdict, Refusal) else 0
                 groups.add(words.of_verdict(option, device, verdict), device, mismatch)
-        text = f"needs {_counted(needed)}, {suitable or 'none'} available"
-        found.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.made()))
-    return found
+        text = f"needs {_device_count(needed)}, {suitable or 'none'} available"
+        shortages.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.sorted_groups()))
+    return shortages
 
 
-def _counted(number: int) -> str:
+def _device_count(number: int) -> str:
     return f"{number} device{'' if number == 1 else 's'}" if number else "all devices"
 
 
 def _together(problem: Problem, holders: Holders) -> Iterator[Obstacle]:
     picks: list[Pick] = []
     for number in range(1, len(problem.requests) + 1):
-        found = search.solve(replace(problem, requests=problem.requests[:number]))
-        if found is None:
-            yield from _Beside(problem, holders, picks).of(problem.requests[number - 1])
+        solution = search.solve(replace(problem, requests=problem.requests[:number]))
+        if solution is None:
+            yield from _AfterPicks(problem, holders, picks).obstacles(problem.requests[number - 1])
             break
-        picks = found
+        picks = solution
     for claim in problem.claims:
         for spec in claim.constraints:
             if search.solve(_without(problem, claim, spec)) is not None:
@@ -115,7 +116,7 @@ def _without(problem: Problem, claim: Claim, spec: ConstraintSpec) -> Problem:
     return replace(problem, claims=[eased if claim_ is claim else claim_ for claim_ in problem.claims])
 
 
-class _Beside:
+class _AfterPicks:
     """The view of a request after others have their devices."""
 
     def __init__(self, problem: Problem, holders: Holders, picks: Sequence[Pick]) -> None:
@@ -123,7 +124,7 @@ class _Beside:
         self._words = Words(problem, holders)
         self._picks = list(picks)
 
-    def of(self, request: Request) -> Iterator[Obstacle]:
+    def obstacles(self, request: Request) -> Iterator[Obstacle]:
         label = self._problem.claims[request.claim].label
         for option in request.options:
             world = self._replayed()
@@ -137,10 +138,10 @@ class _Beside:
                     chosen += 1
             del self._picks[len(self._picks) - chosen :]
             needed = self._problem.number(option)
-            text = f"needs {_counted(needed)}, {chosen or 'none'} available {self._beside()}"
+            text = f"needs {_device_count(needed)}, {chosen or 'none'} available {self._picked_text()}"
             if chosen >= needed > 0:
-                text = f"with {_counted(needed)} more, the claim would have over {MAX_RESULTS}"
-            yield Obstacle(text=text, claim=label, request=option.name, groups=groups.made())
+                text = f"with {_device_count(needed)} more, the claim would have over {MAX_RESULTS}"
+            yield Obstacle(text=text, claim=label, request=option.name, groups=groups.sorted_groups())
 
     def _replayed(self) -> World:
         problem = self._problem
@@ -149,15 +150,15 @@ class _Beside:
             world.choose(pick.claim, pick.option, pick.device, 1 << number)
         return world
 
-    def _beside(self) -> str:
-        given: dict[str, list[str]] = {}
+    def _picked_text(self) -> str:
+        devices_by_request: dict[str, list[str]] = {}
         for pick in self._picks:
-            given.setdefault(pick.option.name, []).append(pick.device.name)
-        shown = [f"{name} ({wording.listed(devices)})" for name, devices in given.items()]
+            devices_by_request.setdefault(pick.option.name, []).append(pick.device.name)
+        shown = [f"{name} ({wording.listed(devices)})" for name, devices in devices_by_request.items()]
         return f"beside {', '.join(shown)}" if shown else "together"
 
     def _refusal(self, world: World, option: Option, claim: int, device: Device) -> str:
-        """Return why the device cannot be had; where it can, choose it and return nothing."""
+        """Return why the device cannot be chosen. If it can, choose it and return ""."""
         if not world.available(option, claim, device):
             return f"taken by {self._taker(device)}"
         short = self._words.short_counter(device, world.remaining) if not world.shares[device.index] else None
@@ -173,12 +174,12 @@ class _Beside:
 
     def _capacity(self, world: World, option: Option, device: Device) -> str:
         taken = world.taken[device.index]
-        for one in self._problem.suitability.demands(option.want, device) or ():
-            left = one.limit - taken.get(one.name, 0)
-            if one.amount > left:
-                form = device.capacities[one.name].value.format
-                needed, rest = Quantity(nanos=one.amount, format=form), Quantity(nanos=left, format=form)
-                return f"capacity {one.name}: {needed} needed, {rest} left by the requests before"
+        for demand in self._problem.suitability.demands(option.want, device) or ():
+            left = demand.limit - taken.get(demand.name, 0)
+            if demand.amount > left:
+                form = device.capacities[demand.name].value.format
+                needed, rest = Quantity(nanos=demand.amount, format=form), Quantity(nanos=left, format=form)
+                return f"capacity {demand.name}: {needed} needed, {rest} left by the requests before"
         return "not enough capacity is left by the requests before"
 
     def _taker(self, device: Device) -> str:
@@ -186,7 +187,7 @@ class _Beside:
         return f"request {', '.join(names)}" if names else "another request"
 
     def _constraint(self, world: World, option: Option, claim: int, device: Device) -> str:
-        """Name the constraint that keeps the device out, with its value and those chosen."""
+        """Name the constraint that refuses the device, with the device's value and the chosen values."""
         for spec, chosen in zip(self._problem.claims[claim].constraints, world.chosen[claim], strict=True):
             if not spec.applies(option):
                 continue

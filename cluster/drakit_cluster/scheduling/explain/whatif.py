@@ -1,8 +1,8 @@
 """A dry run of the scheduler: the decisions for claims and pods, one after the other, with the devices that objects describe.
 
-Pods come first, in the order of the files; then claims that no pod uses, each as if a pod of its own asked for it; then one claim for each
-template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already, and pods that have a node,
-only take away. What a pod needs is for :mod:`drakit_cluster.scheduling.placement` to say, as in the scheduler.
+Pods come first, in the order of the files; then claims that no pod uses, each with a pod of its own; then one claim for each template that
+no pod uses. Devices allocated by one decision are in use for the next. Claims with an allocation and pods with a node only occupy
+resources. :mod:`drakit_cluster.scheduling.placement` decides what a pod needs, as in the scheduler.
 """
 
 import uuid
@@ -29,8 +29,8 @@ from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DEFAULT_NODE = "node"
 _PLENTY = "1000000"
-_QUICK = replace(known_errors.KUBERNETES_1_36, longest=5_000)
-"""What decisions are compared with: no long search for a remark."""
+_QUICK = replace(known_errors.KUBERNETES_1_36, max_steps=5_000)
+"""The errors that decisions are compared with. The search is short, because it only serves a remark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Objects as a server keeps them. Without nodes, those that slices name are assumed, with enough of what no class stands for."""
+    """Objects as an API server stores them. Without nodes, the nodes that slices name are assumed, with plenty of any resource without a class."""
 
     slices: Sequence[Object] = ()
     classes: Sequence[Object] = ()
@@ -84,7 +84,7 @@ class World:
         )
 
     def known_nodes(self) -> list[Object]:
-        """Return the nodes by name."""
+        """Return the nodes, or the assumed ones, sorted by name."""
         names = {json_types.text(resource_slice, "spec", "nodeName") for resource_slice in self.slices} - {""}
         foreign = {name for pod in self.pods for name in extended.requested(pod)} - extended.class_names(
             self.classes, FeatureGates()
@@ -95,10 +95,10 @@ class World:
 
 
 class Scheduler:
-    """Decides over one world, and remembers what it gave."""
+    """Decides over one world, and records what it allocated."""
 
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
-        """``errors`` are those of a Kubernetes version, to be repeated; without any, decisions say where they differ from 1.36."""
+        """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
         classes = {_name(device_class): device_class for device_class in world.classes}
         slices = [taint_rules.tainted(resource_slice, world.taint_rules) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
@@ -117,7 +117,7 @@ class Scheduler:
             self._placed.note(pod, deleted=False)
 
     def decide(self) -> Iterator[Decision]:
-        """Yield what becomes of all, in order."""
+        """Yield the decisions for all pods, claims and templates, in order."""
         used: set[Key] = set()
         templates: set[Key] = set()
         for pod in self._world.pods:
@@ -137,16 +137,16 @@ class Scheduler:
                 yield self._decide(f"template {naming.label(template)}", _pod_for(claim))
 
     def alone(self, claim: Object) -> Decision:
-        """Return what would become of one more claim. Nothing is given, so that the next one finds all as it was."""
+        """Return the decision for one more claim. Nothing is recorded, so the next decision starts from the same state."""
         self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
         return self._try(f"claim {naming.label(claim)}", _pod_for(free))[0]
 
     def beside_itself(self, claim: Object) -> str:
-        """Return what Kubernetes 1.36 decides otherwise once somebody has one of the devices that the claim would get; nothing is given."""
+        """Return how Kubernetes 1.36 differs once one of the devices that the claim would get is in use. Nothing is recorded."""
         self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
         decision, _ = self._try("", _pod_for(free))
-        for given in decision.given:
-            for result in json_types.objects(given.allocation, "devices", "results"):
+        for grant in decision.given:
+            for result in json_types.objects(grant.allocation, "devices", "results"):
                 held = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
                 self._allocated.hold(held)
                 try:
@@ -157,24 +157,24 @@ class Scheduler:
         return ""
 
     def alone_for(self, pod: Object) -> Decision:
-        """Return what would become of one more pod. Nothing is given."""
+        """Return the decision for one more pod. Nothing is recorded."""
         free = {name: value for name, value in pod.items() if name != "status"}
         return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
 
     def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
         """Return the pod with a claim from every template, as the controller would make them."""
         namespace = json_types.text(pod, "metadata", "namespace")
-        found = {_key(template_): template_ for template_ in self._world.templates}
+        templates = {_key(template_): template_ for template_ in self._world.templates}
         statuses: list[Object] = []
         for reference in references:
-            template = found.get(Key(namespace, reference.template))
+            template = templates.get(Key(namespace, reference.template))
             if template is None or reference.claim:
                 continue
             claim = _copy_of(template, f"{_name(pod)}-{reference.name}", owner=pod)
             self._claims[_key(claim)] = claim
             statuses.append({"name": reference.name, "resourceClaimName": _name(claim)})
-        known = json_types.objects(pod, "status", "resourceClaimStatuses")
-        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])}}
+        existing = json_types.objects(pod, "status", "resourceClaimStatuses")
+        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
 
     def _site(self, pod: Object) -> placement.Site:
         return placement.Site(
@@ -189,25 +189,25 @@ class Scheduler:
             apart=self._placed.rule_for(pod, {_name(node): node for node in self._nodes}),
         )
 
-    def _try(self, asked: str, pod: Object) -> tuple[Decision, Placement | None]:
-        """Return what would become of a pod, and where it fits what is to be given."""
+    def _try(self, subject: str, pod: Object) -> tuple[Decision, Placement | None]:
+        """Return the decision for a pod, and its placement if it fits."""
         site = self._site(pod)
         match placement.place(pod, site):
             case Refusal(message=message):
                 why, difference = self._why(pod, site), self._difference(pod, site, None)
-                return Decision(asked=asked, message=message, why=why, difference=difference), None
-            case Placement() as found:
+                return Decision(asked=subject, message=message, why=why, difference=difference), None
+            case Placement() as decided:
                 workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
-                given = [
+                grants = [
                     Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, for_workloads=workloads))
-                    for claim, allocation in found.allocate
+                    for claim, allocation in decided.allocate
                 ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
-                message, difference = "" if given else nothing, self._difference(pod, site, found)
-                return Decision(asked=asked, node=found.node, given=given, message=message, difference=difference), found
+                message, difference = "" if grants else nothing, self._difference(pod, site, decided)
+                return Decision(asked=subject, node=decided.node, given=grants, message=message, difference=difference), decided
 
     def _difference(self, pod: Object, site: placement.Site, right: Placement | None) -> str:
-        """Return in words what Kubernetes 1.36 decides instead of ``right``; "" where it decides the same."""
+        """Return in words what Kubernetes 1.36 decides instead of ``right``; "" if it decides the same."""
         if self._errors:
             return ""
         wrong = self._repeating(pod, site, _QUICK)
@@ -225,24 +225,24 @@ class Scheduler:
         return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
 
     def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
-        found = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
-        return found if isinstance(found, Placement) else None
+        decided = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
+        return decided if isinstance(decided, Placement) else None
 
-    def _decide(self, asked: str, pod: Object) -> Decision:
-        decision, found = self._try(asked, pod)
-        if found is not None:
-            self._give(pod, found)
+    def _decide(self, subject: str, pod: Object) -> Decision:
+        decision, decided = self._try(subject, pod)
+        if decided is not None:
+            self._apply(pod, decided)
         return decision
 
-    def _give(self, pod: Object, found: Placement) -> None:
-        for claim, allocation in found.allocate:
+    def _apply(self, pod: Object, decided: Placement) -> None:
+        for claim, allocation in decided.allocate:
             uid = json_types.text(claim, "metadata", "uid") or str(uuid.uuid4())
             metadata = json_types.mapping(claim, "metadata") | {"uid": uid}
             allocated = claim | {"metadata": metadata, "status": {"allocation": allocation}}
             if _name(claim):
                 self._claims[_key(claim)] = allocated
             self._record(allocated)
-        self._placed.take(pod, found.node)
+        self._placed.take(pod, decided.node)
 
     def _record(self, claim: Object) -> None:
         self._allocated.add(claim)
@@ -252,7 +252,7 @@ class Scheduler:
                 self._holders.setdefault(device, []).append(naming.label(claim))
 
     def _why(self, pod: Object, site: placement.Site) -> dict[str, list[Obstacle]]:
-        return {_name(node): found for node in self._nodes if (found := self._why_on(pod, node, site))}
+        return {_name(node): blocking for node in self._nodes if (blocking := self._why_on(pod, node, site))}
 
     def _why_on(self, pod: Object, node: Object, site: placement.Site) -> list[Obstacle]:
         needs = placement.needs_on(pod, node, site)
@@ -267,12 +267,12 @@ class Scheduler:
             return [Obstacle(text=str(error))]
 
 
-def _outcome(found: Placement | None) -> tuple[str, list[str]]:
-    """Return the node and all devices that are given, to compare two decisions."""
-    if found is None:
+def _outcome(decided: Placement | None) -> tuple[str, list[str]]:
+    """Return the node and all allocated devices, to compare two decisions."""
+    if decided is None:
         return "", []
-    results = [result for _, allocation in found.allocate for result in json_types.objects(allocation, "devices", "results")]
-    return found.node, ["/".join(json_types.text(result, field) for field in ("driver", "pool", "device")) for result in results]
+    results = [result for _, allocation in decided.allocate for result in json_types.objects(allocation, "devices", "results")]
+    return decided.node, ["/".join(json_types.text(result, field) for field in ("driver", "pool", "device")) for result in results]
 
 
 def has_node(pod: Object) -> bool:
@@ -303,7 +303,7 @@ def _pod_for(claim: Object) -> Object:
 
 
 def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
-    """Return the claim that a template gives, of a pod if one is named."""
+    """Return the claim made from a template, owned by ``owner`` if given."""
     namespace = json_types.text(template, "metadata", "namespace")
     metadata: Object = {"namespace": namespace, "name": name, "uid": str(uuid.uuid4())}
     if owner is not None:

@@ -19,7 +19,7 @@ _FAILING = re.compile(r"selector #(\d+) of the (class \S+|request) fails on devi
 
 
 class Words:
-    """The words for one problem. ``holders`` are those who had devices before."""
+    """The texts for one problem. ``holders`` are the claims that had devices before."""
 
     def __init__(self, problem: Problem, holders: Holders) -> None:
         self._problem = problem
@@ -44,19 +44,19 @@ class Words:
         return f"not selected by the request: {self._false(option.want.selectors, device)}"
 
     def taint(self, option: Option, device: Device) -> str:
-        found = [taint_ for taint_ in json_types.objects(device.spec, "taints") if taints.prevents([taint_], option.want.tolerations)]
-        return f"tainted and not tolerated: {', '.join(map(_taint, found))}"
+        untolerated = [taint_ for taint_ in json_types.objects(device.spec, "taints") if taints.prevents([taint_], option.want.tolerations)]
+        return f"tainted and not tolerated: {', '.join(map(_taint, untolerated))}"
 
     def _false(self, expressions: Sequence[str], device: Device) -> str:
         return next((expression for expression in expressions if self._problem.inventory.verdicts(expression)[device.index] is False), "")
 
     def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
-        """Return the counter of which the device draws more than is left: the emptiest."""
+        """Return the emptiest counter of which the device draws more than is left; None if there is none."""
         short = [position for position, amount in device.draws if left[position] < amount]
         return min(short, key=lambda position: (left[position], position), default=None)
 
     def counter(self, device: Device, position: int, left: Sequence[int], picks: Sequence[Pick]) -> str:
-        """Return what the device needs of a counter, what is left, and who has drawn it: earlier claims, and requests of this decision."""
+        """Return the amount of a counter that the device needs, the rest, and the takers: earlier claims and requests of this decision."""
         _, set_name, name = self._problem.inventory.counters[position]
         form = _written_as(device.spec, set_name, name)
         needed = Quantity(nanos=dict(device.draws)[position], format=form)
@@ -75,30 +75,30 @@ class Words:
 
     def capacity(self, option: Option, device: Device) -> str:
         """Say which capacity is missing, against its policy, or used up."""
-        asked = option.want.amounts
-        if missing := sorted(name for name in asked if name not in device.capacities):
+        requested = option.want.amounts
+        if missing := sorted(name for name in requested if name not in device.capacities):
             return f"has no capacity {', '.join(missing)}"
-        taken = capacity.consume_all(asked, device.capacities)
+        taken = capacity.consume_all(requested, device.capacities)
         if negative := [f"capacity {name}: {amount} is negative" for name, amount in taken.items() if amount.nanos < 0]:
             return "; ".join(negative)
-        against = [
-            f"capacity {name}: {asked.get(name, 'the default')} is against its policy, {_policy(published.policy)}"
+        violations = [
+            f"capacity {name}: {requested.get(name, 'the default')} is against its policy, {_policy(published.policy)}"
             for name, published in device.capacities.items()
             if published.policy is not None
-            and capacity.demand({key: asked[key] for key in asked if key == name}, {name: published}) is None
+            and capacity.demand({key: requested[key] for key in requested if key == name}, {name: published}) is None
         ]
-        if against:
-            return "; ".join(against)
-        demand = device.demand(asked, option.want.asked) or {}
+        if violations:
+            return "; ".join(violations)
+        demand = device.demand(requested, option.want.amounts_text) or {}
         room = self._problem.suitability.room(device)
-        short = [
+        shortages = [
             f"capacity {name}: {Quantity(nanos=amount.nanos, format=value.format)} needed, {_left(room[name], value.nanos, value.format)}"
             for name, amount in demand.items()
             if amount.nanos > room[name]
             for value in [device.capacities[name].value]
         ]
         holders = _taken_by(self._holders.get(device.id, ()))
-        return f"{'; '.join(short)}{f', the rest {holders}' if holders else ''}"
+        return f"{'; '.join(shortages)}{f', the rest {holders}' if holders else ''}"
 
 
 _BY_REFUSAL: Mapping[Refusal, Callable[[Words, Option, Device], str]] = {
@@ -118,11 +118,11 @@ def listed(names: Sequence[str], limit: int = 3) -> str:
 
 
 def _failing(option: Option, device: Device, error: AllocationError) -> str:
-    """Name the expression that fails on a device; other errors as they are."""
-    found = _FAILING.fullmatch(str(error))
-    if found is None:
+    """Name the expression that fails on a device. Other errors stay as they are."""
+    matched = _FAILING.fullmatch(str(error))
+    if matched is None:
         return str(error).replace(str(device.id), "it")
-    number, owner, reason = found.groups()
+    number, owner, reason = matched.groups()
     expressions = option.want.selectors if owner == "request" else option.want.class_selectors
     return f"a selector of the {owner} fails: {reason}: {expressions[int(number)]}"
 
@@ -133,10 +133,10 @@ def _left(left: int, total: int, form: Format) -> str:
 
 
 def _written_as(spec: Object, counter_set: str, name: str) -> Format:
-    """Return how the device writes what it draws, so that all amounts are shown in its unit."""
-    for one in json_types.objects(spec, "consumesCounters"):
-        if json_types.text(one, "counterSet") == counter_set and name in json_types.mapping(one, "counters"):
-            return quantity.parse(json_types.at(one, "counters", name, "value")).format
+    """Return the format in which the device writes its draw, so that all amounts are shown in that format."""
+    for consumption in json_types.objects(spec, "consumesCounters"):
+        if json_types.text(consumption, "counterSet") == counter_set and name in json_types.mapping(consumption, "counters"):
+            return quantity.parse(json_types.at(consumption, "counters", name, "value")).format
     return Format.DECIMAL
 
 
