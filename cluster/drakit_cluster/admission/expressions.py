@@ -1,8 +1,8 @@
 """CEL for admission: ``object``, ``oldObject``, ``request``, ``namespaceObject``, ``params`` and a policy's ``variables``.
 
-The device selectors' engine does the work. It knows one variable, ``device``; here that holds all the others, and each expression is
-built inside bindings that give them their own names. Types are not checked: every variable is dynamic, as ``object`` is in Kubernetes.
-``authorizer`` is not there, and an expression that uses it does not compile.
+The device selectors' engine evaluates the expressions. It has one variable, ``device``. In this module ``device`` holds all other variables,
+and each expression is compiled inside bindings that give them their own names. Types are not checked: every variable is dynamic, as
+``object`` is in Kubernetes. ``authorizer`` does not exist, and an expression that uses it does not compile.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from drakit_cluster.objects.json_types import Json
 
 NAMES = ("object", "oldObject", "request", "namespaceObject", "params", "variables")
 COST_LIMIT = 10_000_000
-"""What one expression may spend: Kubernetes' limit for each expression of a policy."""
+"""The cost limit of one expression: Kubernetes' limit for each expression of a policy."""
 
 
 class ExpressionError(Exception):
@@ -37,18 +37,18 @@ class Expression:
         """Return the value; raise ExpressionError."""
         frame = paths.Frame(dict(variables), self._slots, COST_LIMIT)
         try:
-            found = with_deep_stack(lambda: self._run(frame))
+            result = with_deep_stack(lambda: self._run(frame))
             frame.afford()
         except (errors.EvalError, errors.BudgetError, RecursionError) as error:
             raise ExpressionError(str(error)) from error
-        return found
+        return result
 
     def verdict(self, variables: Mapping[str, values.Value]) -> bool:
         """Return a value that must be true or false; raise ExpressionError."""
-        found = self.value(variables)
-        if not isinstance(found, bool):
+        result = self.value(variables)
+        if not isinstance(result, bool):
             raise ExpressionError("the expression is neither true nor false")
-        return found
+        return result
 
 
 @functools.lru_cache(maxsize=1024)
@@ -72,13 +72,13 @@ def _compile(text: str) -> tuple[paths.Run, int]:
 
 @functools.cache
 def _environment(*names: str) -> declarations.Environment:
-    known = declarations.environment(Gates(), declarations.EnvType.NEW)
-    idents = {name: found for name, found in known.idents.items() if name != "device"}
-    return dataclasses.replace(known, idents=idents | dict.fromkeys(names, celtypes.DYN))
+    base = declarations.environment(Gates(), declarations.EnvType.NEW)
+    idents = {name: declared for name, declared in base.idents.items() if name != "device"}
+    return dataclasses.replace(base, idents=idents | dict.fromkeys(names, celtypes.DYN))
 
 
 class Variables(values.DomainMap):
-    """A policy's variables, each evaluated when first asked for; an error is the error of whoever asks."""
+    """A policy's variables, each evaluated on first use. An error fails the expression that uses the variable."""
 
     __slots__ = ("_expressions", "_scope")
 

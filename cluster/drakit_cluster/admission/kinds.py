@@ -20,14 +20,14 @@ _SUBJECTS = ("User", "Group", "ServiceAccount")
 
 
 def failures(change: Change) -> list[Failure]:
-    """Return what is wrong with a new or changed object of these kinds; nothing for others."""
+    """Return the failures of a new or changed object of these kinds; an empty list for other kinds."""
     check = _CHECKS.get(change.resource)
     if check is None or change.new is None or change.subresource:
         return []
     return list(check(change.new, change.before.view if change.before else None))
 
 
-def _some(*fields: str) -> Rule:
+def _require(*fields: str) -> Rule:
     return lambda holder, path: (failure.required(f"{path}.{field}") for field in fields if not json_types.at(holder, field))
 
 
@@ -50,13 +50,13 @@ def _expressions(field: str, *names: str) -> Rule:
 
 
 def _match_rules(field: str) -> Rule:
-    return rules.items(field, rules.all_of(_some("operations", "apiGroups", "apiVersions", "resources"), _operations))
+    return rules.items(field, rules.all_of(_require("operations", "apiGroups", "apiVersions", "resources"), _operations))
 
 
 _FAILURE_POLICY = rules.word("failurePolicy", ("Fail", "Ignore"), optional=True)
 _POLICY_SPEC = rules.all_of(
-    rules.if_set(_some("apiVersion", "kind"), "paramKind"),
-    rules.if_set(rules.all_of(_some("resourceRules"), _match_rules("resourceRules")), "matchConstraints"),
+    rules.if_set(_require("apiVersion", "kind"), "paramKind"),
+    rules.if_set(rules.all_of(_require("resourceRules"), _match_rules("resourceRules")), "matchConstraints"),
     _FAILURE_POLICY,
     _expressions("variables", "expression"),
     _expressions("matchConditions", "expression"),
@@ -82,7 +82,7 @@ def _param_ref(reference: Json, path: str) -> Iterator[Failure]:
 
 
 _POLICY_BINDING_SPEC = rules.all_of(
-    rules.if_set(_param_ref, "paramRef"), _some("validationActions"), rules.if_set(_match_rules("resourceRules"), "matchResources")
+    rules.if_set(_param_ref, "paramRef"), _require("validationActions"), rules.if_set(_match_rules("resourceRules"), "matchResources")
 )
 
 
@@ -90,8 +90,8 @@ def _policy_binding(binding: Object, _old: Object | None) -> Iterator[Failure]:
     actions = json_types.items(binding, "spec", "validationActions")
     yield from _POLICY_BINDING_SPEC(binding.get("spec"), "spec")
     for index, action in enumerate(actions):
-        if action not in (known := ("Deny", "Warn", "Audit")):
-            yield failure.not_supported(f"spec.validationActions[{index}]", action, known)
+        if action not in (supported := ("Deny", "Warn", "Audit")):
+            yield failure.not_supported(f"spec.validationActions[{index}]", action, supported)
     if {"Deny", "Warn"} <= {str(action) for action in actions}:
         yield failure.invalid("spec.validationActions", actions, "must not contain both Deny and Warn (repeating the same message)")
 
@@ -133,7 +133,7 @@ def _webhooks(configuration: Object, _old: Object | None) -> Iterator[Failure]:
 
 
 def _rule(*, urls: bool) -> Rule:
-    """Return the rule for the rules of a role; ``urls`` says whether they may name paths."""
+    """Return the rule for the rules of a role; ``urls``: whether they may name paths."""
 
     def check(rule: Json, path: str) -> Iterator[Failure]:
         paths, groups, named = (json_types.items(rule, field) for field in ("nonResourceURLs", "apiGroups", "resources"))
@@ -185,19 +185,19 @@ def _binding(binding: Object, old: Object | None, *roles: str) -> Iterator[Failu
 
 
 def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
-    """The selector finds the template's pods, and stays."""
+    """Check that the selector matches the template's labels and does not change."""
     selector = json_types.mapping(obj, "spec", "selector")
     labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
-    wanted = json_types.mapping(selector, "matchLabels")
-    if not wanted and not json_types.items(selector, "matchExpressions"):
+    match_labels = json_types.mapping(selector, "matchLabels")
+    if not match_labels and not json_types.items(selector, "matchExpressions"):
         yield failure.invalid("spec.selector", selector, "empty selector is invalid")
-    elif any(labels.get(key) != value for key, value in wanted.items()):
+    elif any(labels.get(key) != value for key, value in match_labels.items()):
         yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     if old is not None and selector != json_types.mapping(old, "spec", "selector"):
         yield failure.invalid("spec.selector", selector, "field is immutable")
     if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
-        given = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
-        yield failure.not_supported("spec.template.spec.restartPolicy", given, ("Always",))
+        restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
+        yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
 
 
 _CHECKS: dict[Resource, Callable[[Object, Object | None], Iterator[Failure]]] = {

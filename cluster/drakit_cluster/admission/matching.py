@@ -1,4 +1,4 @@
-"""Which writes a policy or a webhook is about: rules of operations and resources, and label selectors."""
+"""The writes that a policy or a webhook applies to: rules of operations and resources, and label selectors."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from drakit_cluster.objects.resources import Resource
 
 _ANY = "*"
 EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS})
-"""Nothing guards the guards: a wrong one can always be removed."""
+"""Writes of these kinds are exempt, so that a wrong policy or webhook can always be removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A write as selectors see it. ``namespace`` is the labels of its namespace, None for objects of the cluster."""
+    """A write as selectors see it. ``namespace`` is the namespace object, None for cluster-scoped objects."""
 
     operation: Operation
     resource: Resource
@@ -27,7 +27,7 @@ class Subject:
 
 
 def matches(constraints: Object, rules: str, subject: Subject) -> bool:
-    """Return whether ``constraints`` mean this write; ``rules`` is the field of its rules. Without rules they mean every write."""
+    """Return whether ``constraints`` match this write. ``rules`` names the field of the rules. Without rules every write matches."""
     if subject.resource in EXEMPT:
         return False
     listed = json_types.objects(constraints, rules)
@@ -58,7 +58,7 @@ def _rule(rule: Object, subject: Subject, *, exact: bool) -> bool:
 
 
 def _versions(resource: Resource, *, exact: bool) -> list[str]:
-    """Return the versions that a rule may name: the request's, and where equivalent ones count, every other of the kind."""
+    """Return the versions that a rule may name: the request's and, unless ``exact``, every other served version of the kind."""
     if exact:
         return [resource.version]
     return [served.version for served in resources.SERVED if (served.group, served.kind) == (resource.group, resource.kind)]
@@ -71,7 +71,7 @@ def _has(rule: Object, field: str, word: str) -> bool:
 
 def _resource(listed: list[str], plural: str, subresource: str) -> bool:
     if subresource:
-        return any(one in listed for one in (f"{plural}/{subresource}", f"{plural}/*", f"*/{subresource}", "*/*"))
+        return any(pattern in listed for pattern in (f"{plural}/{subresource}", f"{plural}/*", f"*/{subresource}", "*/*"))
     return plural in listed or _ANY in listed or "*/*" in listed
 
 
@@ -83,7 +83,7 @@ def _namespace(selector: Object, subject: Subject) -> bool:
 
 
 def _object(selector: Object, subject: Subject) -> bool:
-    return not selector or any(selects(selector, one) for one in (subject.new, subject.old) if one is not None)
+    return not selector or any(selects(selector, obj) for obj in (subject.new, subject.old) if obj is not None)
 
 
 def selects(selector: Object, obj: Object) -> bool:
@@ -93,9 +93,9 @@ def selects(selector: Object, obj: Object) -> bool:
     return exact and all(_requirement(expression, labels) for expression in json_types.objects(selector, "matchExpressions"))
 
 
-def _requirement(one: Object, labels: Object) -> bool:
-    check = _OPERATORS.get(json_types.text(one, "operator"))
-    return check is not None and check(labels.get(json_types.text(one, "key")), json_types.items(one, "values"))
+def _requirement(requirement: Object, labels: Object) -> bool:
+    check = _OPERATORS.get(json_types.text(requirement, "operator"))
+    return check is not None and check(labels.get(json_types.text(requirement, "key")), json_types.items(requirement, "values"))
 
 
 _OPERATORS: dict[str, Callable[[Json, list[Json]], bool]] = {

@@ -1,9 +1,8 @@
-"""Validating admission policies: expressions over a write, decided in this process.
+"""Validating admission policies: expressions over a write, evaluated in this process, and their parameters.
 
-Parameters of admission policies: the objects that a binding chooses, of the kind that the policy names.
-
-A policy is evaluated once for each of them. Kinds of this cluster can be parameters; others are not known here, as a kind without its
-CustomResourceDefinition is not known to Kubernetes. Source: CollectParams of Kubernetes' generic policy dispatcher.
+Parameters are the objects that a binding chooses, of the kind that the policy names. A policy is evaluated once for each of them. Only
+kinds that this cluster serves can be parameters. Any other kind is unknown, as a kind without its CustomResourceDefinition is unknown to
+Kubernetes. Source: CollectParams of Kubernetes' generic policy dispatcher.
 """
 
 from collections.abc import Iterator
@@ -32,29 +31,32 @@ class Denial(NamedTuple):
 
 
 def check(store: Store, subject: Subject, request: Object) -> list[str]:
-    """Raise the error of the first denial; return the warnings of those that only warn. ``request`` is the AdmissionRequest."""
+    """Raise the error of the first denial; return the warnings of the validations that only warn. ``request`` is the AdmissionRequest."""
     scope: dict[str, Json] = {"object": subject.new, "oldObject": subject.old, "request": request, "params": None}
     scope["namespaceObject"] = subject.namespace
     warnings = []
     for entry in store.scan(resources.ADMISSION_BINDING)[0]:
         spec = json_types.mapping(entry.view, "spec")
-        found = store.get(resources.ADMISSION_POLICY, Key("", json_types.text(spec, "policyName")))
-        if found is None or not matching.matches(json_types.mapping(spec, "matchResources"), "resourceRules", subject):
+        policy_entry = store.get(resources.ADMISSION_POLICY, Key("", json_types.text(spec, "policyName")))
+        if policy_entry is None or not matching.matches(json_types.mapping(spec, "matchResources"), "resourceRules", subject):
             continue
-        policy = json_types.mapping(found.view, "spec")
+        policy = json_types.mapping(policy_entry.view, "spec")
         if not matching.matches(json_types.mapping(policy, "matchConstraints"), "resourceRules", subject):
             continue
-        named, actions = f"ValidatingAdmissionPolicy '{found.key.name}' with binding '{entry.key.name}'", spec.get("validationActions")
+        label = f"ValidatingAdmissionPolicy '{policy_entry.key.name}' with binding '{entry.key.name}'"
+        actions = spec.get("validationActions")
         try:
-            denials = [denial for one in of_binding(store, policy, spec, subject) for denial in _evaluate(policy, scope | {"params": one})]
+            denials = [
+                denial for params in of_binding(store, policy, spec, subject) for denial in _evaluate(policy, scope | {"params": params})
+            ]
         except ParamsError as error:
             ignored = json_types.text(policy, "failurePolicy") == "Ignore"
             denials, actions = [] if ignored else [Denial(f"failed to configure binding: {error}", "Invalid")], ["Deny"]
         for denial in denials:
             if isinstance(actions, list) and "Deny" in actions:
-                raise _refusal(f"{named} denied request: {denial.message}", denial.reason, subject)
+                raise _refusal(f"{label} denied request: {denial.message}", denial.reason, subject)
             if isinstance(actions, list) and "Warn" in actions:
-                warnings.append(f"Validation failed for {named}: {denial.message}")
+                warnings.append(f"Validation failed for {label}: {denial.message}")
     return warnings
 
 
@@ -65,32 +67,32 @@ def _refusal(text: str, reason: str, subject: Subject) -> errors.ApiError:
 
 
 def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
-    """Yield each validation that fails; errors count as failures unless the policy ignores them."""
-    named = {
+    """Yield a denial for each validation that fails. Errors count as failures unless the policy ignores them."""
+    expressions_by_name = {
         json_types.text(variable, "name"): json_types.text(variable, "expression") for variable in json_types.objects(policy, "variables")
     }
-    variables = expressions.Variables(named, scope)
-    known = scope | {"variables": variables}
+    variables = expressions.Variables(expressions_by_name, scope)
+    full_scope = scope | {"variables": variables}
     ignores = json_types.text(policy, "failurePolicy") == "Ignore"
     try:
-        if not applies(json_types.objects(policy, "matchConditions"), known):
+        if not applies(json_types.objects(policy, "matchConditions"), full_scope):
             return
     except expressions.ExpressionError as error:
         if not ignores:
             yield Denial(str(error), "Invalid")
         return
-    for one in json_types.objects(policy, "validations"):
-        text, reason = json_types.text(one, "expression"), json_types.text(one, "reason") or "Invalid"
+    for validation in json_types.objects(policy, "validations"):
+        text, reason = json_types.text(validation, "expression"), json_types.text(validation, "reason") or "Invalid"
         try:
-            if not expressions.compiled(text).verdict(known):
-                yield Denial(_message(one, known), reason)
+            if not expressions.compiled(text).verdict(full_scope):
+                yield Denial(_message(validation, full_scope), reason)
         except expressions.ExpressionError as error:
             if not ignores:
                 yield Denial(f"expression '{text}' resulted in error: {error}", "Invalid")
 
 
 def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:
-    """Return whether every match condition holds; one that is false outweighs errors in others. Raises ExpressionError."""
+    """Return whether every match condition is true. A false condition outweighs errors in others. Raise ExpressionError."""
     failed: expressions.ExpressionError | None = None
     for condition in conditions:
         name = json_types.text(condition, "name")
@@ -110,46 +112,46 @@ def _message(validation: Object, scope: dict[str, Json]) -> str:
     if not text:
         return fallback
     try:
-        found = expressions.compiled(text).value(scope)
+        message = expressions.compiled(text).value(scope)
     except expressions.ExpressionError:
         return fallback
-    return found if isinstance(found, str) and found.strip() and "\n" not in found else fallback
+    return message if isinstance(message, str) and message.strip() and "\n" not in message else fallback
 
 
 _BY_KIND = {(served.api_version, served.kind): served for served in resources.SERVED if served.verbs is resources.STORED_VERBS}
 
 
 class ParamsError(Exception):
-    """A binding whose parameters cannot be had; the message says why. The policy's failurePolicy decides what that means."""
+    """A binding whose parameters are unavailable; the message says why. The policy's failurePolicy decides the outcome."""
 
 
 def kind_of(policy: Object) -> Resource | None:
-    """Return the kind that a policy's spec.paramKind names, None for one that this cluster does not have."""
-    wanted = json_types.mapping(policy, "paramKind")
-    return _BY_KIND.get((json_types.text(wanted, "apiVersion"), json_types.text(wanted, "kind")))
+    """Return the kind that a policy's spec.paramKind names, None if this cluster does not serve it."""
+    param_kind = json_types.mapping(policy, "paramKind")
+    return _BY_KIND.get((json_types.text(param_kind, "apiVersion"), json_types.text(param_kind, "kind")))
 
 
 def of_binding(store: Store, policy: Object, binding: Object, subject: Subject) -> list[Json]:
-    """Return what ``params`` is in each evaluation, given both specs: one None where no parameters are asked for. Raises ParamsError."""
+    """Return the value of ``params`` in each evaluation, from both specs; one None if the policy uses no parameters. Raise ParamsError."""
     reference = binding.get("paramRef")
     if policy.get("paramKind") is None or not isinstance(reference, dict):
         return [None]
     resource = kind_of(policy)
     if resource is None:
         raise ParamsError(f"paramKind kind `{_shown(policy)}` not known")
-    found = _chosen(store, resource, reference, _namespace(resource, reference, subject))
-    if not found and json_types.text(reference, "parameterNotFoundAction") == "Deny":
+    params = _chosen(store, resource, reference, _namespace(resource, reference, subject))
+    if not params and json_types.text(reference, "parameterNotFoundAction") == "Deny":
         raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return [entry | {"apiVersion": resource.api_version} for entry in found]
+    return [entry | {"apiVersion": resource.api_version} for entry in params]
 
 
 def _shown(policy: Object) -> str:
-    wanted = json_types.mapping(policy, "paramKind")
-    return f"&ParamKind{{APIVersion:{json_types.text(wanted, 'apiVersion')},Kind:{json_types.text(wanted, 'kind')},}}"
+    param_kind = json_types.mapping(policy, "paramKind")
+    return f"&ParamKind{{APIVersion:{json_types.text(param_kind, 'apiVersion')},Kind:{json_types.text(param_kind, 'kind')},}}"
 
 
 def _namespace(resource: Resource, reference: Object, subject: Subject) -> str:
-    """Return where to look: in the namespace that is named, else in that of the object."""
+    """Return the namespace of the parameters: the one that the reference names, else that of the object."""
     named = json_types.text(reference, "namespace")
     if not resource.namespaced:
         if named:

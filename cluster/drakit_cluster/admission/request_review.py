@@ -1,4 +1,4 @@
-"""The review of one request over HTTPS: what its user may write, and what policies and webhooks say."""
+"""The review of one request over HTTPS: the rights of its user, then policies and webhooks."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class RequestReview(Review):
 
     def waits(self, change: Change) -> bool:
         """Return whether a webhook must be called."""
-        return bool(webhooks.concerned(self.store, self._subject(change)))
+        return bool(webhooks.matching_hooks(self.store, self._subject(change)))
 
     def admit(self, change: Change) -> None:
         """Raise the error of the first refusal: the node restriction's, a policy's, a webhook's."""
@@ -46,25 +46,25 @@ class RequestReview(Review):
         subject = self._subject(change)
         request = self._request(change)
         self.warnings.extend(policies.check(self.store, subject, request))
-        for hook in webhooks.concerned(self.store, subject):
-            self.warnings.extend(webhooks.ask(hook, subject, request))
+        for hook in webhooks.matching_hooks(self.store, subject):
+            self.warnings.extend(webhooks.review(hook, subject, request))
 
     def _check_node(self, change: Change) -> None:
-        """A kubelet writes objects of its own node only, unless it may do everything anyway."""
+        """Refuse a kubelet's write of objects of another node, unless its user may do everything."""
         refused = self.user.node and change.new is not None and nodes.refusal(self.user.node, change.resource, change.new)
         if refused and not self.authorizer.allows(self.user, _ANYTHING):
             raise _forbidden(change, refused)
 
     def _check_created_by_patch(self, change: Change) -> None:
-        """An apply that makes a new object needs the right to create."""
+        """Refuse an apply that creates an object if the user may not create it."""
         if change.operation is not Operation.CREATE or self.verb == "create":
             return
         resource = change.resource
-        wanted = Attributes(
+        attributes = Attributes(
             verb="create", group=resource.group, resource=resource.plural, namespace=change.key.namespace, name=change.key.name
         )
-        if not self.authorizer.allows(self.user, wanted):
-            raise _forbidden(change, users.denial(self.user, wanted))
+        if not self.authorizer.allows(self.user, attributes):
+            raise _forbidden(change, users.denial(self.user, attributes))
 
     def _subject(self, change: Change) -> Subject:
         return Subject(
@@ -78,8 +78,8 @@ class RequestReview(Review):
         )
 
     def _namespace(self, change: Change) -> Object | None:
-        found = self.store.get(resources.NAMESPACE, Key("", change.key.namespace)) if change.key.namespace else None
-        return found.view if found is not None else None
+        stored = self.store.get(resources.NAMESPACE, Key("", change.key.namespace)) if change.key.namespace else None
+        return stored.view if stored is not None else None
 
     def _request(self, change: Change) -> Object:
         resource = change.resource
@@ -112,7 +112,7 @@ def user_info(user: User) -> Object:
     info: Object = {"username": user.name, "groups": json_types.from_strings(user.groups)}
     if user.uid:
         info["uid"] = user.uid
-    return info | ({"extra": {key: list(found) for key, found in user.extra.items()}} if user.extra else {})
+    return info | ({"extra": {key: list(values) for key, values in user.extra.items()}} if user.extra else {})
 
 
 def _forbidden(change: Change, why: str) -> errors.ForbiddenError:

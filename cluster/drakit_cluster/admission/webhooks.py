@@ -1,4 +1,4 @@
-"""Validating webhooks: an AdmissionReview over HTTPS, and what its answer means."""
+"""Validating webhooks: an AdmissionReview over HTTPS, and the outcome of its answer."""
 
 import base64
 import json
@@ -15,18 +15,18 @@ from drakit_cluster.objects.json_types import Json, Object
 
 
 class CallError(Exception):
-    """A webhook gave no answer that can be used; its failurePolicy decides what that means."""
+    """A webhook gave no usable answer. Its failurePolicy decides the outcome."""
 
 
-def concerned(store: Store, subject: Subject) -> list[Object]:
-    """Return the webhooks that a write must be shown to, in the order of their configurations' names."""
+def matching_hooks(store: Store, subject: Subject) -> list[Object]:
+    """Return the webhooks that must review a write, in the order of their configurations' names."""
     configurations = (entry.view for entry in store.scan(resources.WEBHOOKS)[0])
     hooks = (hook for configuration in configurations for hook in json_types.objects(configuration, "webhooks"))
     return [hook for hook in hooks if matching.matches(hook, "rules", subject)]
 
 
-def ask(hook: Object, subject: Subject, request: Object) -> list[str]:
-    """Return the warnings of a webhook; raise the error of its refusal, or of a failure that its failurePolicy does not ignore."""
+def review(hook: Object, subject: Subject, request: Object) -> list[str]:
+    """Call a webhook and return its warnings. Raise the error of its refusal, or of a failure that its failurePolicy does not ignore."""
     name = json_types.text(hook, "name")
     try:
         if not _applies(hook, subject, request):
@@ -52,7 +52,7 @@ def _applies(hook: Object, subject: Subject, request: Object) -> bool:
 
 
 def _call(hook: Object, request: Object) -> Object:
-    """Post the review; return the response part of the answer. Raises CallError."""
+    """Post the review; return the response part of the answer. Raise CallError."""
     url = json_types.text(hook, "clientConfig", "url")
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     try:
@@ -69,6 +69,6 @@ def _call(hook: Object, request: Object) -> Object:
 
 
 def _refusal(name: str, answer: Object) -> errors.ApiError:
-    said, code = json_types.text(answer, "status", "message"), json_types.number(answer, "status", "code")
-    text = f'admission webhook "{name}" denied the request' + (f": {said}" if said else " without explanation")
+    reason, code = json_types.text(answer, "status", "message"), json_types.number(answer, "status", "code")
+    text = f'admission webhook "{name}" denied the request' + (f": {reason}" if reason else " without explanation")
     return errors.BY_CODE.get(code, errors.ForbiddenError)(text)
