@@ -1,7 +1,7 @@
 """CEL device selectors with Kubernetes' semantics: compiled once per expression, evaluated for every device.
 
-`Selectors` is what the scheduler asks; `Selectors.compile` is what validation asks. Expressions are parsed, checked, priced and
-turned into closures here. Safe to use from many threads.
+The scheduler uses `Selectors`; validation uses `Selectors.compile`. This package parses, checks and prices expressions, and turns them into
+closures. It is safe to use from many threads.
 """
 
 from drakit_cluster.cel.errors import CompileError, RunError

@@ -13,7 +13,7 @@ from drakit_cluster.cel.functions import quantities, semver
 from drakit_cluster.cel.types import declarations
 
 MOST: Final = 2**64 - 1
-"""A size of which nothing is known, and the highest cost."""
+"""An unknown size, and the highest cost."""
 TRAVERSAL: Final = 0.1
 """The cost of reading one character."""
 REGEX: Final = 0.25
@@ -44,7 +44,7 @@ def regex(text: int, pattern: int, *_: int) -> int:
 
 
 def smaller(left: int, right: int) -> int:
-    """Return the cost of going through two values until the shorter ends, by their sizes."""
+    """Return the cost of comparing two values up to the end of the shorter, by their sizes."""
     return reading(min(left, right))
 
 
@@ -62,7 +62,7 @@ BY_SIZES: Final[dict[str, Charge]] = {
     "sets.equivalent": lambda left, right: 1 + 2 * left * right,
     "distinct": lambda items: allocating(2 * items**2),
 }
-"""What is charged by sizes, at run time and at worst; a name stands for all overloads of a function."""
+"""Charges by sizes, used at run time and in the worst-case estimate. A name stands for all overloads of a function."""
 
 
 def _traversal(value: Value) -> int:
@@ -71,7 +71,7 @@ def _traversal(value: Value) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_traversal, value))
     if isinstance(value, dict):
-        return sum(_traversal(key) + _traversal(held) for key, held in value.items())
+        return sum(_traversal(key) + _traversal(item) for key, item in value.items())
     return 1
 
 
@@ -122,7 +122,7 @@ _BY_RESULT: Final[dict[str, Charge]] = {
 
 
 def before(function: str, overloads: tuple[str, ...]) -> Charge | None:
-    """Return what a call costs by its arguments, None for 1."""
+    """Return the charge of a call by its arguments; None means a cost of 1."""
     for name in (function, overloads[0] if len(overloads) == 1 else ""):
         if name in _BY_VALUES:
             return _BY_VALUES[name]
@@ -133,5 +133,5 @@ def before(function: str, overloads: tuple[str, ...]) -> Charge | None:
 
 
 def after(function: str) -> Charge | None:
-    """Return what a call costs by the size of its result, None for the calls that are charged by their arguments."""
+    """Return the charge of a call by the size of its result; None for calls that are charged by their arguments."""
     return _BY_RESULT.get(function)

@@ -18,7 +18,7 @@ class RunError(devices.SelectorError):
 
 
 class SourceError(ValueError):
-    """The text is no expression, because of what stands at `offset`."""
+    """The text is not an expression; the error is at `offset`."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -37,17 +37,17 @@ class BudgetError(Exception):
 
 
 def no_such_overload() -> EvalError:
-    """Return the error of a function applied to values of types that it is not made for."""
+    """Return the error of a function applied to values of types that no overload accepts."""
     return EvalError("no such overload")
 
 
 def at_places(source: str, complaints: Iterable[tuple[int, str]]) -> CompileError:
-    """Return one error with all complaints, given with their offsets, in the order of the source."""
+    """Return one error with all complaints in the order of the source. Each complaint is an offset and a message."""
     return CompileError("\n".join(_located(source, offset, message) for offset, message in sorted(set(complaints))))
 
 
 def _located(source: str, offset: int, message: str) -> str:
-    """Return the message with line and column (from 1) and the line of the source that it is about."""
+    """Return the message with line and column (from 1) and the source line."""
     before = source[:offset]
     line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1)
     shown = source.split("\n")[line - 1]

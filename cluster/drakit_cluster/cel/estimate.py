@@ -1,7 +1,7 @@
 """The worst-case cost of an expression, as Kubernetes estimates it when an object with a selector is created.
 
-Source: cel-go's cost estimator and that of k8s.io/apiserver's CEL libraries, with the sizes that a device can have at most. Costs and
-sizes are upper bounds; where nothing bounds a size it is `charges.MOST`.
+Source: cel-go's cost estimator and that of k8s.io/apiserver's CEL libraries, with the maximum sizes of a device. Costs and
+sizes are upper bounds; an unbounded size is `charges.MOST`.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from drakit_cluster.cel.syntax.tree import Expr, Literal
 from drakit_cluster.cel.types import celtypes, checker
 from drakit_cluster.cel.types.celtypes import Kind, Type
 
-_FIXED_SIZE: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
+_FIXED_SIZE_KINDS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 _SELECTED: Final = frozenset({Kind.MAP, Kind.STRUCT, Kind.PARAM})
 _ADDRESS: Final = 16
 """The bytes of an address."""
@@ -27,11 +27,11 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A part of a device: its size at most, and the parts below it."""
+    """A part of a device: its maximum size, and the parts below it."""
 
     most: int
     keys: "_Shape | None" = None
-    held: "_Shape | None" = None
+    values: "_Shape | None" = None
 
 
 _ATTRIBUTE: Final = _Shape(most=64)
@@ -39,7 +39,7 @@ _ATTRIBUTE: Final = _Shape(most=64)
 
 def _by_domain(value: _Shape) -> _Shape:
     """Return the shape of a map from domains to values by id."""
-    return _Shape(most=32, keys=_Shape(most=63), held=_Shape(most=32, keys=_Shape(most=32), held=value))
+    return _Shape(most=32, keys=_Shape(most=63), values=_Shape(most=32, keys=_Shape(most=32), values=value))
 
 
 _FIELDS: Final = {
@@ -51,7 +51,7 @@ _FIELDS: Final = {
 
 
 def _device_size(path: Path) -> int | None:
-    """Return how large the value at the path can be, None for what is no part of a device."""
+    """Return the maximum size of the value at the path; None if the path is not part of a device."""
     if path[:1] != ("device",):
         return None
     if len(path) == 1:
@@ -60,14 +60,14 @@ def _device_size(path: Path) -> int | None:
     for step in path[2:]:
         if shape is None:
             return None
-        below = shape.held if step in ("@items", "@values") or shape.held is _ATTRIBUTE else None
+        below = shape.values if step in ("@items", "@values") or shape.values is _ATTRIBUTE else None
         shape = shape.keys if step == "@keys" else below
     return None if shape is None else shape.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """An argument or receiver: where it comes from, its type, and its size, MOST where that is not known."""
+    """An argument or receiver: its path, type and size. An unknown size is MOST."""
 
     path: Path
     type: Type
@@ -76,7 +76,7 @@ class _Node:
 
     @property
     def element_size(self) -> int:
-        return _known(_device_size((*self.path, "@items")))
+        return _or_most(_device_size((*self.path, "@items")))
 
     def natural(self, otherwise: int) -> int:
         """Return the value of a literal that counts something."""
@@ -84,12 +84,12 @@ class _Node:
         return int(value) if isinstance(value, int) and value >= 0 else otherwise
 
 
-def _known(size: int | None) -> int:
+def _or_most(size: int | None) -> int:
     return MOST if size is None else size
 
 
-def _through(target: _Node, *_: _Node) -> int:
-    """Every element is looked at once; strings and bytes are read."""
+def _traverse(target: _Node, *_: _Node) -> int:
+    """Return the cost of visiting every element once; strings and bytes are read."""
     if not target.type.parameters:
         return reading(target.size)
     text = target.type.parameters[0].kind in (Kind.STRING, Kind.BYTES)
@@ -97,7 +97,7 @@ def _through(target: _Node, *_: _Node) -> int:
 
 
 def _equals(left: _Node, right: _Node) -> int:
-    """Kubernetes' own values compare at a fixed cost."""
+    """Return the cost of `==`; Kubernetes' own values compare at a fixed cost."""
     if left.type == right.type == celtypes.FORMAT:
         return reading(64)
     fixed = left.type == right.type and left.type in (celtypes.QUANTITY, celtypes.SEMVER, celtypes.IP, celtypes.CIDR)
@@ -109,8 +109,8 @@ def _contains_ip(_: _Node, other: _Node) -> int:
 
 
 def _sort(*args: _Node) -> int:
-    known = args[-1].type.parameters[0] if args[-1].type.parameters else celtypes.DYN
-    text = known.wild or known.kind in (Kind.STRING, Kind.BYTES)
+    element_type = args[-1].type.parameters[0] if args[-1].type.parameters else celtypes.DYN
+    text = element_type.wild or element_type.kind in (Kind.STRING, Kind.BYTES)
     return allocating((2 + charges.TRAVERSAL * text) * min(args[-1].size ** 2, MOST))
 
 
@@ -125,7 +125,7 @@ def _join_size(target: _Node, *separator: _Node) -> int:
 
 
 def _replace_size(target: _Node, old: _Node, new: _Node, *_: _Node) -> int:
-    """Return the size where the shortest text that may be replaced is, as often as it can be."""
+    """Return the size if the shortest replaceable text occurs as often as possible."""
     least = len(old.expr.value) if isinstance(old.expr, Literal) else 0
     if least == 0:
         return min(target.size + 1, MOST) * new.size + target.size
@@ -133,7 +133,7 @@ def _replace_size(target: _Node, old: _Node, new: _Node, *_: _Node) -> int:
 
 
 _COSTS: Final[dict[str, Callable[..., int]]] = {
-    **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"], _through),
+    **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"], _traverse),
     **dict.fromkeys(["startsWith", "endsWith"], lambda _, part: reading(part.size)),
     "_==_": _equals,
     "containsIP": _contains_ip,
@@ -147,7 +147,7 @@ _COSTS: Final[dict[str, Callable[..., int]]] = {
     "flatten": lambda target, *depth: allocating(min((depth[0].natural(MOST) if depth else 1) * target.size, MOST)),
     **dict.fromkeys(["sort", "@sortByAssociatedKeys"], _sort),
 }
-"""What calls cost at worst where that is not their cost by sizes."""
+"""Worst-case costs of calls that differ from their cost by sizes."""
 _RESULTS: Final[dict[str, Callable[..., int]]] = {
     **dict.fromkeys(["url", "lowerAscii", "upperAscii", "substring", "trim"], lambda target, *_: target.size),
     **dict.fromkeys(["find", "findAll", "reverse", "flatten", "string(bytes)"], lambda target, *_: target.size),
@@ -161,7 +161,7 @@ _RESULTS: Final[dict[str, Callable[..., int]]] = {
     "lists.range": lambda count: count.natural(MOST),
     **dict.fromkeys(["distinct", "sort", "@sortByAssociatedKeys"], lambda *args: args[-1].size ** 2),
 }
-"""How large the results of calls can be, where that is bounded."""
+"""Maximum sizes of results, for calls that bound them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +200,8 @@ class _Coster:
         return 0
 
     def ident(self, expr: tree.Ident) -> int:
-        known = self._variable(expr)
-        self._paths[expr] = known.path if known is not None else (expr.name,)
+        variable = self._variable(expr)
+        self._paths[expr] = variable.path if variable is not None else (expr.name,)
         return 1
 
     def select(self, expr: tree.Select) -> int:
@@ -232,7 +232,7 @@ class _Coster:
         return total + max(self._overload(expr, function, overload, nodes) for overload in self._checked.overloads.get(expr, ("",)))
 
     def _overload(self, expr: tree.Call, function: str, overload: str, nodes: list[_Node]) -> int:
-        """Return the cost of one overload that may be called, and note how large its result can be."""
+        """Return the cost of one possible overload, and record the maximum size of its result."""
         result = _RESULTS.get(function) or _RESULTS.get(overload)
         size = None if result is None else result(*nodes)
         if overload in ("_[_](list(A),int)", "_[_](map(A,B),A)"):
@@ -251,9 +251,9 @@ class _Coster:
         if size is not None:
             self._sizes[expr] = min(size, MOST)
 
-    def _union(self, expr: Expr, one: Expr, other: Expr) -> None:
-        """What either holds, the result may hold."""
-        first, second = self._entries_of(one), self._entries_of(other)
+    def _union(self, expr: Expr, left: Expr, right: Expr) -> None:
+        """Record that the result may hold the contents of either side."""
+        first, second = self._entries_of(left), self._entries_of(right)
         if first is not None and second is not None:
             key, value = max(first.key, second.key), max(first.value, second.value)
             self._entries[expr] = _Entries(is_list=first.is_list, key=key, value=value)
@@ -269,29 +269,29 @@ class _Coster:
         return total
 
     def _largest(self, exprs: Iterable[Expr]) -> int:
-        return max((_known(self._size(expr)) for expr in exprs), default=0)
+        return max((_or_most(self._size(expr)) for expr in exprs), default=0)
 
     def comprehension(self, expr: tree.Comprehension) -> int:
         total = self.cost(expr.range) + self.cost(expr.init)
         bound = _Variable(path=self._path(expr.init), size=self._size(expr.init), entries=self._entries_of(expr.init))
         self._scopes.append({expr.accu: bound})
-        turn = 0
+        iteration_cost = 0
         if not expr.is_bind:
             self._scopes.append(self._loop_variables(expr))
-            turn = self.cost(expr.condition) + self.cost(expr.step)
+            iteration_cost = self.cost(expr.condition) + self.cost(expr.step)
             self._scopes.pop()
         total += self.cost(expr.result)
         self._scopes.pop()
-        count = _known(self._size(expr.range))
+        count = _or_most(self._size(expr.range))
         if expr.is_bind:
             self._copy(expr, expr.result)
         elif isinstance(expr.init, Literal):
             self._resize(expr, self._size(expr.init))
         elif isinstance(expr.init, (tree.ListExpr, tree.MapExpr)):
             self._resize(expr, count)
-            if (held := self._entries_of(expr.step)) is not None:
-                self._entries[expr] = held
-        return min(total + count * turn, MOST)
+            if (entries := self._entries_of(expr.step)) is not None:
+                self._entries[expr] = entries
+        return min(total + count * iteration_cost, MOST)
 
     def _loop_variables(self, expr: tree.Comprehension) -> dict[str, _Variable]:
         entries = self._entries_of(expr.range)
@@ -308,11 +308,11 @@ class _Coster:
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _path(self, expr: Expr) -> Path:
-        known = self._variable(expr)
-        return known.path if known is not None else self._paths.get(expr, ())
+        variable = self._variable(expr)
+        return variable.path if variable is not None else self._paths.get(expr, ())
 
     def _node(self, expr: Expr) -> _Node:
-        return _Node(path=self._path(expr), type=self._checked.types[expr], expr=expr, size=_known(self._size(expr)))
+        return _Node(path=self._path(expr), type=self._checked.types[expr], expr=expr, size=_or_most(self._size(expr)))
 
     def _copy(self, expr: Expr, source: Expr) -> None:
         self._resize(expr, self._size(source))
@@ -320,31 +320,31 @@ class _Coster:
             self._entries[expr] = entries
 
     def _size(self, expr: Expr) -> int | None:
-        for known in (self._sizes.get(expr), _literal_size(expr), _device_size(self._path(expr))):
-            if known is not None:
-                return known
+        for size in (self._sizes.get(expr), _literal_size(expr), _device_size(self._path(expr))):
+            if size is not None:
+                return size
         if _fixed_size(self._checked.types[expr]):
             return 1
         variable = self._variable(expr)
         return None if variable is None else variable.size
 
     def _entries_of(self, expr: Expr) -> _Entries | None:
-        known, variable = self._entries.get(expr), self._variable(expr)
-        return variable.entries if known is None and variable is not None else known
+        entries, variable = self._entries.get(expr), self._variable(expr)
+        return variable.entries if entries is None and variable is not None else entries
 
 
 def _literal_size(expr: Expr) -> int | None:
     match expr:
         case Literal(value=value):
             return len(value) if isinstance(value, (str, bytes)) else 1
-        case tree.ListExpr(elements=held) | tree.MapExpr(keys=held):
-            return len(held)
+        case tree.ListExpr(elements=items) | tree.MapExpr(keys=items):
+            return len(items)
     return None
 
 
-def _fixed_size(found: Type) -> bool:
-    held = found.optional_value
-    return _fixed_size(held) if held is not None else found.kind in _FIXED_SIZE
+def _fixed_size(value_type: Type) -> bool:
+    inner = value_type.optional_value
+    return _fixed_size(inner) if inner is not None else value_type.kind in _FIXED_SIZE_KINDS
 
 
 _KINDS: Final[dict[type[Expr], Callable[[_Coster, Any], int]]] = {

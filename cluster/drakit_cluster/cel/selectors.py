@@ -1,7 +1,7 @@
-"""Selectors: expressions compiled once, evaluated on devices, and both kept.
+"""Selectors: expressions compiled once and evaluated on devices, both cached.
 
 A device is `device` in an expression: attributes and capacities by domain and id. A name without a domain belongs to the driver's domain.
-Lists count only where their gate is on; a device with an attribute that cannot be read has no verdict at all.
+Lists count only if their gate is on. A device with an unreadable attribute has no verdict at all.
 """
 
 import sys
@@ -21,21 +21,21 @@ from drakit_cluster.objects import devices, features
 from drakit_cluster.objects.json_types import Json, Object
 
 LENGTH_LIMIT: Final = 10 * 1024
-"""The longest expression that the API takes, in bytes (`CELSelectorExpressionMaxLength`)."""
+"""The longest expression that the API accepts, in bytes (`CELSelectorExpressionMaxLength`)."""
 COST_LIMIT: Final = 1_000_000
-"""What an expression may cost, estimated and spent (`CELSelectorExpressionMaxCost`)."""
+"""The cost limit of an expression, estimated and at run time (`CELSelectorExpressionMaxCost`)."""
 _FRAMES: Final = 6000
-"""Python's frames that 250 levels of the deepest construct need, twice over."""
+"""Twice the Python frames that 250 levels of the deepest construct need."""
 _CACHED: Final = 4096
 _Key = TypeVar("_Key")
-_Held = TypeVar("_Held")
+_Value = TypeVar("_Value")
 
 
-def with_deep_stack(work: Callable[[], _Held]) -> _Held:
+def with_deep_stack(work: Callable[[], _Value]) -> _Value:
     """Return what `work` returns, with room for the 250 levels that Kubernetes allows. Raise RecursionError if that is not enough.
 
-    The limit is raised for the whole process, once such an expression turns up: Python functions that call each other take no room on
-    the C stack, so a higher limit costs other code nothing.
+    The limit is raised for the whole process when an expression first needs it. Python functions that call each other use no C stack, so a
+    higher limit does not affect other code.
     """
     try:
         return work()
@@ -70,7 +70,7 @@ class Compiled:
     _slots: int = field(repr=False)
 
     def evaluate(self, device: dict[str, Value], limit: int = COST_LIMIT) -> tuple[bool, int]:
-        """Return the verdict on a device, and what it cost. Raise RunError."""
+        """Return the verdict on a device, and its cost. Raise RunError."""
         frame = paths.Frame(device, self._slots, limit)
         try:
             verdict = self._run(frame)
@@ -116,14 +116,14 @@ class Selectors:
         self._devices: dict[devices.DeviceView, dict[str, Value]] = {}
 
     def compile(self, expression: str, env_type: EnvType = EnvType.NEW) -> Compiled:
-        """Return the compiled expression; a failure is kept as well. Raise CompileError."""
+        """Return the compiled expression; a failure is cached as well. Raise CompileError."""
         key = (expression, env_type)
-        known = self._compiled.get(key)
-        if known is None:
-            known = self._keep(self._compiled, key, self._try(expression, env_type))
-        if isinstance(known, str):
-            raise errors.CompileError(known)
-        return known
+        cached = self._compiled.get(key)
+        if cached is None:
+            cached = self._cache(self._compiled, key, self._try(expression, env_type))
+        if isinstance(cached, str):
+            raise errors.CompileError(cached)
+        return cached
 
     def _try(self, expression: str, env_type: EnvType) -> Compiled | str:
         try:
@@ -146,13 +146,13 @@ class Selectors:
             raise errors.RunError("the expression is nested too deeply") from error
 
     def _variables(self, device: devices.DeviceView) -> dict[str, Value]:
-        known = self._devices.get(device)
-        if known is None:
-            known = self._keep(self._devices, device, _read_device(device, lists=self._gates.list_type_attributes))
-        return known
+        cached = self._devices.get(device)
+        if cached is None:
+            cached = self._cache(self._devices, device, _read_device(device, lists=self._gates.list_type_attributes))
+        return cached
 
-    def _keep(self, cache: dict[_Key, _Held], key: _Key, value: _Held) -> _Held:
-        """Add an entry to a cache, in place of the oldest where it is full."""
+    def _cache(self, cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
+        """Add an entry to a cache; a full cache drops its oldest entry."""
         with self._lock:
             if len(cache) >= _CACHED:
                 del cache[next(iter(cache))]
@@ -198,7 +198,7 @@ def _attribute(name: str, attribute: Mapping[str, Json], *, lists: bool) -> Valu
 
 
 def conformance(expression: str, device: devices.DeviceView, gates: features.FeatureGates, env_type: str) -> Object:
-    """Return what Kubernetes' recorded runs say of one expression and one device: an outcome, and the verdict if there is one."""
+    """Return the outcome for one expression and one device in the form of Kubernetes' recorded runs, with the verdict if there is one."""
     selectors = Selectors(gates)
     kind = EnvType.NEW if env_type.startswith(EnvType.NEW.value) else EnvType.STORED
     try:

@@ -1,7 +1,7 @@
 """Checked tree to closures: compiled once, run for every device.
 
-Constants are folded as Kubernetes folds them: literals of constants, conversions of constants, and `in` on constant lists. What
-folding finds wrong is a compile error.
+Constants are folded as Kubernetes folds them: literals of constants, conversions of constants, and `in` on constant lists. An
+error during folding is a compile error.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _INDEXING: Final = {"_[_]": False, "_[?_]": True, "_?._": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A closure; with the value where that is known beforehand."""
+    """A closure, and its value if that is constant."""
 
     run: Run
     constant: bool = False
@@ -31,12 +31,12 @@ class Plan:
 
 
 def constant(value: Value) -> Plan:
-    """Return a plan that is its value, at no cost."""
+    """Return the plan of a constant, at no cost."""
     return Plan(run=lambda _: value, constant=True, value=value)
 
 
 def build(checked: checker.Checked) -> tuple[Run, int]:
-    """Return the closure of the whole tree, and how many variables it needs. Raise CompileError."""
+    """Return the closure of the whole tree, and the number of variables that it needs. Raise CompileError."""
     builder = _Builder(checked)
     try:
         plan = builder.plan(checked.root)
@@ -65,7 +65,7 @@ class _Builder:
         return constant(expr.value)
 
     def name(self, expr: Expr) -> Plan:
-        """Return a name alone: `device`, a variable or a type."""
+        """Return a plain name: `device`, a variable or a type."""
         base = self._named(expr)
         return base if base.constant else Plan(run=paths.charged(base.run))
 
@@ -86,7 +86,7 @@ class _Builder:
         return self._path(expr)
 
     def _path(self, expr: Expr) -> Plan:
-        """Fields and indices are followed in one closure, down to the name or the value that they start from."""
+        """Return one closure for a path of fields and indices, from the name or value that it starts with."""
         steps: list[paths.Step] = []
         while expr not in self._checked.names:
             if isinstance(expr, tree.Select) and not expr.test_only:
@@ -173,9 +173,9 @@ class _Builder:
         return Plan(run=flow.make_list([plan.run for plan in plans], expr.optional))
 
     def map(self, expr: tree.MapExpr) -> Plan:
-        keys, held = [self.plan(key) for key in expr.keys], [self.plan(value) for value in expr.values]
-        run = flow.make_map([plan.run for plan in keys], [plan.run for plan in held], expr.optional)
-        if all(plan.constant for plan in (*keys, *held)) and not expr.optional:
+        keys, value_plans = [self.plan(key) for key in expr.keys], [self.plan(value) for value in expr.values]
+        run = flow.make_map([plan.run for plan in keys], [plan.run for plan in value_plans], expr.optional)
+        if all(plan.constant for plan in (*keys, *value_plans)) and not expr.optional:
             return constant(run(paths.Frame({}, 0, 0)))
         return Plan(run=run)
 
@@ -201,7 +201,7 @@ class _Builder:
         return Plan(run=loop.closure(init, result))
 
     def _growth(self, expr: tree.Call) -> Run | None:
-        """The step of `map` and `filter`: a list that belongs to the loop grows in place instead of being copied."""
+        """Return the step of `map` and `filter`, which grows the loop's own list in place instead of copying it; None for other calls."""
         if expr.function != "_+_" or not self._lists or self._lists[-1] is None:
             return None
         left, right = expr.args

@@ -11,7 +11,7 @@ from drakit_cluster.cel.functions import operators
 
 
 def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], args: list[Run]) -> Run:
-    """Return a call, charged before it is made, so that one that fails costs as much; or after it, by its result."""
+    """Return a call. It is charged before it runs, so that a failing call costs as much, or afterwards by its result."""
     after, before = charges.after(function), charges.before(function, overloads)
     if after is not None:
         return _charged_by_result(do, args, after)
@@ -23,26 +23,26 @@ def _cheap(do: Callable[..., Value], args: list[Run]) -> Run:
         left, right = args
 
         def run_two(frame: Frame) -> Value:
-            one, other = left(frame), right(frame)
+            first, second = left(frame), right(frame)
             frame.cost += 1
-            return do(one, other)
+            return do(first, second)
 
         return run_two
 
     def run(frame: Frame) -> Value:
-        given = [arg(frame) for arg in args]
+        arguments = [arg(frame) for arg in args]
         frame.cost += 1
-        return do(*given)
+        return do(*arguments)
 
     return run
 
 
 def _charged(do: Callable[..., Value], args: list[Run], charge: charges.Charge) -> Run:
     def run(frame: Frame) -> Value:
-        given = [arg(frame) for arg in args]
-        frame.cost += charge(*given)
+        arguments = [arg(frame) for arg in args]
+        frame.cost += charge(*arguments)
         frame.afford()
-        return do(*given)
+        return do(*arguments)
 
     return run
 
@@ -73,7 +73,7 @@ def equals_text(left: Run, text: str) -> Run:
 
 
 def logic(terms: list[Run], *, decisive: bool) -> Run:
-    """Return `&&`, which False decides, or `||`, which True decides: that if any term is, else an error if any term fails."""
+    """Return `&&` (False is decisive) or `||` (True is decisive). A decisive term decides; else the error of a failed term is raised."""
     neutral = not decisive
 
     def run(frame: Frame) -> bool:
@@ -110,7 +110,7 @@ def conditional(condition: Run, chosen: Run, otherwise: Run) -> Run:
 
 
 def not_strictly_false(operand: Run) -> Run:
-    """Return whether a loop of `all` or `exists` goes on: unless the value is false; an error does not end it."""
+    """Return whether a loop of `all` or `exists` continues. Only false ends it; an error does not."""
 
     def run(frame: Frame) -> bool:
         frame.cost += 1
@@ -123,7 +123,7 @@ def not_strictly_false(operand: Run) -> Run:
 
 
 def alternative(target: Run, other: Run, *, unwrap: bool) -> Run:
-    """Return `optional.or(other)` and `optional.orValue(other)`; the other one is evaluated only if needed."""
+    """Return `optional.or(other)` and `optional.orValue(other)`; the alternative is evaluated only if needed."""
 
     def run(frame: Frame) -> Value:
         value = target(frame)
@@ -144,14 +144,14 @@ def make_list(elements: list[Run], optional: frozenset[int]) -> Run:
         frame.cost += charges.LIST
         if not optional:
             return [element(frame) for element in elements]
-        found = [(element(frame), place in optional) for place, element in enumerate(elements)]
-        return [value for each in found for value in _kept(*each)]
+        evaluated = [(element(frame), place in optional) for place, element in enumerate(elements)]
+        return [value for pair in evaluated for value in _content(*pair)]
 
     return run
 
 
-def _kept(value: Value, optional: bool) -> tuple[Value, ...]:  # noqa: FBT001 - as it is marked in the literal
-    """Return what an element adds: itself, or what an optional one holds."""
+def _content(value: Value, optional: bool) -> tuple[Value, ...]:  # noqa: FBT001 - as it is marked in the literal
+    """Return the content that an element adds: itself, or the value of an optional element."""
     if not optional:
         return (value,)
     if not isinstance(value, Optional):
@@ -159,18 +159,18 @@ def _kept(value: Value, optional: bool) -> tuple[Value, ...]:  # noqa: FBT001 - 
     return (value.value,) if value.present else ()
 
 
-def make_map(keys: list[Run], held: list[Run], optional: frozenset[int]) -> Run:
+def make_map(keys: list[Run], value_runs: list[Run], optional: frozenset[int]) -> Run:
     """Return a map literal."""
 
     def run(frame: Frame) -> dict[Value, Value]:
         frame.cost += charges.MAP
-        made: dict[Value, Value] = {}
-        for place, (key, hold) in enumerate(zip(keys, held, strict=True)):
-            name, value = key(frame), hold(frame)
+        entries: dict[Value, Value] = {}
+        for place, (key, value_run) in enumerate(zip(keys, value_runs, strict=True)):
+            name, value = key(frame), value_run(frame)
             if not isinstance(name, (str, int)):
                 raise errors.EvalError(f"unsupported key type: {operators.type_name(name)}")
-            made.update((name, kept) for kept in _kept(value, place in optional))
-        return made
+            entries.update((name, content) for content in _content(value, place in optional))
+        return entries
 
     return run
 
@@ -210,7 +210,7 @@ class Loop:
         return run
 
     def _continue(self, frame: Frame) -> bool:
-        """Take one step; False once the condition says that the result stands. An error is kept as the value so far."""
+        """Take one step; return False once the condition is false. An error becomes the value so far."""
         if self.condition is not None and self.condition(frame) is False:
             return False
         try:
@@ -235,7 +235,7 @@ def grow(accu: int, addition: Run) -> Run:
 
 
 def bind(slot: int, result: Run) -> Run:
-    """Return `cel.bind`: the variable is unset first, so that every turn of a loop around it evaluates it again."""
+    """Return `cel.bind`: the variable is unset first, so that every iteration of an enclosing loop evaluates it again."""
 
     def run(frame: Frame) -> Value:
         frame.slots[slot] = paths.UNSET

@@ -12,7 +12,7 @@ from drakit_cluster.cel.functions.operators import MISSING
 
 
 class Frame:
-    """The state of one evaluation, used by one thread: the device, what was spent, and the variables of loops."""
+    """The state of one evaluation, used by one thread: the device, the cost so far, and the variables of loops."""
 
     __slots__ = ("cost", "device", "limit", "slots")
 
@@ -31,19 +31,19 @@ class Frame:
 Run = Callable[[Frame], Value]
 """A compiled expression. Raises EvalError for CEL's errors and BudgetError."""
 UNSET: Final = object()
-"""A variable of `cel.bind` that was not asked for yet."""
+"""A variable of `cel.bind` that is not evaluated yet."""
 
 
 def qualify(value: Value, key: Value) -> Value:
-    """Return `value[key]` or `value.key`. Raise EvalError when there is no such thing."""
-    found = look_up(value, key)
-    if found is MISSING:
+    """Return `value[key]` or `value.key`. Raise EvalError if there is no such element."""
+    element = look_up(value, key)
+    if element is MISSING:
         raise errors.EvalError(f"index out of bounds: {key}" if isinstance(value, (list, tuple)) else f"no such key: {key}")
-    return found
+    return element
 
 
 def look_up(value: Value, key: Value) -> Value:
-    """Return `value[key]`, MISSING if the value has nothing there."""
+    """Return `value[key]`, MISSING if the value has no such element."""
     if isinstance(value, values.DomainMap) and isinstance(key, str):
         return value[key]
     if isinstance(value, dict):
@@ -67,7 +67,7 @@ def _has(value: Value, field: str) -> bool:
 class Step:
     """One field or index: a constant, or computed where `run` is given. Optional with `?`.
 
-    `cost` is 0 for an index that is itself a path, which is charged for as one already.
+    `cost` is 0 for an index that is itself a path, because that path is already charged.
     """
 
     key: Value = None
@@ -102,7 +102,7 @@ def _plain(keys: tuple[str, ...]) -> Run:
 
 
 def follow(base: Run, steps: list[Step]) -> Run:
-    """Return a path from any value. After an optional step, or from an optional value, what is missing makes the whole absent."""
+    """Return a path from any value. After an optional step, or from an optional value, a missing element makes the result absent."""
 
     def run(frame: Frame) -> Value:
         frame.cost += 1
@@ -142,7 +142,7 @@ def variable(slot: int) -> Run:
 
 
 def bound(slot: int, init: Run) -> Run:
-    """Return a variable of `cel.bind`, evaluated when it is first asked for."""
+    """Return a variable of `cel.bind`, evaluated on first use."""
     read = variable(slot)
 
     def run(frame: Frame) -> Value:
@@ -157,7 +157,7 @@ def bound(slot: int, init: Run) -> Run:
 
 
 def charged(run: Run) -> Run:
-    """Return a name alone: one unit."""
+    """Return a plain name, charged with one unit."""
 
     def named(frame: Frame) -> Value:
         frame.cost += 1

@@ -1,8 +1,8 @@
 """The values of CEL in Python.
 
-null None, bool bool, int int, uint `Uint`, double float, string str, bytes bytes, list list or tuple, map dict; the others
-are classes of this package. Map keys are what the language allows (bool, int, uint, string); `operators.find` keeps
-True and 1 apart. `DomainMap` is Kubernetes' map from domain to attributes, where an unknown domain is an empty map.
+null None, bool bool, int int, uint `Uint`, double float, string str, bytes bytes, list list or tuple, map dict; the other types
+are classes of this package. Map keys are bool, int, uint or string, as in the language; `operators.find` distinguishes
+True from 1. `DomainMap` is Kubernetes' map from domain to attributes, where an unknown domain is an empty map.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from drakit_cluster.cel import errors
 
 Value: TypeAlias = Any
-"""Any CEL value as described above; one alias, so that signatures say what they mean."""
+"""Any CEL value as described above; an alias that makes signatures readable."""
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -22,13 +22,13 @@ EMPTY: Final[dict[str, Value]] = {}
 
 
 class Uint(int):
-    """An unsigned integer of 64 bits; equal to the int of the same value, and of another type."""
+    """An unsigned integer of 64 bits; equal to the int of the same value, but of another type."""
 
     __slots__ = ()
 
 
 class DomainMap(dict[str, Value]):
-    """Indexing an unknown domain gives an empty map; `in`, iteration and size see only what is there."""
+    """Indexing an unknown domain gives an empty map; `in`, iteration and size see only existing domains."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class Cidr:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Url:
-    """A parsed URL; `text` identifies it, the other fields are what CEL can ask for."""
+    """A parsed URL; `text` identifies it, the other fields are those that CEL can read."""
 
     text: str
     scheme: str
@@ -105,7 +105,7 @@ class Url:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """One of Kubernetes' named string formats: `validate` gives the complaints, `regex_size` is for the cost."""
+    """One of Kubernetes' named string formats: `validate` returns the complaints, `regex_size` is for the cost."""
 
     name: str
     regex_size: int
@@ -113,7 +113,7 @@ class NamedFormat:
 
 
 def size(value: Value) -> int:
-    """Return the size that costs are counted by: characters, bytes, elements, entries; 1 for what has none."""
+    """Return the size for costs: characters, bytes, elements or entries; 1 for a value without a size."""
     if isinstance(value, (str, bytes, list, tuple, dict)):
         return len(value)
     if isinstance(value, (Ip, Cidr)):
@@ -122,7 +122,7 @@ def size(value: Value) -> int:
 
 
 def is_accepted(parse: Callable[..., Value], *args: Value) -> bool:
-    """Return whether a conversion takes its arguments, for functions such as `isIP`."""
+    """Return whether a conversion accepts its arguments, for functions such as `isIP`."""
     try:
         parse(*args)
     except errors.EvalError:

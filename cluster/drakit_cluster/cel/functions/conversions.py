@@ -1,4 +1,4 @@
-"""Conversions between CEL's types, by the name of the function. All raise EvalError for values that they cannot convert."""
+"""Conversions between CEL's types, by the name of the function. All raise EvalError for a value that cannot be converted."""
 
 import decimal
 import math

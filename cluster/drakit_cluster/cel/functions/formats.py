@@ -22,8 +22,8 @@ def _pattern(expression: str, complaint: str, most: int = 2**31) -> Check:
     compiled = strings.pattern(expression)
 
     def check(text: str) -> list[str]:
-        found = [f"must be no more than {most} bytes"] if len(text.encode()) > most else []
-        return found if compiled.fullmatch(text) else [*found, complaint]
+        complaints = [f"must be no more than {most} bytes"] if len(text.encode()) > most else []
+        return complaints if compiled.fullmatch(text) else [*complaints, complaint]
 
     return check
 
@@ -35,7 +35,7 @@ _name_part: Final = _pattern(_NAME_PART, "name part must consist of alphanumeric
 
 
 def _prefix(check: Check) -> Check:
-    """Return the check for what may still be continued: a dash may stand at the end."""
+    """Return the check of a prefix of a name, which may end with a dash."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -87,7 +87,7 @@ NAMED: Final = {
 
 
 def validate(form: NamedFormat, text: str) -> Optional:
-    """Return `format.validate(text)`: the complaints, none if the text is fine."""
+    """Return `format.validate(text)`: the complaints; optional.none() if the text is valid."""
     complaints = form.validate(text)
     return Optional.of(complaints) if complaints else NONE
 

@@ -33,27 +33,28 @@ _TYPE_NAMES: Final = {
 
 
 def _name(declared: Type) -> str:
-    """Return the name of a declared type as values have it, "" for one that every value has."""
+    """Return the type name of values of a declared type; "" for a type that every value has."""
     return _TYPE_NAMES.get(declared.kind, declared.name or declared.kind.value)
 
 
 def _checked(name: str, function: Function) -> Function:
-    """Return the function, which then raises EvalError for values whose types no overload takes."""
+    """Return the function with a check that raises EvalError for values whose types no overload takes."""
     overloads = [tuple(map(_name, overload.args)) for overload in declarations.functions()[name]]
-    known: dict[tuple[type, ...], bool] = {}
+    accepted_by_kinds: dict[tuple[type, ...], bool] = {}
 
     def fits(kinds: tuple[type, ...]) -> bool:
         names = [next(operators.TYPE_NAMES[base] for base in kind.__mro__ if base in operators.TYPE_NAMES) for kind in kinds]
         return any(
-            len(names) == len(wanted) and all(one in ("", name) for one, name in zip(wanted, names, strict=True)) for wanted in overloads
+            len(names) == len(params) and all(param in ("", name) for param, name in zip(params, names, strict=True))
+            for params in overloads
         )
 
     def checked(*args: Value) -> Value:
         kinds = tuple(map(type, args))
-        taken = known.get(kinds)
-        if taken is None:
-            taken = known[kinds] = fits(kinds)
-        if not taken:
+        accepted = accepted_by_kinds.get(kinds)
+        if accepted is None:
+            accepted = accepted_by_kinds[kinds] = fits(kinds)
+        if not accepted:
             raise errors.no_such_overload()
         return function(*args)
 

@@ -1,5 +1,5 @@
-"""Functions on lists and maps: cel-go's lists (version 3) and sets extensions, Kubernetes' lists, and what macros call; functions on
-optional values, of which the evaluator has `or` and `orValue`, since it need not evaluate the alternative.
+"""Functions on lists and maps: cel-go's lists (version 3) and sets extensions, Kubernetes' lists, and functions that macros call; also
+functions on optional values. `or` and `orValue` are in the evaluator, because it need not evaluate the alternative.
 """
 
 import functools
@@ -13,7 +13,7 @@ from drakit_cluster.cel.evaluation.values import NONE, Optional, Value
 from drakit_cluster.cel.functions import operators, strings
 
 INCLUDES_MAX: Final = 48
-"""How many values an attribute of a device may list (`ResourceSliceMaxAttributeValuesPerDevice`)."""
+"""The number of values that an attribute of a device may list (`ResourceSliceMaxAttributeValuesPerDevice`)."""
 _RANGE_MAX: Final = 1_000_000
 """A longer range costs more than any expression may spend."""
 
@@ -81,11 +81,11 @@ def count_up(count: int) -> list[Value]:
 
 def distinct(items: list[Value]) -> list[Value]:
     """Return `list.distinct()`: the first of equal elements."""
-    kept: list[Value] = []
+    first_items: list[Value] = []
     for item in items:
-        if not operators.contains(kept, item):
-            kept.append(item)
-    return kept
+        if not operators.contains(first_items, item):
+            first_items.append(item)
+    return first_items
 
 
 def sort_by(items: list[Value], keys: list[Value]) -> list[Value]:
@@ -114,7 +114,7 @@ def includes(target: Value, value: Value) -> bool:
 
 
 def insert(mapping: dict[Value, Value], *what: Value) -> dict[Value, Value]:
-    """Return a map with a key and its value more, or with those of another map; a key that is there is an error."""
+    """Return the map with one more key and value, or with those of another map. An existing key is an error."""
     new = what[0] if len(what) == 1 else {what[0]: what[1]}
     for key in new:
         if not isinstance(key, (bool, int, str)):
@@ -145,7 +145,7 @@ def unwrap(items: list[Value]) -> list[Value]:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "isSorted": lambda items: all(operators.compare(one, other) <= 0 for one, other in itertools.pairwise(items)),
+    "isSorted": lambda items: all(operators.compare(left, right) <= 0 for left, right in itertools.pairwise(items)),
     "sum": total,
     "min": _extreme("min", -1),
     "max": _extreme("max", 1),

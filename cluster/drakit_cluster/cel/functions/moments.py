@@ -25,8 +25,8 @@ def duration(text: str) -> Duration:
     body = text[1:] if text[:1] in ("+", "-") else text
     nanos = position = 0
     while body != "0" and (match := _PART.match(body, position)) is not None:
-        whole, fraction, unit = match.group(1), match.group(2) or "", _UNITS[match.group(3)]
-        nanos += int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+        integer, fraction, unit = match.group(1), match.group(2) or "", _UNITS[match.group(3)]
+        nanos += int(integer or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
         position = match.end()
     if not body or (position < len(body) and body != "0"):
         raise errors.EvalError(f'time: invalid duration "{text}"')
@@ -52,10 +52,10 @@ def timestamp(text: str) -> Timestamp:
     match = _RFC3339.fullmatch(text)
     try:
         day, time, fraction, zone = match.groups() if match is not None else ("",) * 4
-        whole = datetime.datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
+        instant = datetime.datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
     except ValueError as error:
         raise errors.EvalError(f'parsing time "{text}" as RFC 3339: cannot parse') from error
-    seconds = round((whole - _EPOCH) / datetime.timedelta(seconds=1))
+    seconds = round((instant - _EPOCH) / datetime.timedelta(seconds=1))
     return checked_timestamp(seconds * SECOND + int((fraction or "0")[:9].ljust(9, "0")))
 
 
@@ -65,8 +65,8 @@ def text(value: Duration | Timestamp) -> str:
         seconds, rest = divmod(abs(value.nanos), SECOND)
         return f"{'-' if value.nanos < 0 else ''}{seconds}{_fraction(rest)}s"
     seconds, rest = divmod(value.nanos, SECOND)
-    whole = _EPOCH + datetime.timedelta(seconds=seconds)
-    return f"{whole.strftime('%Y').zfill(4)}{whole.strftime('-%m-%dT%H:%M:%S')}{_fraction(rest)}Z"
+    instant = _EPOCH + datetime.timedelta(seconds=seconds)
+    return f"{instant.strftime('%Y').zfill(4)}{instant.strftime('-%m-%dT%H:%M:%S')}{_fraction(rest)}Z"
 
 
 def _fraction(nanos: int) -> str:
@@ -103,8 +103,8 @@ def _part(name: str) -> Callable[..., int]:
 
     def read(value: Duration | Timestamp, zone: str = "UTC") -> int:
         if isinstance(value, Duration):
-            whole = abs(value.nanos) // _SPANS[name]
-            return whole if value.nanos >= 0 else -whole
+            count = abs(value.nanos) // _SPANS[name]
+            return count if value.nanos >= 0 else -count
         seconds, rest = divmod(value.nanos, SECOND)
         if name == "getMilliseconds":
             return rest // 10**6

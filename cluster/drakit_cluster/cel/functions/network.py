@@ -26,7 +26,7 @@ _UNESCAPED: Final = "$&+,/:;=@-_.~"
 
 
 def parse_ip(text: str) -> Ip:
-    """Return the address that a text is. Raise EvalError."""
+    """Parse an IP address. Raise EvalError."""
     if "%" in text:
         raise errors.EvalError(f'IP address "{text}" with zone value is not allowed')
     try:
@@ -143,13 +143,13 @@ def _split(host: str) -> tuple[str, str]:
 
 
 def query(url: Url) -> dict[str, list[str]]:
-    """Return `url.getQuery()`: every key with its values, unescaped, without what cannot be read."""
-    found: dict[str, list[str]] = {}
+    """Return `url.getQuery()`: every key with its unescaped values; unreadable pairs are skipped."""
+    values_by_key: dict[str, list[str]] = {}
     for pair in url.query.split("&"):
         if pair and ";" not in pair and not _ESCAPED.search(pair):
             key, _, text = pair.partition("=")
-            found.setdefault(urllib.parse.unquote_plus(key), []).append(urllib.parse.unquote_plus(text))
-    return found
+            values_by_key.setdefault(urllib.parse.unquote_plus(key), []).append(urllib.parse.unquote_plus(text))
+    return values_by_key
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {

@@ -1,7 +1,7 @@
 """The operators of CEL, equality, order and lookup, and the names of types.
 
 Equality across types is false, not an error, except that Kubernetes' own values (quantities, versions, addresses, URLs) on the left
-refuse to be compared with anything else. Numbers never wrap around.
+cannot be compared with other types. Integer overflow is an error.
 """
 
 import math
@@ -65,13 +65,13 @@ def type_name(value: Value) -> str:
 
 
 def go_name(value: Value) -> str:
-    """Return the name by which Kubernetes' messages call the value's type."""
+    """Return the name of the value's type in Kubernetes' messages."""
     name = type_name(value)
     return _GO_NAMES.get(name, f"types.{name.capitalize()}")
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Return whether two values are equal. Raise EvalError when the left one cannot be compared with the right one."""
+    """Return whether two values are equal. Raise EvalError if the left value refuses the comparison."""
     kind, other = type(left), type(right)
     if kind in _NUMERIC:
         return other in _NUMERIC and bool(left == right)
@@ -89,17 +89,17 @@ def equal(left: Value, right: Value) -> bool:
 def _same_parts(left: Value, right: Value) -> bool:
     if isinstance(left, dict):
         pairs = [(value, find(right, key)) for key, value in left.items()] if isinstance(right, dict) else []
-        return isinstance(right, dict) and len(left) == len(right) and all(_not_different(one, other) for one, other in pairs)
+        return isinstance(right, dict) and len(left) == len(right) and all(_not_different(item, counterpart) for item, counterpart in pairs)
     if isinstance(left, values.Optional):
         both = isinstance(right, values.Optional) and left.present is right.present
         return both and (not left.present or equal(left.value, right.value))
     if not isinstance(right, (list, tuple)) or len(left) != len(right):
         return False
-    return all(_not_different(one, other) for one, other in zip(left, right, strict=True))
+    return all(_not_different(item, counterpart) for item, counterpart in zip(left, right, strict=True))
 
 
 def same(left: Value, right: Value) -> bool:
-    """Return whether two values are equal, where a comparison that cannot be made counts as unequal."""
+    """Return whether two values are equal; a comparison that fails counts as unequal."""
     try:
         return equal(left, right)
     except errors.EvalError:
@@ -107,7 +107,7 @@ def same(left: Value, right: Value) -> bool:
 
 
 def _not_different(left: Value, right: Value) -> bool:
-    """Inside lists and maps only a comparison that comes out false makes a difference."""
+    """Return whether two parts of lists or maps do not differ. A comparison that fails makes no difference."""
     try:
         return right is not MISSING and equal(left, right)
     except errors.EvalError:
@@ -115,7 +115,7 @@ def _not_different(left: Value, right: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1. Raise EvalError for values without an order between them."""
+    """Return -1, 0 or 1. Raise EvalError for values that have no order."""
     kind, other = type(left), type(right)
     if kind in _NUMERIC and other in _NUMERIC:
         if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):
@@ -131,11 +131,11 @@ def find(mapping: dict[Value, Value], key: Value) -> Value:
     if kind is str:
         return mapping.get(key, MISSING)
     if kind is bool:
-        return next((value for known, value in mapping.items() if known is key), MISSING)
+        return next((value for stored_key, value in mapping.items() if stored_key is key), MISSING)
     if kind not in _NUMERIC:
         return MISSING
     if key in (0, 1):
-        return next((value for known, value in mapping.items() if known == key and type(known) is not bool), MISSING)
+        return next((value for stored_key, value in mapping.items() if stored_key == key and type(stored_key) is not bool), MISSING)
     return mapping.get(key, MISSING)
 
 
@@ -144,7 +144,7 @@ def contains(container: Value, element: Value) -> bool:
     if isinstance(container, dict):
         return find(container, element) is not MISSING
     if isinstance(container, (list, tuple)):
-        return any(same(element, one) for one in container)
+        return any(same(element, item) for item in container)
     raise errors.no_such_overload()
 
 
@@ -186,8 +186,8 @@ def divide(left: Value, right: Value) -> Value:
 def _quotient(left: int, right: int) -> int:
     if not right:
         raise errors.EvalError("division by zero")
-    whole = abs(left) // abs(right)
-    return whole if (left < 0) is (right < 0) else -whole
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) is (right < 0) else -quotient
 
 
 def modulo(left: Value, right: Value) -> Value:
@@ -248,4 +248,4 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "_>=_": lambda left, right: compare(left, right) >= 0,
     "@in": lambda element, container: contains(container, element),
 }
-"""They check the types of their operands themselves."""
+"""These functions check the types of their operands themselves."""

@@ -1,7 +1,7 @@
 """Quantities inside selectors: the exact quantity, and the arithmetic that CEL adds.
 
-Kubernetes keeps a quantity as an integer and a power of ten where both fit, and says that a value is an integer only in that form
-with a power of at least 0. `quantity("1000m")` is therefore no integer, though it equals 1; the power is kept here for that.
+Kubernetes stores a quantity as an integer and a power of ten if both fit. Only in that form, with a power of at least 0, does it report the
+value as an integer. `quantity("1000m")` is therefore not an integer, though it equals 1. This module stores the power for that reason.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ _WRITTEN: Final = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?([KMGTPE]i)?")
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Amount:
-    """A quantity: its value in nanos, and the power of ten that it is counted in, None where it needs more than 64 bits."""
+    """A quantity: its value in nanos, and the power of ten of its unit; None if it needs more than 64 bits."""
 
     nanos: int
     power: int | None = dataclasses.field(compare=False)
 
     @property
     def integer(self) -> int | None:
-        """The whole number that it stands for, None unless Kubernetes would give one."""
+        """The integer that it equals; None unless Kubernetes would report one."""
         if self.power is None or self.power < 0:
             return None
         units = self.nanos // quantity.NANOS
         return units if values.INT_MIN <= units <= values.INT_MAX else None
 
     def plus(self, other: "Amount | int", sign: int = 1) -> "Amount":
-        """Return the sum, or the difference where `sign` is -1."""
+        """Return the sum, or the difference if `sign` is -1."""
         if isinstance(other, int):
             other = Amount(other * quantity.NANOS, 0)
         if not self.nanos or not other.nanos:
@@ -49,24 +49,24 @@ class Amount:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Amount:
-    """Return the quantity that the text is. Raise ValueError."""
+    """Parse a quantity. Raise ValueError."""
     if text != text.strip():
         raise ValueError(f"{text!r} is no quantity")
-    read = quantity.parse(text)
-    return Amount(read.nanos, _power(text, read.nanos))
+    parsed = quantity.parse(text)
+    return Amount(parsed.nanos, _power(text, parsed.nanos))
 
 
 def _power(text: str, nanos: int) -> int | None:
-    """Return the power of ten that Kubernetes counts the written quantity in, None where it falls back to big decimals."""
+    """Return the power of ten in which Kubernetes stores the quantity; None if it falls back to big decimals."""
     match = _WRITTEN.match(text)
-    whole, fraction, binary = match.groups() if match else ("", None, None)
+    integer_digits, fraction, binary = match.groups() if match else ("", None, None)
     fraction = fraction or ""
     if binary:
         shift = 10 * (" KMGTPE".index(binary[0]))
-        fits = not fraction and _BINARY_DIGITS_MAX - len(whole) - int(shift * 3 / 10) - 1 >= 0
+        fits = not fraction and _BINARY_DIGITS_MAX - len(integer_digits) - int(shift * 3 / 10) - 1 >= 0
         return 0 if fits else None
     power = _exponent(text) - len(fraction)
-    fits = len(whole) + len(fraction) <= _DIGITS_MAX and power >= _NANO
+    fits = len(integer_digits) + len(fraction) <= _DIGITS_MAX and power >= _NANO
     return power if fits and abs(nanos) <= values.INT_MAX * quantity.NANOS * 10 ** max(power, 0) else None
 
 
@@ -83,7 +83,7 @@ def _to_quantity(text: str) -> Amount:
 
 
 def as_integer(value: Amount) -> int:
-    """Return `quantity.asInteger()`. Raise EvalError for what Kubernetes keeps in another form."""
+    """Return `quantity.asInteger()`. Raise EvalError for a quantity that Kubernetes stores in another form."""
     if value.integer is None:
         raise errors.EvalError("cannot convert value to integer")
     return value.integer

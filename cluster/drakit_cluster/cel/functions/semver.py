@@ -22,7 +22,7 @@ Identifier = tuple[int, int, str]
 @functools.total_ordering
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """A version. Build metadata is read and then plays no part: not in order, not in equality."""
+    """A version. Build metadata is validated, then ignored: it affects neither order nor equality."""
 
     major: int
     minor: int
@@ -46,7 +46,7 @@ class Semver:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
-    """Return the version that a text is, strictly. Raise ValueError."""
+    """Parse a version strictly. Raise ValueError."""
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)

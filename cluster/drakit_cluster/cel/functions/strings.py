@@ -48,17 +48,17 @@ def find(text: str, expression: str) -> str:
 def find_all(text: str, expression: str, limit: int = -1) -> list[str]:
     """Return the matches from left to right, no more than `limit` unless that is negative.
 
-    An empty match right behind the match before it does not count.
+    An empty match directly after the previous match does not count.
     """
-    found: list[str] = []
+    matches: list[str] = []
     last = -1
     for match in pattern(expression).finditer(text):
-        if len(found) == limit:
+        if len(matches) == limit:
             break
         if match.end() > match.start() or match.start() != last:
-            found.append(match.group())
+            matches.append(match.group())
         last = match.end()
-    return found
+    return matches
 
 
 def char_at(text: str, position: int) -> str:
@@ -73,7 +73,7 @@ def _in_range(position: int, length: float = math.inf) -> None:
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
-    """Return `text.indexOf(part, start)`, -1 if it is not there."""
+    """Return `text.indexOf(part, start)`, -1 if it does not occur."""
     if not part:
         return start
     _in_range(start)
@@ -133,8 +133,8 @@ class Piece:
 
 
 def pieces(text: str) -> list[Piece]:
-    """Return the parts of a format string. Raise EvalError for a clause that is none."""
-    found: list[Piece] = []
+    """Return the parts of a format string. Raise EvalError for an invalid clause."""
+    parts: list[Piece] = []
     last = 0
     for match in _CLAUSE.finditer(text):
         digits, verb = match.groups()
@@ -143,10 +143,10 @@ def pieces(text: str) -> list[Piece]:
         literal = verb == "%" and digits is None
         if not literal and (verb not in _RENDERERS or int(digits or 0) > _MAX_PRECISION):
             raise errors.EvalError(f'could not parse formatting clause: unrecognized formatting clause "{verb}"')
-        found.append(Piece(text=text[last : match.start()]))
-        found.append(Piece(text="%") if literal else Piece(verb=verb, precision=int(digits) if digits else _PRECISION))
+        parts.append(Piece(text=text[last : match.start()]))
+        parts.append(Piece(text="%") if literal else Piece(verb=verb, precision=int(digits) if digits else _PRECISION))
         last = match.end()
-    return [*found, Piece(text=text[last:])]
+    return [*parts, Piece(text=text[last:])]
 
 
 def render(text: str, args: list[Value]) -> str:
@@ -169,7 +169,7 @@ def _shown(value: Value, _: int = 0) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(sorted(f'{_shown(key)}: {_shown(held)}' for key, held in value.items()))}}}"
+        return f"{{{', '.join(sorted(f'{_shown(key)}: {_shown(item)}' for key, item in value.items()))}}}"
     if value is None:
         return "null"
     return value.name if isinstance(value, values.TypeValue) else conversions.to_string(value)
@@ -197,7 +197,7 @@ def _double(value: Value, write: Callable[[float], str]) -> str | None:
 
 
 def _scientific(value: float, precision: int) -> str:
-    """Return a power of ten instead of an `e`, as American English has it."""
+    """Return scientific notation with a power of ten instead of an `e`, as in American English."""
     digits, _, exponent = f"{value:.{precision}e}".partition("e")
     return f"{digits}\u202f×\u202f10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"  # noqa: RUF001
 

@@ -52,22 +52,22 @@ class Token:
 
 
 def tokens(source: str) -> list[Token]:
-    """Return the words of the source, an END last. Raise SourceError at a character that starts no word."""
-    found: list[Token] = []
+    """Return the words of the source, an END last. Raise SourceError for a character that starts no word."""
+    words: list[Token] = []
     position = 0
     while position < len(source):
         match = _TOKEN.match(source, position)
         if match is None or match.lastgroup is None:
             raise errors.SourceError(f"Syntax error: token recognition error at: '{source[position]}'", position)
         if match.lastgroup != "space":
-            found.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
+            words.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
         position = match.end()
-    found.append(Token(kind=Kind.END, text="<EOF>", offset=len(source)))
-    return found
+    words.append(Token(kind=Kind.END, text="<EOF>", offset=len(source)))
+    return words
 
 
 def number(token: Token, *, negative: bool) -> values.Value:
-    """Return the value of a numeric word; a minus belongs to it. Raise SourceError when it does not fit into 64 bits."""
+    """Return the value of a numeric word, with its minus if `negative`. Raise SourceError if it does not fit into 64 bits."""
     sign = "-" if negative else ""
     if token.kind is Kind.FLOAT:
         value = float(sign + token.text)
@@ -75,18 +75,18 @@ def number(token: Token, *, negative: bool) -> values.Value:
             raise errors.SourceError("Syntax error: invalid double literal", token.offset)
         return value
     digits = token.text.rstrip("uU") if token.kind is Kind.UINT else token.text
-    whole = int(sign + digits, 16 if digits.startswith("0x") else 10)
+    integer = int(sign + digits, 16 if digits.startswith("0x") else 10)
     if token.kind is Kind.UINT:
-        if whole > values.UINT_MAX:
+        if integer > values.UINT_MAX:
             raise errors.SourceError("Syntax error: invalid uint literal", token.offset)
-        return values.Uint(whole)
-    if not values.INT_MIN <= whole <= values.INT_MAX:
+        return values.Uint(integer)
+    if not values.INT_MIN <= integer <= values.INT_MAX:
         raise errors.SourceError("Syntax error: invalid int literal", token.offset)
-    return whole
+    return integer
 
 
 def text(token: Token) -> str | bytes:
-    """Return the value of a string or bytes word. Raise SourceError for an escape that is no character."""
+    """Return the value of a string or bytes word. Raise SourceError for an escape that is not a character."""
     body = token.text
     binary = body[0] in "bB"
     body = body[1:] if binary else body

@@ -1,7 +1,7 @@
 """The macros of CEL: calls that are rewritten while parsing.
 
-The standard ones, `optMap` and `optFlatMap` of optional values, `cel.bind`, `sortBy`, and those with two variables, which are the
-macros of Kubernetes' base environment.
+These are the macros of Kubernetes' base environment: the standard ones, `optMap` and `optFlatMap` of optional values, `cel.bind`, `sortBy`,
+and those with two variables.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Expander = Callable[[int, Expr, Args], Expr]
 
 
 def expand(offset: int, function: str, target: Expr | None, args: Args) -> Expr | None:
-    """Return what the call is rewritten to, None if it is no macro. Raise SourceError."""
+    """Return the expansion of a call; None if it is not a macro. Raise SourceError."""
     if target is None:
         return _has(offset, args[0]) if function == "has" and len(args) == 1 else None
     if function == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":
@@ -49,7 +49,7 @@ def _name(argument: Expr) -> str:
 
 
 def _loop(target: Expr, variables: Args, init: Expr, step: Expr, *, condition: Expr | None = None, result: Expr | None = None) -> Expr:
-    """Return a loop over the target with one or two variables; it does not end early and gives its accumulator unless said otherwise."""
+    """Return a loop over the target with one or two variables; by default it does not end early and returns its accumulator."""
     names = [_name(variable) for variable in variables]
     if ACCU in names:
         raise errors.SourceError("iteration variable overwrites accumulator variable", variables[0].offset)
@@ -59,13 +59,13 @@ def _loop(target: Expr, variables: Args, init: Expr, step: Expr, *, condition: E
 
 
 def _quantifier(neutral: bool) -> Expander:  # noqa: FBT001 - the value that leaves the result open
-    """Return `all` (true leaves the result open) or `exists` (false does): both end at the first other value."""
+    """Return `all` (true leaves the result open) or `exists` (false leaves it open). Both end at the first other value."""
 
     def expander(offset: int, target: Expr, args: Args) -> Expr:
         accu = Ident(offset, ACCU)
-        open_still: Expr = Ident(offset, ACCU) if neutral else Call(offset, "!_", (Ident(offset, ACCU),))
+        still_open: Expr = Ident(offset, ACCU) if neutral else Call(offset, "!_", (Ident(offset, ACCU),))
         step = Call(offset, "_&&_" if neutral else "_||_", (accu, args[-1]))
-        condition = Call(offset, "@not_strictly_false", (open_still,))
+        condition = Call(offset, "@not_strictly_false", (still_open,))
         return _loop(target, args[:-1], Literal(offset, neutral), step, condition=condition)
 
     return expander
@@ -78,13 +78,13 @@ def _exists_one(offset: int, target: Expr, args: Args) -> Expr:
 
 
 def _if(condition: Expr | None, step: Expr) -> Expr:
-    """Return a step that is taken where the condition holds, or always without one."""
+    """Return a step that is taken if the condition is true; without a condition, always."""
     offset = step.offset
     return step if condition is None else Call(offset, "_?_:_", (condition, step, Ident(offset, ACCU)))
 
 
 def _collect(variables: int, *, filtering: bool = False) -> Expander:
-    """Return `map`, `filter` or `transformList`: a condition may stand between the variables and what is collected."""
+    """Return `map`, `filter` or `transformList`: an optional condition comes between the variables and the collected expression."""
 
     def expander(offset: int, target: Expr, args: Args) -> Expr:
         keep = args[variables] if filtering or len(args) > variables + 1 else None
@@ -96,7 +96,7 @@ def _collect(variables: int, *, filtering: bool = False) -> Expander:
 
 
 def _insert(*, entries: bool) -> Expander:
-    """Return `transformMap`, or `transformMapEntry` where each turn gives a map of `entries`."""
+    """Return `transformMap`, or `transformMapEntry` where each iteration returns a map of `entries`."""
 
     def expander(offset: int, target: Expr, args: Args) -> Expr:
         keep = args[2] if len(args) > 3 else None

@@ -30,9 +30,9 @@ _RESERVED: Final = frozenset(
 
 
 def parse(source: str) -> Expr:
-    """Return the tree of an expression. Raise CompileError with the place of the first syntax error."""
+    """Return the tree of an expression. Raise CompileError with the position of the first syntax error."""
     try:
-        return _Parser(lexer.tokens(source)).whole()
+        return _Parser(lexer.tokens(source)).parse()
     except errors.SourceError as error:
         raise errors.at_places(source, [(error.offset, str(error))]) from error
 
@@ -43,7 +43,7 @@ class _Parser:
         self._position = 0
         self._depth = 0
 
-    def whole(self) -> Expr:
+    def parse(self) -> Expr:
         result = self._expression()
         if self._next.kind is not Kind.END:
             self._fail()
@@ -73,17 +73,17 @@ class _Parser:
         raise errors.SourceError(f"Syntax error: mismatched input '{self._next.text}'{more}", self._next.offset)
 
     def _unexpected(self) -> NoReturn:
-        """Refuse the word that was taken last."""
+        """Raise SourceError for the word that was taken last."""
         self._position -= 1
         self._fail()
 
     def _deepen(self, levels: int) -> None:
-        """Refuse what is nested or chained beyond the limit."""
+        """Raise SourceError for an expression nested or chained beyond the limit."""
         if levels > MAX_DEPTH:
             raise errors.SourceError(f"Syntax error: expression recursion limit exceeded: {MAX_DEPTH}", self._next.offset)
 
     def _expression(self, *, conditional: bool = True) -> Expr:
-        """Read operands joined by operators, reduced by precedence, left to right; then `?:`, where it may stand."""
+        """Read operands joined by operators, reduced by precedence, left to right; then `?:`, if `conditional` allows it."""
         self._depth += 1
         self._deepen(self._depth)
         operands = [self._operand()]
@@ -111,7 +111,7 @@ class _Parser:
         return Call(offset, "_?_:_", (condition, chosen, self._expression()))
 
     def _operand(self) -> Expr:
-        """Read a primary expression with its prefix and what follows it."""
+        """Read a primary expression with its prefix and suffixes."""
         prefix = self._next
         count = self._prefixes()
         result = self._primary(self._take())
@@ -123,7 +123,7 @@ class _Parser:
         return Call(prefix.offset, f"{prefix.text}_", (result,)) if count % 2 else result
 
     def _prefixes(self) -> int:
-        """Return how many `!` or `-` stand here; a minus before a number belongs to the number."""
+        """Return the number of `!` or `-` at the current position. A minus before a number belongs to the number."""
         sign, first = self._next.text, self._position
         if not self._at("!", "-") or (sign == "-" and self._words[first + 1].kind in (Kind.INT, Kind.FLOAT)):
             return 0
@@ -189,7 +189,7 @@ class _Parser:
         return tree.StructExpr(offset, tree.qualified_name(operand) or "")
 
     def _until(self, closing: str, item: Callable[[], None]) -> None:
-        """Read items with commas between them; one may stand after the last."""
+        """Read items with commas between them; a trailing comma is allowed."""
         while not self._at(closing):
             item()
             if not self._accept(","):

@@ -1,6 +1,6 @@
 """The tree of a CEL expression, after macros are expanded.
 
-A node is equal to itself only, so that types and overloads can be kept by node; `offset` is its place in the text, in characters.
+A node equals only itself, so that types and overloads can be stored by node. `offset` is its position in the text, in characters.
 `&&` and `||` chains are one call with many arguments, so that a long chain is not a deep tree.
 """
 
@@ -25,7 +25,7 @@ class Literal(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ident(Expr):
-    """A name; a leading dot is kept."""
+    """A name, with its leading dot if it has one."""
 
     name: str
 
@@ -96,7 +96,7 @@ class Comprehension(Expr):
 
 
 def qualified_name(expr: Expr) -> str | None:
-    """Return `a.b.c` as a name where the expression is nothing but names and dots."""
+    """Return `a.b.c` as a name if the expression consists only of names and dots."""
     fields: list[str] = []
     while isinstance(expr, Select) and not expr.test_only:
         fields.append(expr.field)

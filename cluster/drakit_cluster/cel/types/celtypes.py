@@ -1,4 +1,4 @@
-"""The types of CEL, and which fit which (language definition, "Type checking")."""
+"""The types of CEL, and the rules of assignment between them (language definition, "Type checking")."""
 
 import enum
 from collections.abc import Iterable
@@ -44,12 +44,12 @@ class Type:
 
     @property
     def wild(self) -> bool:
-        """Whether the type says nothing: everything is assignable to it, and it to everything."""
+        """Whether the type is unknown: everything is assignable to it, and it to everything."""
         return self.kind in _WILD
 
     @property
     def optional_value(self) -> "Type | None":
-        """What an optional type holds, None for any other type."""
+        """The type inside an optional type; None for any other type."""
         return self.parameters[0] if self.name == OPTIONAL_NAME else None
 
 
@@ -105,14 +105,16 @@ def param(name: str) -> Type:
 
 
 Bindings = dict[Type, Type]
-"""What each type parameter stands for so far."""
+"""The types bound to type parameters so far."""
 
 
-def assign_all(bindings: Bindings, given: Iterable[Type], wanted: Iterable[Type]) -> Bindings | None:
-    """Return the bindings under which each given type may stand where the wanted one is, None if there are none."""
+def assign_all(bindings: Bindings, sources: Iterable[Type], targets: Iterable[Type]) -> Bindings | None:
+    """Return the bindings under which each source is assignable to its target; None if there are none."""
     extended = dict(bindings)
-    given, wanted = tuple(given), tuple(wanted)
-    fit = len(given) == len(wanted) and all(_assignable(extended, one, other) for one, other in zip(given, wanted, strict=True))
+    sources, targets = tuple(sources), tuple(targets)
+    fit = len(sources) == len(targets) and all(
+        _assignable(extended, source, target) for source, target in zip(sources, targets, strict=True)
+    )
     return extended if fit else None
 
 
@@ -122,7 +124,7 @@ def most_general(first: Type, second: Type) -> Type:
 
 
 def substitute(bindings: Bindings, value: Type, *, unbound: Type | None = None) -> Type:
-    """Return the type with its parameters replaced; those without a binding by `unbound`, where that is given."""
+    """Return the type with its parameters replaced. Parameters without a binding become `unbound`, if that is given."""
     if value in bindings:
         return substitute(bindings, bindings[value], unbound=unbound)
     if value.kind is Kind.PARAM:
@@ -133,30 +135,30 @@ def substitute(bindings: Bindings, value: Type, *, unbound: Type | None = None) 
     return Type(value.kind, value.name, inner)
 
 
-def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
-    if given == wanted:
+def _assignable(bindings: Bindings, source: Type, target: Type) -> bool:
+    if source == target:
         return True
-    if wanted.kind is Kind.PARAM and (verdict := _bind(bindings, wanted, given)) is not None:
+    if target.kind is Kind.PARAM and (verdict := _bind(bindings, target, source)) is not None:
         return verdict
-    if given.kind is Kind.PARAM:
-        return _bind(bindings, given, wanted) is True
-    if given.wild or wanted.wild or (given.kind is Kind.NULL and wanted.kind in _NULLABLE):
+    if source.kind is Kind.PARAM:
+        return _bind(bindings, source, target) is True
+    if source.wild or target.wild or (source.kind is Kind.NULL and target.kind in _NULLABLE):
         return True
-    if given.kind is not wanted.kind or given.name != wanted.name:
+    if source.kind is not target.kind or source.name != target.name:
         return False
-    pairs = zip(given.parameters, wanted.parameters, strict=True) if given.kind in _COMPOUND else ()
-    return all(_assignable(bindings, one, other) for one, other in pairs)
+    pairs = zip(source.parameters, target.parameters, strict=True) if source.kind in _COMPOUND else ()
+    return all(_assignable(bindings, source_part, target_part) for source_part, target_part in pairs)
 
 
 def _bind(bindings: Bindings, parameter: Type, value: Type) -> bool | None:
-    """Let the parameter stand for the value: True if it can, False if it stands for something else, None if unsettled."""
-    known = bindings.get(parameter)
-    if known == value:
+    """Bind the parameter to the value: True if possible, False if it is bound to something else, None if undecided."""
+    bound = bindings.get(parameter)
+    if bound == value:
         return True
-    if known is not None:
-        if not _assignable(bindings, value, known):
+    if bound is not None:
+        if not _assignable(bindings, value, bound):
             return False
-        bindings[parameter] = most_general(value, known)
+        bindings[parameter] = most_general(value, bound)
         return True
     if _occurs(bindings, parameter, value):
         return None
@@ -179,4 +181,4 @@ def _less_specific(first: Type, second: Type) -> bool:
         return False
     if first.kind is Kind.TYPE:
         return True
-    return all(_less_specific(one, other) for one, other in zip(first.parameters, second.parameters, strict=True))
+    return all(_less_specific(left, right) for left, right in zip(first.parameters, second.parameters, strict=True))

@@ -15,7 +15,7 @@ from drakit_cluster.cel.types.celtypes import Kind, Type
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A tree whose types fit: types and overload ids by node, and the names that stand for types or variables."""
+    """A tree that passed the type check: types and overload ids by node, and the names of types or variables."""
 
     root: Expr
     types: dict[Expr, Type]
@@ -45,9 +45,9 @@ class _Checker:
         self.complaints: list[tuple[int, str]] = []
 
     def check(self, expr: Expr) -> Type:
-        found = _CHECKS[type(expr)](self, expr)
-        self.types[expr] = found
-        return found
+        inferred = _CHECKS[type(expr)](self, expr)
+        self.types[expr] = inferred
+        return inferred
 
     def complain(self, expr: Expr, message: str) -> Type:
         self.complaints.append((expr.offset, message))
@@ -60,11 +60,11 @@ class _Checker:
         return _CONSTANTS[type(expr.value)]
 
     def ident(self, expr: tree.Ident) -> Type:
-        found = self._lookup(expr.name)
-        if found is None:
+        declared = self._lookup(expr.name)
+        if declared is None:
             return self._undeclared(expr, expr.name)
         self.names[expr] = expr.name.removeprefix(".")
-        return found
+        return declared
 
     def _lookup(self, name: str) -> Type | None:
         if name.startswith("."):
@@ -73,18 +73,18 @@ class _Checker:
 
     def select(self, expr: tree.Select) -> Type:
         qualified = None if expr.test_only else tree.qualified_name(expr)
-        if qualified is not None and (found := self._lookup(qualified)) is not None:
+        if qualified is not None and (selected := self._lookup(qualified)) is not None:
             self.names[expr] = qualified
-            return found
+            return selected
         operand = self.check(expr.operand)
-        found = self._field(expr, operand, expr.field)
-        return celtypes.BOOL if expr.test_only else found
+        selected = self._field(expr, operand, expr.field)
+        return celtypes.BOOL if expr.test_only else selected
 
     def _field(self, expr: Expr, operand: Type, field: str) -> Type:
         operand = celtypes.substitute(self.bindings, operand)
-        held = operand.optional_value
-        if held is not None:
-            return celtypes.optional_of(self._field_of(expr, celtypes.substitute(self.bindings, held), field))
+        inner = operand.optional_value
+        if inner is not None:
+            return celtypes.optional_of(self._field_of(expr, celtypes.substitute(self.bindings, inner), field))
         return self._field_of(expr, operand, field)
 
     def _field_of(self, expr: Expr, operand: Type, field: str) -> Type:
@@ -125,30 +125,30 @@ class _Checker:
 
     def _optional_select(self, expr: tree.Call) -> Type:
         operand, field = expr.args
-        found = self.check(operand)
+        operand_type = self.check(operand)
         self.check(field)
         name = str(field.value) if isinstance(field, tree.Literal) else ""
-        result = self._field(expr, found, name)
+        result = self._field(expr, operand_type, name)
         return result if result.optional_value is not None else celtypes.optional_of(result)
 
     def _resolve(self, expr: tree.Call, function: str, args: list[Type], target: Type | None) -> Type:
         overloads = self._environment.functions.get(function)
         if overloads is None:
             return self._undeclared(expr, function)
-        given = args if target is None else [target, *args]
+        arg_types = args if target is None else [target, *args]
         result: Type | None = None
         matched: list[str] = []
         for overload in overloads:
             if overload.member is (target is None):
                 continue
-            wanted, produced = self._instance(overload)
-            extended = celtypes.assign_all(self.bindings, given, wanted)
+            param_types, produced = self._instance(overload)
+            extended = celtypes.assign_all(self.bindings, arg_types, param_types)
             if extended is None:
                 continue
             self.bindings = extended
             matched.append(overload.id)
             produced = celtypes.substitute(extended, produced)
-            # Several overloads that fit give their common result type, or any.
+            # If several overloads match, the result is their common type, or dyn.
             result = produced if result is None else result if result.wild or result == produced else celtypes.DYN
         if result is None:
             return self._no_overload(expr, function, target, args)
@@ -164,7 +164,7 @@ class _Checker:
         return celtypes.substitute(self.bindings, value, unbound=celtypes.DYN)
 
     def _instance(self, overload: declarations.Overload) -> tuple[tuple[Type, ...], Type]:
-        """Return the overload's types with parameters of their own."""
+        """Return the overload's types with fresh type parameters."""
         if not overload.params:
             return overload.args, overload.result
         fresh = {parameter: self._variable() for parameter in overload.params}
@@ -173,47 +173,47 @@ class _Checker:
     def _variable(self) -> Type:
         return celtypes.param(f"_var{next(self._fresh)}")
 
-    def _fits(self, given: Type, wanted: Type) -> bool:
-        extended = celtypes.assign_all(self.bindings, (given,), (wanted,))
+    def _fits(self, source: Type, target: Type) -> bool:
+        extended = celtypes.assign_all(self.bindings, (source,), (target,))
         if extended is None:
             return False
         self.bindings = extended
         return True
 
     def _join(self, previous: Type | None, current: Type) -> Type:
-        """Return the type of an aggregate's elements so far; the validators check whether they are alike."""
+        """Return the type of an aggregate's elements so far; the validators check whether they have one type."""
         if previous is None:
             return current
         if self._fits(previous, current):
             return celtypes.most_general(previous, current)
         return celtypes.DYN
 
-    def _mismatch(self, expr: Expr, expected: Type, found: Type) -> Type:
-        return self.complain(expr, f"expected type '{self._shown(expected)}' but found '{self._shown(found)}'")
+    def _mismatch(self, expr: Expr, expected: Type, actual: Type) -> Type:
+        return self.complain(expr, f"expected type '{self._shown(expected)}' but found '{self._shown(actual)}'")
 
-    def _held(self, expr: Expr, found: Type) -> Type:
+    def _optional_content(self, expr: Expr, actual: Type) -> Type:
         """Return the type that an optional element or value contributes."""
-        found = celtypes.substitute(self.bindings, found)
-        if found.optional_value is not None:
-            return found.optional_value
-        return found if found.wild else self._mismatch(expr, celtypes.optional_of(found), found)
+        actual = celtypes.substitute(self.bindings, actual)
+        if actual.optional_value is not None:
+            return actual.optional_value
+        return actual if actual.wild else self._mismatch(expr, celtypes.optional_of(actual), actual)
 
     def list(self, expr: tree.ListExpr) -> Type:
         joined: Type | None = None
         for position, element in enumerate(expr.elements):
-            found = self.check(element)
+            element_type = self.check(element)
             if position in expr.optional:
-                found = self._held(element, found)
-            joined = self._join(joined, found)
+                element_type = self._optional_content(element, element_type)
+            joined = self._join(joined, element_type)
         return celtypes.list_of(self._variable() if joined is None else joined)
 
     def map(self, expr: tree.MapExpr) -> Type:
         key: Type | None = None
         value: Type | None = None
-        for position, (name, held) in enumerate(zip(expr.keys, expr.values, strict=True)):
-            key = self._join(key, self.check(name))
-            found = self.check(held)
-            value = self._join(value, self._held(held, found) if position in expr.optional else found)
+        for position, (key_expr, value_expr) in enumerate(zip(expr.keys, expr.values, strict=True)):
+            key = self._join(key, self.check(key_expr))
+            value_type = self.check(value_expr)
+            value = self._join(value, self._optional_content(value_expr, value_type) if position in expr.optional else value_type)
         return celtypes.map_of(key or self._variable(), value or self._variable())
 
     def struct(self, expr: tree.StructExpr) -> Type:
@@ -232,9 +232,9 @@ class _Checker:
         self._scopes.pop()
         return result
 
-    def _assert(self, expr: Expr, found: Type, wanted: Type) -> None:
-        if not self._fits(wanted, found):
-            self._mismatch(expr, wanted, found)
+    def _assert(self, expr: Expr, actual: Type, expected: Type) -> None:
+        if not self._fits(expected, actual):
+            self._mismatch(expr, expected, actual)
 
     def _variables(self, expr: tree.Comprehension, over: Type) -> tuple[Type, Type]:
         """Return the types of the loop's variables; the second counts only where the loop has two."""

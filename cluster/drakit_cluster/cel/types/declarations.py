@@ -183,9 +183,9 @@ isCIDR string -> bool
 .validate named_format,string -> optional(list(string))
 format.named string -> optional(named_format)
 """
-"""A line names a function (`.f` is called on its first argument) and its overloads: argument types and result.
+"""Each line names a function (`.f` is a member function) and its overloads: argument types and result.
 
-One capital letter is a type parameter; `int/string` stands for one overload with each.
+One capital letter is a type parameter; `int/string` stands for one overload with each type.
 """
 _TIMES: Final = ["FullYear", "Month", "DayOfYear", "DayOfMonth", "Date", "DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds"]
 _INCLUDES: Final = ".includes dyn,dyn -> bool"
@@ -225,14 +225,14 @@ def _overloads(line: str) -> Iterable[tuple[str, Overload]]:
     """Yield the overloads of one line, each with its function."""
     function, _, rest = line.partition(" ")
     for signature in rest.split(";"):
-        given, _, result = signature.partition("->")
-        for words in itertools.product(*(alternatives.split("/") for alternatives in re.split(r",(?![^(]*\))", given.strip()))):
-            written = ",".join(words)
-            args, (made,) = _types(written), _types(result)
-            params = frozenset(_params((*args, made)))
+        argument_types, _, result = signature.partition("->")
+        for words in itertools.product(*(alternatives.split("/") for alternatives in re.split(r",(?![^(]*\))", argument_types.strip()))):
+            types_text = ",".join(words)
+            args, (result_type,) = _types(types_text), _types(result)
+            params = frozenset(_params((*args, result_type)))
             yield (
                 function.removeprefix("."),
-                Overload(id=f"{function}({written})", member=function[0] == ".", args=args, result=made, params=params),
+                Overload(id=f"{function}({types_text})", member=function[0] == ".", args=args, result=result_type, params=params),
             )
 
 
@@ -243,23 +243,23 @@ def _types(text: str) -> tuple[Type, ...]:
 
 
 def _read(words: Iterable[str]) -> list[Type]:
-    found: list[Type] = []
+    types: list[Type] = []
     for word in words:
         if word == ")":
             break
         if word == "(":
-            last = found.pop()
-            found.append(Type(last.kind, last.name, tuple(_read(words))))
+            last = types.pop()
+            types.append(Type(last.kind, last.name, tuple(_read(words))))
         elif word != ",":
-            found.append(celtypes.param(word) if len(word) == 1 else _NAMED[word])
-    return found
+            types.append(celtypes.param(word) if len(word) == 1 else _NAMED[word])
+    return types
 
 
 def _params(types: Iterable[Type]) -> Iterable[Type]:
-    for one in types:
-        if one.kind is Kind.PARAM:
-            yield one
-        yield from _params(one.parameters)
+    for type_ in types:
+        if type_.kind is Kind.PARAM:
+            yield type_
+        yield from _params(type_.parameters)
 
 
 @functools.cache

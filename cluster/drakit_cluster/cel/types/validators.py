@@ -1,6 +1,6 @@
 """The checks of a typed expression beyond types: Kubernetes rejects literals that could never work.
 
-Elements of list and map literals are alike; literal durations, timestamps, regular expressions and format strings are valid.
+The elements of list and map literals must have one type. Literal durations, timestamps, regular expressions and format strings must be valid.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ def validate(source: str, checked: checker.Checked) -> None:
 
 
 def _formatted(ancestors: tuple[Expr, ...]) -> bool:
-    """Whether the literal is part of a call of `format`, which takes elements of any type."""
+    """Return whether the literal is part of a call of `format`, which takes elements of any type."""
     return any(isinstance(node, tree.Call) and node.function == "format" for node in ancestors)
 
 
@@ -51,8 +51,11 @@ def _aggregate(checked: checker.Checked, node: tree.ListExpr | tree.MapExpr) -> 
 
 def _alike(checked: checker.Checked, elements: Sequence[Expr], optional: frozenset[int]) -> Iterator[_Complaint]:
     types = [checked.types[element] for element in elements]
-    plain = [(found.optional_value or found) if position in optional else found for position, found in enumerate(types)]
-    odd = next((position for position, found in enumerate(plain) if found != plain[0]), None)
+    plain = [
+        (element_type.optional_value or element_type) if position in optional else element_type
+        for position, element_type in enumerate(types)
+    ]
+    odd = next((position for position, element_type in enumerate(plain) if element_type != plain[0]), None)
     if odd is not None:
         yield elements[odd].offset, f"expected type '{plain[0]}' but found '{plain[odd]}'"
 
@@ -98,16 +101,16 @@ def _format(checked: checker.Checked, node: tree.Call) -> Iterator[_Complaint]:
         yield argument.offset, f"too many arguments supplied to string.format (expected {len(verbs)}, got {len(argument.elements)})"
     for verb, element in zip(verbs, argument.elements, strict=False):
         if not _takes(checked, verb, element):
-            found = checked.types[element]
-            yield element.offset, f"error during formatting: no formatting clause %{verb} for type '{found}'"
+            argument_type = checked.types[element]
+            yield element.offset, f"error during formatting: no formatting clause %{verb} for type '{argument_type}'"
 
 
 def _takes(checked: checker.Checked, verb: str, element: Expr) -> bool:
-    found = checked.types[element]
-    if found.kind is Kind.DYN:
+    argument_type = checked.types[element]
+    if argument_type.kind is Kind.DYN:
         return True
     if verb != "s":
-        return found.kind in _FORMATTED[verb]
+        return argument_type.kind in _FORMATTED[verb]
     if isinstance(element, (tree.ListExpr, tree.MapExpr)):
         return all(_takes(checked, verb, child) for child in tree.children(element))
-    return found.kind not in _UNPRINTABLE
+    return argument_type.kind not in _UNPRINTABLE
