@@ -123,7 +123,7 @@ def test_a_wait_that_takes_too_long_is_a_failure() -> None:
         _wait_for_allocation(cluster)
         first = cluster.claim("c")["status"]
         cluster.until(
-            lambda: any("not there 1.5 s after the allocation" in text for text in cluster.events("FailedScheduling")), "the failure"
+            lambda: any("not true 1.5 s after the allocation" in text for text in cluster.events("FailedScheduling")), "the failure"
         )
         cluster.until(lambda: cluster.devices("c") and cluster.claim("c")["status"] != first, "the second allocation")
         _report(cluster, *READY)

@@ -96,7 +96,7 @@ def _policy_binding(binding: Object, _old: Object | None) -> Iterator[Failure]:
         yield failure.invalid("spec.validationActions", actions, "must not contain both Deny and Warn (repeating the same message)")
 
 
-def _client(config: Json, path: str) -> Iterator[Failure]:
+def _client_config(config: Json, path: str) -> Iterator[Failure]:
     url, service = json_types.text(config, "url"), json_types.at(config, "service")
     if bool(url) == bool(service):
         yield failure.required(path, "exactly one of url or service is required")
@@ -114,7 +114,7 @@ _HOOK = rules.all_of(
     _match_rules("rules"),
     _FAILURE_POLICY,
     rules.word("sideEffects", ("None", "NoneOnDryRun"), optional=True),
-    rules.if_set(_client, "clientConfig"),
+    rules.if_set(_client_config, "clientConfig"),
     _expressions("matchConditions", "expression"),
 )
 

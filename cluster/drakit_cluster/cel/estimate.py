@@ -78,7 +78,7 @@ class _Node:
     def element_size(self) -> int:
         return _or_most(_device_size((*self.path, "@items")))
 
-    def natural(self, otherwise: int) -> int:
+    def literal_count(self, otherwise: int) -> int:
         """Return the value of a literal that counts something."""
         value = self.expr.value if isinstance(self.expr, Literal) else None
         return int(value) if isinstance(value, int) and value >= 0 else otherwise
@@ -115,7 +115,7 @@ def _sort(*args: _Node) -> int:
 
 
 def _slice_size(target: _Node, start: _Node, end: _Node) -> int:
-    count = end.natural(target.size) - start.natural(0)
+    count = end.literal_count(target.size) - start.literal_count(0)
     return count if count >= 0 else MOST
 
 
@@ -142,9 +142,9 @@ _COSTS: Final[dict[str, Callable[..., int]]] = {
     "includes": lambda *_: lists.INCLUDES_MAX,
     "join": lambda *args: reading(_join_size(*args)),
     "slice": lambda *args: allocating(_slice_size(*args)),
-    "lists.range": lambda count: allocating(count.natural(MOST)),
+    "lists.range": lambda count: allocating(count.literal_count(MOST)),
     "reverse": lambda target: allocating(target.size),
-    "flatten": lambda target, *depth: allocating(min((depth[0].natural(MOST) if depth else 1) * target.size, MOST)),
+    "flatten": lambda target, *depth: allocating(min((depth[0].literal_count(MOST) if depth else 1) * target.size, MOST)),
     **dict.fromkeys(["sort", "@sortByAssociatedKeys"], _sort),
 }
 """Worst-case costs of calls that differ from their cost by sizes."""
@@ -155,10 +155,10 @@ _RESULTS: Final[dict[str, Callable[..., int]]] = {
     "strings.quote": lambda text: 2 * text.size + 2,
     **{f"_+_({kind},{kind})": lambda left, right: left.size + right.size for kind in ("string", "bytes", "list(A)")},
     "replace": _replace_size,
-    "split": lambda target, _, *count: count[0].natural(target.size) if count else target.size,
+    "split": lambda target, _, *count: count[0].literal_count(target.size) if count else target.size,
     "join": _join_size,
     "slice": _slice_size,
-    "lists.range": lambda count: count.natural(MOST),
+    "lists.range": lambda count: count.literal_count(MOST),
     **dict.fromkeys(["distinct", "sort", "@sortByAssociatedKeys"], lambda *args: args[-1].size ** 2),
 }
 """Maximum sizes of results, for calls that bound them."""

@@ -120,12 +120,12 @@ class Selectors:
         key = (expression, env_type)
         cached = self._compiled.get(key)
         if cached is None:
-            cached = self._cache(self._compiled, key, self._try(expression, env_type))
+            cached = self._cache(self._compiled, key, self._compile_result(expression, env_type))
         if isinstance(cached, str):
             raise errors.CompileError(cached)
         return cached
 
-    def _try(self, expression: str, env_type: EnvType) -> Compiled | str:
+    def _compile_result(self, expression: str, env_type: EnvType) -> Compiled | str:
         try:
             return with_deep_stack(lambda: _compile(expression, self._gates, env_type))
         except errors.CompileError as error:
@@ -164,10 +164,10 @@ def _read_device(view: devices.DeviceView, *, lists: bool) -> dict[str, Value]:
     """Return the variable `device`. Raise RunError when an attribute or a capacity cannot be read."""
     attributes, capacity = values.DomainMap(), values.DomainMap()
     for name, attribute in view.attributes.items():
-        _place(attributes, view.driver, name, _attribute(name, attribute, lists=lists))
+        _put(attributes, view.driver, name, _attribute(name, attribute, lists=lists))
     for name, amount in view.capacity.items():
         try:
-            _place(capacity, view.driver, name, quantities.parse(amount))
+            _put(capacity, view.driver, name, quantities.parse(amount))
         except ValueError as error:
             raise errors.RunError(f"capacity {name}: {error}") from error
     return {
@@ -178,7 +178,7 @@ def _read_device(view: devices.DeviceView, *, lists: bool) -> dict[str, Value]:
     }
 
 
-def _place(domains: values.DomainMap, driver: str, name: str, value: Value) -> None:
+def _put(domains: values.DomainMap, driver: str, name: str, value: Value) -> None:
     domain, slash, key = name.partition("/")
     domains.setdefault(domain if slash else driver, {})[key if slash else name] = value
 

@@ -44,7 +44,7 @@ def of_claims(claims: Iterable[Object], now: datetime.datetime, timeout: float) 
         if broken:
             failed.append(Failed(claim=claim, message=f"{label}: {', '.join(broken)}"))
         elif missing and remaining <= 0:
-            failed.append(Failed(claim=claim, message=f"{label}: not there {timeout:g} s after the allocation: {', '.join(missing)}"))
+            failed.append(Failed(claim=claim, message=f"{label}: not true {timeout:g} s after the allocation: {', '.join(missing)}"))
         elif missing:
             pending.append(f"{label}: {', '.join(missing)}")
             seconds_left.append(remaining)

@@ -72,7 +72,7 @@ def plan(pod: Object, resources: Mapping[str, str]) -> Plan:
     requests: list[Object] = []
     mappings: list[Object] = []
     for resource in sorted(resources):
-        added, mapped = _Sharing(pod, resource, resources[resource]).plan()
+        added, mapped = _RequestPlanner(pod, resource, resources[resource]).plan()
         requests += added
         mappings += mapped
     return Plan(requests=sorted(requests, key=lambda request: json_types.text(request, "name")), mappings=mappings)
@@ -103,8 +103,8 @@ def is_special(candidate: Object, pod: Object) -> bool:
     return pod_claims.generated_for(candidate, pod) and json_types.text(candidate, "metadata", "annotations", ANNOTATION) == "true"
 
 
-class _Sharing:
-    """The requests of one pod for one resource."""
+class _RequestPlanner:
+    """Plans the requests of one pod for one resource."""
 
     def __init__(self, pod: Object, resource: str, class_name: str) -> None:
         self._containers = _containers(pod)
@@ -113,19 +113,19 @@ class _Sharing:
         self._class_name = class_name
 
     def plan(self) -> tuple[list[Object], list[Object]]:
-        lasting = {index: self._request(index, count) for index, count in self._counts() if self._lasts(index)}
-        mappings = [self._mapping(index, request) for index, request in lasting.items()]
-        ending, shared = self._ending(lasting)
+        long_running = {index: self._request(index, count) for index, count in self._counts() if self._is_long_running(index)}
+        mappings = [self._mapping(index, request) for index, request in long_running.items()]
+        ending, shared = self._for_ending_inits(long_running)
         mappings += [self._mapping(index, request) for index, request in ending]
-        return [*([shared] if shared else []), *lasting.values()], mappings
+        return [*([shared] if shared else []), *long_running.values()], mappings
 
-    def _ending(self, lasting: Mapping[int, Object]) -> tuple[list[tuple[int, Object]], Object | None]:
+    def _for_ending_inits(self, long_running: Mapping[int, Object]) -> tuple[list[tuple[int, Object]], Object | None]:
         """Return the requests that each ending init container uses, and the extra request that they share (None if not needed)."""
         uses: list[tuple[int, Object]] = []
         extra: list[tuple[int, int]] = []
         for index, count in self._counts():
-            missing = 0 if self._lasts(index) else count
-            for later in (request for position, request in lasting.items() if position > index):
+            missing = 0 if self._is_long_running(index) else count
+            for later in (request for position, request in long_running.items() if position > index):
                 if missing <= 0:
                     break
                 uses.append((index, later))
@@ -142,7 +142,7 @@ class _Sharing:
         counts = [(index, _amounts(container).get(self._resource, 0)) for index, container in enumerate(self._containers)]
         return [(index, count) for index, count in counts if count > 0]
 
-    def _lasts(self, index: int) -> bool:
+    def _is_long_running(self, index: int) -> bool:
         """Return whether a container runs as long as the pod: all but init containers that are not sidecars."""
         return index >= self._inits or json_types.text(self._containers[index], "restartPolicy") == "Always"
 

@@ -1,4 +1,4 @@
-"""The decision for a pod: its node, and the devices of its claims. Writes nothing.
+"""The decision for a pod: its node, and the devices of its claims. This module writes nothing.
 
 Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
 """
@@ -69,7 +69,7 @@ class Site:
     new_share_id: Callable[[], str]
     for_workloads: bool
     resources: Mapping[str, str]
-    """DeviceClasses by the extended resource that they stand for."""
+    """DeviceClass names by extended resource."""
     taken: Callable[[str, str], int]
     """How much of an extended resource the pods of a node use."""
     apart: Callable[[Object], str]
@@ -86,7 +86,7 @@ class Needs:
 
 
 def place(pod: Object, site: Site) -> Placement | Refusal:
-    """Return where ``pod`` goes, or why it cannot go anywhere yet."""
+    """Return the placement of ``pod``, or the reason why it must wait."""
     claims = _claims(pod, site)
     if isinstance(claims, Refusal):
         return claims
@@ -143,7 +143,7 @@ def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement |
         if isinstance(outcome, Placement):
             return outcome
         if not _node_obstacle(pod, node, site):
-            bound_elsewhere |= {uid_of(claim): claim for claim in _elsewhere(ready, node)}
+            bound_elsewhere |= {uid_of(claim): claim for claim in _bound_elsewhere(ready, node)}
         refused.append(f"{json_types.text(node, 'metadata', 'name')}: {outcome}")
     return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod)])
 
@@ -170,7 +170,7 @@ def _needs(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> N
         return special
     needed = [*claims, special.claim] if special is not None else claims
     ready = [claim for claim in needed if pod_claims.is_allocated(claim)]
-    if elsewhere := _elsewhere(ready, node):
+    if elsewhere := _bound_elsewhere(ready, node):
         return f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
     return Needs(pending=[claim for claim in needed if not pod_claims.is_allocated(claim)], ready=ready, special=special)
 
@@ -225,7 +225,7 @@ def _node_obstacle(pod: Object, node: Object, site: Site) -> str:
     return site.apart(node)
 
 
-def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
+def _bound_elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
     """Return the allocated claims that cannot be used on the node."""
     selectors = [(claim, pod_claims.allocation(claim).get("nodeSelector")) for claim in ready]
     return [claim for claim, selector in selectors if selector is not None and not nodes.selects(selector, node)]
@@ -250,8 +250,8 @@ def _summary(needs: Needs, node: Object, site: Site) -> str:
     """Return the obstacles on one node. Raise AllocationError as allocating does."""
     if text := site.allocator.misjudged(claims=needs.pending, node=node, allocated=site.allocated):
         return text
-    right = site.allocator.repeating(known_errors.NONE)
-    problem = right.problem(claims=needs.pending, node=node, allocated=site.allocated)
+    allocator = site.allocator.repeating(known_errors.NONE)
+    problem = allocator.problem(claims=needs.pending, node=node, allocated=site.allocated)
     pools, requests = obstacles.of_pools(problem), obstacles.of_requests(problem, {})
     parts = [
         *(pool.text for pool in pools),

@@ -103,9 +103,9 @@ class Scheduler:
         elif change.resource is CLAIM:
             self._observe_claim(change)
         else:
-            self._observe_offer(change)
+            self._observe_resource(change)
 
-    def _observe_offer(self, change: Change) -> None:
+    def _observe_resource(self, change: Change) -> None:
         """Record a changed node, class, slice or taint rule, and retry all pods."""
         stored = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
         if change.deleted:
@@ -191,7 +191,7 @@ class Scheduler:
 
     def _schedule(self, pod: Object) -> None:
         if failed := self._readiness(pod).failed:
-            self._give_up(pod, failed)
+            self._release_failed(pod, failed)
             return
         with self._metrics.step("PreFilter"):
             site = self._site(pod)
@@ -200,7 +200,7 @@ class Scheduler:
         if isinstance(decision, Refusal):
             self._refuse(pod, decision.message, gated=decision.gated)
             with self._metrics.step("PostFilter"):
-                self._free(decision.stuck)
+                self._deallocate_stuck(decision.stuck)
             return
         with self._metrics.step("PreBind"):
             pod = self._write(pod, decision)
@@ -223,7 +223,7 @@ class Scheduler:
         self._chosen[uid] = node
         self._due[uid] = self._now() + datetime.timedelta(seconds=readiness.seconds)
 
-    def _give_up(self, pod: Object, failed: Sequence[Failed]) -> None:
+    def _release_failed(self, pod: Object, failed: Sequence[Failed]) -> None:
         """Remove the pod's reservations of claims whose devices failed to become ready, and deallocate those without another user."""
         self._stop_waiting(uid_of(pod))
         self._refuse(pod, f"binding failed: {'; '.join(failure.message for failure in failed)}")
@@ -266,12 +266,12 @@ class Scheduler:
             decision = replace(decision, allocate=allocate)
         try:
             self._write_claims(pod, decision)
-            return self._name_special(pod, claim, special)
+            return self._write_special_status(pod, claim, special)
         except errors.ApiError:
             self._delete_special(claim, pod)
             raise
 
-    def _name_special(self, pod: Object, claim: Object, special: Special) -> Object:
+    def _write_special_status(self, pod: Object, claim: Object, special: Special) -> Object:
         """Write the name of the claim for extended resources into the pod's status."""
         status: Object = {
             "resourceClaimName": key_of(claim).name,
@@ -289,7 +289,7 @@ class Scheduler:
         """Delete a claim for extended resources that could not be assigned to its pod."""
         key = key_of(claim)
         try:
-            self._take_back(self._api.get(CLAIM, key.name, key.namespace), pod, allocated=True)
+            self._undo_write(self._api.get(CLAIM, key.name, key.namespace), pod, allocated=True)
             self._api.delete(CLAIM, key.name, namespace=key.namespace, uid=uid_of(claim))
         except errors.ApiError as error:
             _log.warning("claim for extended resources not deleted", claim=key.name, error=str(error))
@@ -306,18 +306,18 @@ class Scheduler:
                 self._remember_claim(written[-1])
         except errors.ApiError:
             for index, claim in enumerate(written):
-                self._take_back(claim, pod, allocated=index < len(decision.allocate))
+                self._undo_write(claim, pod, allocated=index < len(decision.allocate))
             raise
         for claim in written[: len(decision.allocate)]:
             self._recorder.normal(CLAIM, claim, "Allocated", _allocation_text(claim, decision.node))
 
-    def _free(self, stuck: Sequence[Object]) -> None:
+    def _deallocate_stuck(self, stuck: Sequence[Object]) -> None:
         """Deallocate one claim that only the refused pod uses, so that the pod may fit elsewhere."""
         for claim in stuck[:1]:
             self._remember_claim(reservation.deallocate(self._api, claim))
             self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
 
-    def _take_back(self, claim: Object, pod: Object, *, allocated: bool) -> None:
+    def _undo_write(self, claim: Object, pod: Object, *, allocated: bool) -> None:
         """Undo a write. A claim just ``allocated`` for a workload has no other user, so it is deallocated."""
         try:
             if allocated and pod_claims.serves_any_pod(claim):

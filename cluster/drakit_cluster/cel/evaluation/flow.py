@@ -15,10 +15,10 @@ def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], ar
     after, before = charges.after(function), charges.before(function, overloads)
     if after is not None:
         return _charged_by_result(do, args, after)
-    return _cheap(do, args) if before is None else _charged(do, args, before)
+    return _unit_cost_call(do, args) if before is None else _charged(do, args, before)
 
 
-def _cheap(do: Callable[..., Value], args: list[Run]) -> Run:
+def _unit_cost_call(do: Callable[..., Value], args: list[Run]) -> Run:
     if len(args) == 2:
         left, right = args
 

@@ -48,7 +48,7 @@ def last_index_of(target: Value, *args: Value) -> int:
     return next((place for place in reversed(range(len(target))) if operators.same(target[place], args[0])), -1)
 
 
-def _cut(items: list[Value], start: int, end: int) -> list[Value]:
+def _slice(items: list[Value], start: int, end: int) -> list[Value]:
     if start < 0 or end < 0:
         raise errors.EvalError(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
@@ -151,7 +151,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "max": _extreme("max", 1),
     "indexOf": index_of,
     "lastIndexOf": last_index_of,
-    "slice": _cut,
+    "slice": _slice,
     "flatten": flatten,
     "lists.range": count_up,
     "reverse": lambda items: items[::-1],

@@ -36,7 +36,7 @@ def _has(offset: int, operand: Expr) -> Expr:
 
 
 def _bind(offset: int, name: str, value: Expr, result: Expr) -> Expr:
-    """Return `cel.bind(name, value, result)`: a loop over nothing, whose accumulator is the variable."""
+    """Return `cel.bind(name, value, result)`: a loop over an empty list, whose accumulator is the variable."""
     return tree.Comprehension(
         offset, ListExpr(offset, ()), "#unused", None, name, value, Literal(offset, False), Ident(offset, name), result
     )

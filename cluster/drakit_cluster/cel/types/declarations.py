@@ -17,7 +17,7 @@ from drakit_cluster.cel.types.celtypes import Kind, Type
 
 
 class EnvType(enum.Enum):
-    """The origin of an expression to compile: a new one sees only what the gates allow, a stored one everything."""
+    """The origin of an expression: a new one may use only what the gates allow, a stored one everything."""
 
     NEW = "NewExpressions"
     STORED = "StoredExpressions"

@@ -1,1 +1,1 @@
-"""The allocator: which devices the claims of one pod get on one node. Pure: no I/O, no clock."""
+"""The allocator: the choice of devices for the claims of one pod on one node. Pure: no I/O, no clock."""

@@ -56,7 +56,7 @@ class Writer:
         for pick in picks:
             place = pick.device.place
             if place.get("nodeName") is not None or pick.device.spec.get("bindsToNode") is True:
-                return _only(self._node_name)
+                return _node_name_selector(self._node_name)
             terms = json_types.objects(place, "nodeSelector", "nodeSelectorTerms")
             if len(terms) > 1:
                 raise AllocationError(
@@ -86,7 +86,7 @@ def _written(nanos: int, *, binary: bool) -> str:
     return str(Quantity(nanos=nanos, format=Format.BINARY if binary else Format.DECIMAL))
 
 
-def _only(node_name: str) -> Object:
+def _node_name_selector(node_name: str) -> Object:
     return {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}]}
 
 

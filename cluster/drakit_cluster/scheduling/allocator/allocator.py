@@ -1,4 +1,4 @@
-"""The scheduler's decision: which devices the claims of one pod get on one node. Pure: no I/O, no clock.
+"""The scheduler's decision: the devices for the claims of one pod on one node. Pure: no I/O, no clock.
 
 Decides as Kubernetes 1.36's structured allocator does (first fit in the order of pools, slices and devices, depth first), without its
 known errors unless the caller passes them (:mod:`drakit_cluster.scheduling.allocator.known_errors`).
@@ -70,8 +70,8 @@ class Allocator:
         """Return the repeated error that denies devices to claims that fit on ``node``; "" if they do not fit."""
         if not self._errors:
             return ""
-        right = self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated)
-        if search.solve(right) is None:
+        correct_problem = self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated)
+        if search.solve(correct_problem) is None:
             return ""
 
         def fails(errors: KnownErrors) -> bool:

@@ -22,7 +22,7 @@ Key = TypeVar("Key", int, Kind)
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """The least that a tail of the requests needs: devices per want, and amounts per kind of counter."""
+    """The least that the remaining requests need: devices per want, and amounts per kind of counter."""
 
     devices: dict[Want, int]
     amounts: dict[Kind, int]
@@ -56,7 +56,7 @@ class Bounds:
     def _enough(self, want: Want, needed: int, request: int) -> bool:
         for block in self._symmetry.relevant(request):
             if want.number in block.wanted_by:
-                needed -= self._at_best(want, block)
+                needed -= self._max_devices(want, block)
                 if needed <= 0:
                     return True
         return needed <= 0
@@ -85,7 +85,7 @@ class Bounds:
             draws[kind] = draws.get(kind, 0) + amount
         return draws
 
-    def _at_best(self, want: Want, block: Block) -> int:
+    def _max_devices(self, want: Want, block: Block) -> int:
         mask, floors = self._floor(want, block)
         free = self._symmetry.state(block)[0]
         best = (free & mask).bit_count() if isinstance(free, int) else 0

@@ -19,7 +19,7 @@ _Counter = tuple[str, str]
 """Counter set and name."""
 
 
-class _Last(NamedTuple):
+class _LastByRequest(NamedTuple):
     """The state of a distinctAttribute that remembers one device for each request."""
 
     devices: int
@@ -55,12 +55,12 @@ class FlawedWorld(World):
         self._has = problem.errors.kinds.__contains__
         self._pools: dict[int, CompiledPool] = {pool.number: pool for pool in problem.inventory.usable}
         self._accounts: dict[object, _Account] = {}
-        self._states: list[list[Chosen | _Last]] = [[self._unused(spec) for spec in claim.constraints] for claim in problem.claims]
-        self._before: dict[int, list[Chosen | _Last]] = {}
+        self._states: list[list[Chosen | _LastByRequest]] = [[self._unused(spec) for spec in claim.constraints] for claim in problem.claims]
+        self._before: dict[int, list[Chosen | _LastByRequest]] = {}
 
-    def _unused(self, spec: ConstraintSpec) -> Chosen | _Last:
+    def _unused(self, spec: ConstraintSpec) -> Chosen | _LastByRequest:
         by_request = spec.kind is Constraint.DISTINCT and self._has(KnownError.DISTINCT_LAST)
-        return _Last(0, {}) if by_request else world.NONE_CHOSEN
+        return _LastByRequest(0, {}) if by_request else world.NONE_CHOSEN
 
     def choose(self, claim: int, option: Option, device: Device, bit: int) -> Pick | None:
         """Choose an available and suitable device, or return None. What a refusal leaves behind is not undone."""
@@ -140,14 +140,16 @@ class FlawedWorld(World):
             states[position] = added
         return True
 
-    def _added(self, spec: ConstraintSpec, option: Option, state: Chosen | _Last, value: Value | None) -> Chosen | _Last | None:
+    def _added(
+        self, spec: ConstraintSpec, option: Option, state: Chosen | _LastByRequest, value: Value | None
+    ) -> Chosen | _LastByRequest | None:
         if isinstance(state, Chosen):
             return world.add(spec, state, value, lists=self._problem.lists)
         if value is None or (state.devices and (not value or any(value & other for other in state.by_request.values()))):
             return None
-        return _Last(state.devices + 1, {**state.by_request, option.base: value})
+        return _LastByRequest(state.devices + 1, {**state.by_request, option.base: value})
 
-    def _removed(self, option: Option, state: Chosen | _Last, before: Chosen | _Last) -> Chosen | _Last:
-        if isinstance(state, _Last):
-            return _Last(state.devices - 1, {name: value for name, value in state.by_request.items() if name != option.base})
+    def _removed(self, option: Option, state: Chosen | _LastByRequest, before: Chosen | _LastByRequest) -> Chosen | _LastByRequest:
+        if isinstance(state, _LastByRequest):
+            return _LastByRequest(state.devices - 1, {name: value for name, value in state.by_request.items() if name != option.base})
         return Chosen(state.devices - 1, state.elements) if self._has(KnownError.LISTS_NOT_RESTORED) else before

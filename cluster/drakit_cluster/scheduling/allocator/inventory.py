@@ -205,7 +205,7 @@ class Inventory:
         return left
 
     def overdrawn(self, remaining: list[int]) -> frozenset[int]:
-        """Return the pools in which some counter is below zero: nothing that draws counters is allocated from them."""
+        """Return the pools with a counter below zero. No device that draws counters is allocated from them."""
         return frozenset(self.kinds[position][0] for position, amount in enumerate(remaining) if amount < 0)
 
 

@@ -180,7 +180,7 @@ class Suitability:
     def _examine(self, want: Want, device: Device, selection: Selection) -> None:
         selection.examined += 1
         try:
-            refusal = self._unselected(want, device)
+            refusal = self._selection_refusal(want, device)
         except AllocationError:
             refusal = None  # Raised when the search reaches the device, if the device is not in use.
         if refusal is None:
@@ -206,17 +206,17 @@ class Suitability:
         return [
             device
             for device in self._inventory.devices
-            if self._unselected(want, device) is None and self.demands(want, device) is not None
+            if self._selection_refusal(want, device) is None and self.demands(want, device) is not None
         ]
 
     def _decide(self, want: Want, device: Device) -> Refusal | None:
         if not want.admin and self.in_use(device):
             return Refusal.IN_USE
-        if (refusal := self._unselected(want, device)) is not None:
+        if (refusal := self._selection_refusal(want, device)) is not None:
             return refusal
         if self.demands(want, device) is None:
             return Refusal.CAPACITY
-        if device.draws_counters and (refusal := self._uncounted(want, device)) is not None:
+        if device.draws_counters and (refusal := self._counter_refusal(want, device)) is not None:
             return refusal
         return Refusal.TAINT if self._early and self.tainted(want, device) else None
 
@@ -226,7 +226,7 @@ class Suitability:
             return False
         return taints.prevents(json_types.objects(device.spec, "taints"), want.tolerations)
 
-    def _uncounted(self, want: Want, device: Device) -> Refusal | None:
+    def _counter_refusal(self, want: Want, device: Device) -> Refusal | None:
         if not self._partitionable:
             return Refusal.COUNTERS_OFF
         return Refusal.COUNTERS if self._early and self._lacks_counters(want, device) else None
@@ -239,11 +239,11 @@ class Suitability:
     def mismatch(self, want: Want, device: Device) -> Refusal | None:
         """Return why a device, in use or not, is not of the requested kind; None also if a selector fails on it."""
         try:
-            return self._unselected(want, device)
+            return self._selection_refusal(want, device)
         except AllocationError:
             return None
 
-    def _unselected(self, want: Want, device: Device) -> Refusal | None:
+    def _selection_refusal(self, want: Want, device: Device) -> Refusal | None:
         refusals = self._selection(want).refusals
         refusal = refusals[device.index]
         if refusal is UNKNOWN:

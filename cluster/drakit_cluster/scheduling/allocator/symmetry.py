@@ -85,7 +85,7 @@ class Symmetry:
         return state
 
     def signatures(self, request: int, option: Option | None, start: int) -> tuple[dict[int, Token], Token]:
-        """Return (class, state, constraint marks, what is behind ``start``) of every relevant block, and the constraints' common state.
+        """Return (class, state, constraint marks, number of devices before ``start``) of every relevant block, and the constraints' common state.
 
         ``option`` may only choose devices from the place ``start`` in the order of preference on.
         """

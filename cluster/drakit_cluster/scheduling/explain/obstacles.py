@@ -16,7 +16,7 @@ from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, Cons
 from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Refusal
 from drakit_cluster.scheduling.allocator.world import Pick, Value, World
 from drakit_cluster.scheduling.explain import wording
-from drakit_cluster.scheduling.explain.wording import Holders, Words
+from drakit_cluster.scheduling.explain.wording import Holders, RefusalTexts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,18 @@ def find(problem: Problem, holders: Holders) -> list[Obstacle]:
 
 
 def of_pools(problem: Problem) -> list[Obstacle]:
-    """Return the pools that offer nothing."""
+    """Return the obstacles of unusable pools."""
     unusable = [pool for pool in problem.inventory.pools if pool.condition is not Condition.USABLE]
     return [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
 
 
 def of_requests(problem: Problem, holders: Holders) -> list[Obstacle]:
     """Return the requests that have too few devices before anything is chosen."""
-    words = Words(problem, holders)
-    return [obstacle for request in problem.requests for obstacle in _alone(problem, words, request)]
+    texts = RefusalTexts(problem, holders)
+    return [obstacle for request in problem.requests for obstacle in _alone(problem, texts, request)]
 
 
-def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
+def _alone(problem: Problem, texts: RefusalTexts, request: Request) -> list[Obstacle]:
     """Return why no option of the request has enough devices; an empty list if one has."""
     shortages = []
     for option in request.options:
@@ -87,7 +87,7 @@ def _alone(problem: Problem, words: Words, request: Request) -> list[Obstacle]:
             mismatched = problem.suitability.mismatch(option.want, device) if refusal is Refusal.IN_USE else None
             if (verdict := mismatched or refusal) is not None:
                 mismatch = _MISMATCHES.get(verdict, 0) if isinstance(verdict, Refusal) else 0
-                groups.add(words.of_verdict(option, device, verdict), device, mismatch)
+                groups.add(texts.verdict(option, device, verdict), device, mismatch)
         text = f"needs {_device_count(needed)}, {suitable or 'none'} available"
         shortages.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.sorted_groups()))
     return shortages
@@ -117,11 +117,11 @@ def _without(problem: Problem, claim: Claim, spec: ConstraintSpec) -> Problem:
 
 
 class _AfterPicks:
-    """The view of a request after others have their devices."""
+    """The obstacles of a request after earlier requests have their devices."""
 
     def __init__(self, problem: Problem, holders: Holders, picks: Sequence[Pick]) -> None:
         self._problem = problem
-        self._words = Words(problem, holders)
+        self._texts = RefusalTexts(problem, holders)
         self._picks = list(picks)
 
     def obstacles(self, request: Request) -> Iterator[Obstacle]:
@@ -161,9 +161,9 @@ class _AfterPicks:
         """Return why the device cannot be chosen. If it can, choose it and return ""."""
         if not world.available(option, claim, device):
             return f"taken by {self._taker(device)}"
-        short = self._words.short_counter(device, world.remaining) if not world.shares[device.index] else None
+        short = self._texts.short_counter(device, world.remaining) if not world.shares[device.index] else None
         if short is not None and self._problem.suitability.draws(option.want, device):
-            return self._words.counter(device, short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
+            return self._texts.counter(device, short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
         pick = world.choose(claim, option, device, 1 << len(self._picks))
         if pick is not None:
             self._picks.append(pick)

@@ -43,7 +43,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The decision for one pod or claim; ``node`` is empty where it does not fit. ``message`` says why there is no allocation."""
+    """The decision for one pod or claim; ``node`` is empty if it does not fit. ``message`` says why there is no allocation."""
 
     asked: str
     node: str = ""
@@ -52,7 +52,7 @@ class Decision:
     difference: str = ""
     """What Kubernetes 1.36 decides instead, because of its known errors."""
     why: dict[str, list[Obstacle]] = field(default_factory=dict)
-    """Obstacles by node; nodes on which it was not tried are missing."""
+    """Obstacles by node; nodes that were not tried are missing."""
 
     @property
     def fits(self) -> bool:
@@ -206,22 +206,24 @@ class Scheduler:
                 message, difference = "" if grants else nothing, self._difference(pod, site, decided)
                 return Decision(asked=subject, node=decided.node, given=grants, message=message, difference=difference), decided
 
-    def _difference(self, pod: Object, site: placement.Site, right: Placement | None) -> str:
-        """Return in words what Kubernetes 1.36 decides instead of ``right``; "" if it decides the same."""
+    def _difference(self, pod: Object, site: placement.Site, correct: Placement | None) -> str:
+        """Return in words what Kubernetes 1.36 decides instead of ``correct``; "" if it decides the same."""
         if self._errors:
             return ""
-        wrong = self._repeating(pod, site, _QUICK)
-        if _outcome(wrong) == _outcome(right):
+        faulty = self._repeating(pod, site, _QUICK)
+        if _outcome(faulty) == _outcome(correct):
             return ""
         alone = (
-            kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(wrong)
+            kind
+            for kind in KnownError
+            if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(faulty)
         )
         why = known_errors.advice(next(alone, None))
-        if wrong is None:
+        if faulty is None:
             return f"Kubernetes 1.36 leaves it Pending: {why}"
-        if right is None:
+        if correct is None:
             return f"Kubernetes 1.36 allocates it anyway: {why}"
-        node, devices = _outcome(wrong)
+        node, devices = _outcome(faulty)
         return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
 
     def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
@@ -261,8 +263,8 @@ class Scheduler:
         try:
             if text := self._allocator.misjudged(claims=needs.pending, node=node, allocated=self._allocated):
                 return [Obstacle(text=text)]
-            right = self._allocator.repeating(known_errors.NONE)
-            return obstacles.find(right.problem(claims=needs.pending, node=node, allocated=self._allocated), self._holders)
+            allocator = self._allocator.repeating(known_errors.NONE)
+            return obstacles.find(allocator.problem(claims=needs.pending, node=node, allocated=self._allocated), self._holders)
         except AllocationError as error:
             return [Obstacle(text=str(error))]
 
@@ -286,7 +288,7 @@ def wants_devices(pod: Object) -> bool:
 
 
 def _waits(pod: Object) -> bool:
-    """Return whether a scheduler would look for a node for the pod."""
+    """Return whether the pod waits for a scheduler."""
     return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
 
 

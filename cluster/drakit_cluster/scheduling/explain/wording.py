@@ -18,36 +18,36 @@ Holders = Mapping[DeviceId, Sequence[str]]
 _FAILING = re.compile(r"selector #(\d+) of the (class \S+|request) fails on device \S+: (.*)", re.DOTALL)
 
 
-class Words:
+class RefusalTexts:
     """The texts for one problem. ``holders`` are the claims that had devices before."""
 
     def __init__(self, problem: Problem, holders: Holders) -> None:
         self._problem = problem
         self._holders = holders
 
-    def of_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
+    def verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
         if isinstance(verdict, AllocationError):
-            return _failing(option, device, verdict)
+            return _failing_selector(option, device, verdict)
         if verdict is Refusal.COUNTERS:
             short = self.short_counter(device, self._problem.suitability.remaining)
             return verdict.value if short is None else self.counter(device, short, self._problem.suitability.remaining, ())
-        written = _BY_REFUSAL.get(verdict)
-        return written(self, option, device) if written is not None else verdict.value
+        text_of = _BY_REFUSAL.get(verdict)
+        return text_of(self, option, device) if text_of is not None else verdict.value
 
     def in_use(self, _option: Option, device: Device) -> str:
         return _taken_by(self._holders.get(device.id, ())) or Refusal.IN_USE.value
 
     def class_selector(self, option: Option, device: Device) -> str:
-        return f"not selected by class {option.want.class_name}: {self._false(option.want.class_selectors, device)}"
+        return f"not selected by class {option.want.class_name}: {self._false_expression(option.want.class_selectors, device)}"
 
     def selector(self, option: Option, device: Device) -> str:
-        return f"not selected by the request: {self._false(option.want.selectors, device)}"
+        return f"not selected by the request: {self._false_expression(option.want.selectors, device)}"
 
     def taint(self, option: Option, device: Device) -> str:
         untolerated = [taint_ for taint_ in json_types.objects(device.spec, "taints") if taints.prevents([taint_], option.want.tolerations)]
-        return f"tainted and not tolerated: {', '.join(map(_taint, untolerated))}"
+        return f"tainted and not tolerated: {', '.join(map(_taint_text, untolerated))}"
 
-    def _false(self, expressions: Sequence[str], device: Device) -> str:
+    def _false_expression(self, expressions: Sequence[str], device: Device) -> str:
         return next((expression for expression in expressions if self._problem.inventory.verdicts(expression)[device.index] is False), "")
 
     def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
@@ -58,13 +58,13 @@ class Words:
     def counter(self, device: Device, position: int, left: Sequence[int], picks: Sequence[Pick]) -> str:
         """Return the amount of a counter that the device needs, the rest, and the takers: earlier claims and requests of this decision."""
         _, set_name, name = self._problem.inventory.counters[position]
-        form = _written_as(device.spec, set_name, name)
+        form = _draw_format(device.spec, set_name, name)
         needed = Quantity(nanos=dict(device.draws)[position], format=form)
-        takers = [f"request {pick.option.name}" for pick in picks] + self._drawers(position)
-        rest = _left(left[position], self._problem.inventory.totals[position], form)
+        takers = [f"request {pick.option.name}" for pick in picks] + self._drawing_claims(position)
+        rest = _rest_text(left[position], self._problem.inventory.totals[position], form)
         return f"counter {name} of {set_name}: {needed} needed, {rest}{f', taken by {listed(takers)}' if takers else ''}"
 
-    def _drawers(self, position: int) -> list[str]:
+    def _drawing_claims(self, position: int) -> list[str]:
         pool = self._problem.inventory.counters[position][0]
         return [
             f"claim {label}"
@@ -82,7 +82,7 @@ class Words:
         if negative := [f"capacity {name}: {amount} is negative" for name, amount in taken.items() if amount.nanos < 0]:
             return "; ".join(negative)
         violations = [
-            f"capacity {name}: {requested.get(name, 'the default')} is against its policy, {_policy(published.policy)}"
+            f"capacity {name}: {requested.get(name, 'the default')} is against its policy, {_policy_text(published.policy)}"
             for name, published in device.capacities.items()
             if published.policy is not None
             and capacity.demand({key: requested[key] for key in requested if key == name}, {name: published}) is None
@@ -92,7 +92,7 @@ class Words:
         demand = device.demand(requested, option.want.amounts_text) or {}
         room = self._problem.suitability.room(device)
         shortages = [
-            f"capacity {name}: {Quantity(nanos=amount.nanos, format=value.format)} needed, {_left(room[name], value.nanos, value.format)}"
+            f"capacity {name}: {Quantity(nanos=amount.nanos, format=value.format)} needed, {_rest_text(room[name], value.nanos, value.format)}"
             for name, amount in demand.items()
             if amount.nanos > room[name]
             for value in [device.capacities[name].value]
@@ -101,12 +101,12 @@ class Words:
         return f"{'; '.join(shortages)}{f', the rest {holders}' if holders else ''}"
 
 
-_BY_REFUSAL: Mapping[Refusal, Callable[[Words, Option, Device], str]] = {
-    Refusal.IN_USE: Words.in_use,
-    Refusal.CLASS_SELECTOR: Words.class_selector,
-    Refusal.SELECTOR: Words.selector,
-    Refusal.CAPACITY: Words.capacity,
-    Refusal.TAINT: Words.taint,
+_BY_REFUSAL: Mapping[Refusal, Callable[[RefusalTexts, Option, Device], str]] = {
+    Refusal.IN_USE: RefusalTexts.in_use,
+    Refusal.CLASS_SELECTOR: RefusalTexts.class_selector,
+    Refusal.SELECTOR: RefusalTexts.selector,
+    Refusal.CAPACITY: RefusalTexts.capacity,
+    Refusal.TAINT: RefusalTexts.taint,
 }
 
 
@@ -117,7 +117,7 @@ def listed(names: Sequence[str], limit: int = 3) -> str:
     return ", ".join(different[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
-def _failing(option: Option, device: Device, error: AllocationError) -> str:
+def _failing_selector(option: Option, device: Device, error: AllocationError) -> str:
     """Name the expression that fails on a device. Other errors stay as they are."""
     matched = _FAILING.fullmatch(str(error))
     if matched is None:
@@ -127,12 +127,12 @@ def _failing(option: Option, device: Device, error: AllocationError) -> str:
     return f"a selector of the {owner} fails: {reason}: {expressions[int(number)]}"
 
 
-def _left(left: int, total: int, form: Format) -> str:
+def _rest_text(left: int, total: int, form: Format) -> str:
     rest = Quantity(nanos=left, format=form) if left > 0 else "none"
     return f"{rest} of {Quantity(nanos=total, format=form)} left"
 
 
-def _written_as(spec: Object, counter_set: str, name: str) -> Format:
+def _draw_format(spec: Object, counter_set: str, name: str) -> Format:
     """Return the format in which the device writes its draw, so that all amounts are shown in that format."""
     for consumption in json_types.objects(spec, "consumesCounters"):
         if json_types.text(consumption, "counterSet") == counter_set and name in json_types.mapping(consumption, "counters"):
@@ -140,7 +140,7 @@ def _written_as(spec: Object, counter_set: str, name: str) -> Format:
     return Format.DECIMAL
 
 
-def _policy(policy: RequestPolicy | None) -> str:
+def _policy_text(policy: RequestPolicy | None) -> str:
     if policy is None:
         return "none"
     if policy.valid_values is not None:
@@ -154,6 +154,6 @@ def _taken_by(labels: Sequence[str]) -> str:
     return f"taken by {listed([f'claim {label}' for label in labels])}" if labels else ""
 
 
-def _taint(taint: Object) -> str:
+def _taint_text(taint: Object) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
