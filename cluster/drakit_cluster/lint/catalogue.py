@@ -67,7 +67,10 @@ class PublishedPool:
     @property
     def is_incomplete(self) -> bool:
         """Whether the number of slices differs from a slice's resourceSliceCount."""
-        return any(json_types.number(one.object, "spec", "pool", "resourceSliceCount") != len(self.slices) for one in self.slices)
+        return any(
+            json_types.number(published_slice.object, "spec", "pool", "resourceSliceCount") != len(self.slices)
+            for published_slice in self.slices
+        )
 
 
 class Catalogue:
@@ -75,58 +78,58 @@ class Catalogue:
 
     def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document], rules: Sequence[Object] = ()) -> None:
         by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
-        for one in accepted:
-            by_pool[_pool_of(one.object)].append(one)
-        self.pools: Mapping[PoolId, PublishedPool] = {key: _published_pool(key, found, rules) for key, found in by_pool.items()}
+        for published_slice in accepted:
+            by_pool[_pool_of(published_slice.object)].append(published_slice)
+        self.pools: Mapping[PoolId, PublishedPool] = {key: _published_pool(key, slices, rules) for key, slices in by_pool.items()}
         for document in refused:
-            if (stock := self.pools.get(_pool_of(document.body))) is not None:
-                stock.partial = True
+            if (pool := self.pools.get(_pool_of(document.body))) is not None:
+                pool.partial = True
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every pool is complete, so that no other device exists."""
-        return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
+        return bool(self.pools) and not any(pool.partial or pool.is_incomplete for pool in self.pools.values())
 
     @cached_property
     def devices(self) -> list[PublishedDevice]:
-        return [offer for stock in self.pools.values() for offer in stock.devices]
+        return [device for pool in self.pools.values() for device in pool.devices]
 
 
-def generation(one: Accepted) -> int:
+def generation(published_slice: Accepted) -> int:
     """Return the generation of a slice's pool."""
-    return json_types.number(one.object, "spec", "pool", "generation")
+    return json_types.number(published_slice.object, "spec", "pool", "generation")
 
 
 def _pool_of(obj: Object) -> PoolId:
     return PoolId(json_types.text(obj, "spec", "driver"), json_types.text(obj, "spec", "pool", "name"))
 
 
-def _published_pool(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> PublishedPool:
-    newest = max(map(generation, found))
-    stock = PublishedPool(id=key)
-    for one in found:
-        if generation(one) < newest:
-            stock.older.append(one)
+def _published_pool(key: PoolId, slices: list[Accepted], rules: Sequence[Object]) -> PublishedPool:
+    newest = max(map(generation, slices))
+    pool = PublishedPool(id=key)
+    for published_slice in slices:
+        if generation(published_slice) < newest:
+            pool.older.append(published_slice)
             continue
-        stock.slices.append(one)
-        spec = mixins.flatten(json_types.mapping(one.object, "spec"))  # Includes were checked when the slice was accepted.
+        pool.slices.append(published_slice)
+        spec = mixins.flatten(json_types.mapping(published_slice.object, "spec"))  # Includes were checked when the slice was accepted.
         for place, device in enumerate(json_types.objects(spec, "devices")):
-            path, chosen = f"spec.devices[{place}]", json_types.text(device, "nodeName") or json_types.text(spec, "nodeName")
-            known = DeviceId(key.driver, key.pool, json_types.text(device, "name"))
+            path, node = f"spec.devices[{place}]", json_types.text(device, "nodeName") or json_types.text(spec, "nodeName")
+            device_id = DeviceId(key.driver, key.pool, json_types.text(device, "name"))
             taints = [
                 *json_types.objects(device, "taints"),
-                *(taint_rules.taint_of(rule) for rule in rules if taint_rules.selects(rule, known)),
+                *(taint_rules.taint_of(rule) for rule in rules if taint_rules.selects(rule, device_id)),
             ]
-            stock.devices.append(
-                PublishedDevice(document=one.document, path=path, pool=key, spec=device, node=chosen, taints=tuple(taints))
+            pool.devices.append(
+                PublishedDevice(document=published_slice.document, path=path, pool=key, spec=device, node=node, taints=tuple(taints))
             )
         for place, counter_set in enumerate(json_types.objects(spec, "sharedCounters")):
-            stock.counter_sets.append(
+            pool.counter_sets.append(
                 CounterSet(
-                    document=one.document,
+                    document=published_slice.document,
                     path=f"spec.sharedCounters[{place}]",
                     name=json_types.text(counter_set, "name"),
                     counters=json_types.mapping(counter_set, "counters"),
                 )
             )
-    return stock
+    return pool

@@ -1,4 +1,4 @@
-"""Mistakes in what users and admins ask for: selectors, constraints, capacity and configuration that no published device can meet."""
+"""Mistakes in what users and admins request: selectors, constraints, capacity and configuration that no published device can satisfy."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _CHECK_ATTRIBUTE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Selection:
     """One request or alternative, and the devices that class and request select."""
 
     names: frozenset[str]
@@ -35,44 +35,44 @@ class _Wanted:
 class Demand:
     """Checks of classes and claims against the published devices. Checks that need slices or classes are skipped if there are none."""
 
-    offered: Catalogue
+    published: Catalogue
     classes: Mapping[str, Accepted]
     selectors: SelectorPort
     lists: bool
     tainting: bool
 
-    def of_class(self, one: Accepted) -> Iterator[Finding]:
-        yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices)[1]
-        for place, config in enumerate(json_types.objects(one.object, "spec", "config")):
-            yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
+    def of_class(self, device_class: Accepted) -> Iterator[Finding]:
+        yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
+        for place, config in enumerate(json_types.objects(device_class.object, "spec", "config")):
+            yield from self._driver(device_class.document, config, f"spec.config[{place}]", self.published.devices)
 
     def of_classes(self) -> Iterator[Finding]:
         """Yield classes with the same extended resource."""
         first: dict[str, Accepted] = {}
-        for one in self.classes.values():
-            name = json_types.text(one.object, "spec", "extendedResourceName")
-            before = first.setdefault(name, one) if name else one
-            if before is not one:
-                text = f"{name} is also the name in {before.document.label}: a pod cannot choose between the two classes"
-                yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a different name")
+        for device_class in self.classes.values():
+            name = json_types.text(device_class.object, "spec", "extendedResourceName")
+            earlier = first.setdefault(name, device_class) if name else device_class
+            if earlier is not device_class:
+                text = f"{name} is also the name in {earlier.document.label}: a pod cannot choose between the two classes"
+                yield findings.warning(device_class.document, "spec.extendedResourceName", text, "give each class a different name")
 
-    def of_claim(self, one: Accepted) -> Iterator[Finding]:
-        path = "spec.spec.devices" if one.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
-        devices = json_types.mapping(one.object, *path.split("."))
-        wanted: list[_Wanted] = []
+    def of_claim(self, claim: Accepted) -> Iterator[Finding]:
+        path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
+        devices = json_types.mapping(claim.object, *path.split("."))
+        requested: list[_Selection] = []
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
-                yield from _impossible(one.document, option, where)
-                selected, found = self._option(one.document, option, where)
-                yield from found
+                yield from _impossible(claim.document, option, where)
+                selected, request_findings = self._option(claim.document, option, where)
+                yield from request_findings
                 if selected is not None:
-                    wanted.append(_Wanted(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
+                    requested.append(_Selection(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
-            yield from self._constraint(one.document, constraint, f"{path}.constraints[{place}]", wanted)
+            yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
         for place, config in enumerate(json_types.objects(devices, "config")):
-            concerned = [device for each in _concerned(config, wanted) for device in each.devices]
-            if concerned or not wanted:
-                yield from self._driver(one.document, config, f"{path}.config[{place}]", concerned or self.offered.devices)
+            concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
+            if concerned or not requested:
+                yield from self._driver(claim.document, config, f"{path}.config[{place}]", concerned or self.published.devices)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects (None if unknown), and its mistakes."""
@@ -81,37 +81,39 @@ class Demand:
             text = f"DeviceClass {name} is not in these files"
             missing = findings.warning(document, f"{path}.deviceClassName", text, findings.suggestion(name, self.classes))
             return None, [missing] if self.classes else []
-        if not self.offered.devices:
+        if not self.published.devices:
             return None, []
-        of_class = json_types.mapping(self.classes[name].object, "spec")
-        possible, _ = self._select(self.classes[name].document, of_class, "spec", self.offered.devices)
-        selected, found = self._select(document, option, path, possible) if possible else ([], [])
+        class_spec = json_types.mapping(self.classes[name].object, "spec")
+        possible, _ = self._select(self.classes[name].document, class_spec, "spec", self.published.devices)
+        selected, option_findings = self._select(document, option, path, possible) if possible else ([], [])
         if selected:
-            found += _count(document, option, path, selected)
-            found += _capacity(document, option, path, selected)
-            found += self._taints(document, option, path, selected)
-        return selected, found
+            option_findings += _count(document, option, path, selected)
+            option_findings += _capacity(document, option, path, selected)
+            option_findings += self._taints(document, option, path, selected)
+        return selected, option_findings
 
     def _select(
         self, document: Document, holder: Object, path: str, devices: Sequence[PublishedDevice]
     ) -> tuple[list[PublishedDevice], list[Finding]]:
         """Return the devices that all selectors of ``holder`` select, and the mistakes in the selectors."""
-        found: list[Finding] = []
+        selector_findings: list[Finding] = []
         remaining = list(devices)
         checked = ["device.driver"] if document.resource is not resources.CLASS else []  # The class of a request checks the driver.
         for place, selector in enumerate(json_types.objects(holder, "selectors")):
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
             selected, failed = self._matching(expression, remaining)
             if failed:
-                text = f"fails on {_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
+                text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
-                found.append(findings.error(document, field, f"{text}; the scheduler allocates nothing after such an error", fix))
+                selector_findings.append(
+                    findings.error(document, field, f"{text}; the scheduler allocates nothing after such an error", fix)
+                )
             elif remaining and not selected:
                 text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
-                found.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
+                selector_findings.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
             checked.append(expression)
             remaining = selected
-        return remaining, found
+        return remaining, selector_findings
 
     def _matching(
         self, expression: str, devices: Sequence[PublishedDevice]
@@ -130,23 +132,25 @@ class Demand:
         tolerations = json_types.objects(option, "tolerations")
         if not self.tainting or not all(taints.prevents(device.taints, tolerations) for device in selected):
             return []
-        taint = next(one for one in selected[0].taints if taints.prevents([one], tolerations))
+        taint = next(taint for taint in selected[0].taints if taints.prevents([taint], tolerations))
         key, value, effect = (json_types.text(taint, name) for name in ("key", "value", "effect"))
         text = f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has such a taint"
         return [findings.warning(document, f"{path}.tolerations", text, f"add {{key: {key}, operator: Exists, effect: {effect}}}")]
 
-    def _constraint(self, document: Document, constraint: Object, path: str, wanted: Sequence[_Wanted]) -> Iterator[Finding]:
+    def _constraint(self, document: Document, constraint: Object, path: str, requested: Sequence[_Selection]) -> Iterator[Finding]:
         if constraint.get("matchAttribute") is not None and constraint.get("distinctAttribute") is not None:
             text = "is ignored beside matchAttribute, although the server accepts both"
             yield findings.warning(document, f"{path}.distinctAttribute", text, "write two constraints")
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
-            for one in _concerned(constraint, wanted) if attribute else ():
-                if one.devices and not any(self._has(device, attribute) for device in one.devices):
+            for selection in _concerned(constraint, requested) if attribute else ():
+                if selection.devices and not any(self._has(device, attribute) for device in selection.devices):
                     names = {
-                        self._qualified(device, name) for device in one.devices for name in json_types.mapping(device.spec, "attributes")
+                        self._qualified(device, name)
+                        for device in selection.devices
+                        for name in json_types.mapping(device.spec, "attributes")
                     }
-                    text = f"none of the {_devices(len(one.devices))} that request {min(one.names)} selects has attribute {attribute}"
+                    text = f"none of the {_devices(len(selection.devices))} that request {min(selection.names)} selects has attribute {attribute}"
                     yield findings.warning(document, f"{path}.{kind}", text, findings.suggestion(attribute, names))
 
     def _has(self, device: PublishedDevice, attribute: str) -> bool:
@@ -160,10 +164,10 @@ class Demand:
     def _driver(self, document: Document, config: Object, path: str, devices: Sequence[PublishedDevice]) -> Iterator[Finding]:
         """Yield a warning for parameters whose driver has no selected device."""
         driver = json_types.text(config, "opaque", "driver")
-        known = {device.pool.driver for device in devices}
-        if driver and known and driver not in known:
+        drivers = {device.pool.driver for device in devices}
+        if driver and drivers and driver not in drivers:
             text = f"no selected device belongs to driver {driver}: no driver reads the parameters"
-            yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, known))
+            yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, drivers))
 
 
 def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:
@@ -172,14 +176,14 @@ def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:
     exactly = request.get("exactly")
     if isinstance(exactly, dict):
         yield f"{path}.exactly", name, exactly
-    for place, one in enumerate(json_types.objects(request, "firstAvailable")):
-        yield f"{path}.firstAvailable[{place}]", f"{name}/{json_types.text(one, 'name')}", one
+    for place, alternative in enumerate(json_types.objects(request, "firstAvailable")):
+        yield f"{path}.firstAvailable[{place}]", f"{name}/{json_types.text(alternative, 'name')}", alternative
 
 
-def _concerned(holder: Object, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+def _concerned(holder: Object, requested: Sequence[_Selection]) -> list[_Selection]:
     """Return the requests that a constraint or configuration names, all if it names none."""
     names = set(json_types.strings(holder, "requests"))
-    return [one for one in wanted if not names or names & one.names]
+    return [selection for selection in requested if not names or names & selection.names]
 
 
 def _count(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
@@ -222,7 +226,7 @@ def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], faile
     return "; ".join(fixes if fixes and foreign else [*fixes, _CHECK_ATTRIBUTE])
 
 
-def _of(failed: Sequence[object], devices: Sequence[object]) -> str:
+def _share_of(failed: Sequence[object], devices: Sequence[object]) -> str:
     return f"{len(failed)} of {_devices(len(devices))}"
 
 
@@ -236,14 +240,14 @@ def _first(failed: Sequence[tuple[PublishedDevice, str]]) -> str:
 def _impossible(document: Document, option: Object, path: str) -> Iterator[Finding]:
     """Yield names of capacities that the API server accepts in a request and refuses in a slice."""
     for name in json_types.mapping(option, "capacity", "requests"):
-        for wrong in names.qualified(name, f"{path}.capacity.requests[{name}]"):
-            text = f"{wrong.message}; no device can have a capacity of this name"
-            yield findings.error(document, wrong.field, text, "write the capacity's name, such as memory")
+        for failure in names.qualified(name, f"{path}.capacity.requests[{name}]"):
+            text = f"{failure.message}; no device can have a capacity of this name"
+            yield findings.error(document, failure.field, text, "write the capacity's name, such as memory")
 
 
 def _capacity(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
-    found = []
-    for name, asked in json_types.mapping(option, "capacity", "requests").items():
+    capacity_findings = []
+    for name, amount in json_types.mapping(option, "capacity", "requests").items():
         field = f"{path}.capacity.requests[{name}]"
         values = [
             quantity.parse(json_types.at(capacity, "value"))
@@ -251,10 +255,10 @@ def _capacity(document: Document, option: Object, path: str, selected: Sequence[
             if (capacity := json_types.mapping(device.spec, "capacity").get(name)) is not None
         ]
         if not values:
-            known = {known for device in selected for known in json_types.mapping(device.spec, "capacity")}
+            capacity_names = {capacity_name for device in selected for capacity_name in json_types.mapping(device.spec, "capacity")}
             text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
-            found.append(findings.warning(document, field, text, findings.suggestion(name, known)))
-        elif quantity.parse(asked) > max(values):
-            text = f"requests {asked}, but no selected device has more than {max(values)}"
-            found.append(findings.warning(document, field, text, f"write at most {max(values)}"))
-    return found
+            capacity_findings.append(findings.warning(document, field, text, findings.suggestion(name, capacity_names)))
+        elif quantity.parse(amount) > max(values):
+            text = f"requests {amount}, but no selected device has more than {max(values)}"
+            capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+    return capacity_findings

@@ -18,26 +18,26 @@ from drakit_cluster.scheduling.explain.obstacles import Obstacle
 _FIX = "run drakit allocate --why with the same files, which shows the reason for each device"
 
 
-def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
+def check(intake: Intake, claims: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
     """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node.
 
     Requests of missing classes are skipped, because their selectors are unknown.
     """
-    classes = {json_types.text(one, "metadata", "name") for one in intake.objects(resources.CLASS)}
+    classes = {json_types.text(device_class, "metadata", "name") for device_class in intake.objects(resources.CLASS)}
     world = whatif.World.of(lambda kind: intake.objects(kind) if kind is not resources.CLAIM else _free(intake.objects(kind)))
     scheduler = whatif.Scheduler(replace(world, pods=()), gates, world.known_nodes())
-    for one in asked:
-        template = one.document.resource is resources.CLAIM_TEMPLATE
+    for accepted in claims:
+        template = accepted.document.resource is resources.CLAIM_TEMPLATE
         path = "spec.spec.devices" if template else "spec.devices"
-        named = _classes(json_types.mapping(one.object, *path.split(".")))
+        named = _classes(json_types.mapping(accepted.object, *path.split(".")))
         if named and named <= classes:
-            claim = whatif.claim_of(one.object) if template else one.object
+            claim = whatif.claim_of(accepted.object) if template else accepted.object
             decision = scheduler.alone(claim)
             if not decision.fits:
-                yield _finding(one, path, decision)
+                yield _finding(accepted, path, decision)
             if difference := decision.difference or scheduler.beside_itself(claim):
                 text, _, fix = difference.rpartition("; ")
-                yield findings.warning(one.document, path, text, fix)
+                yield findings.warning(accepted.document, path, text, fix)
     served = extended.class_names(intake.objects(resources.CLASS), gates)
     for pod in pods:
         if extended.requested(pod.object) & served.keys():
@@ -59,16 +59,16 @@ def _classes(devices: json_types.Object) -> set[str]:
     return named
 
 
-def _finding(one: Accepted, path: str, decision: whatif.Decision) -> Finding:
+def _finding(accepted: Accepted, path: str, decision: whatif.Decision) -> Finding:
     """Return a finding with the obstacles of the node that has the fewest."""
     by_node = sorted(decision.why.items(), key=lambda item: len(item[1]))
     if not by_node:
-        return findings.warning(one.document, path, f"fits on no node: {decision.message}", _FIX)
+        return findings.warning(accepted.document, path, f"fits on no node: {decision.message}", _FIX)
     node, obstacles = by_node[0]
-    text = f"fits on no node, even if nothing is allocated; on {node}: {'; '.join(map(_told, obstacles))}"
-    return findings.warning(one.document, path, text, _FIX)
+    text = f"fits on no node, even if nothing is allocated; on {node}: {'; '.join(map(_obstacle_text, obstacles))}"
+    return findings.warning(accepted.document, path, text, _FIX)
 
 
-def _told(obstacle: Obstacle) -> str:
+def _obstacle_text(obstacle: Obstacle) -> str:
     subject = f"request {obstacle.request} " if obstacle.request else ""
     return f"{subject}{obstacle.text}{f' ({obstacle.groups[0].text})' if obstacle.groups else ''}"

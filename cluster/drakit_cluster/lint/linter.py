@@ -20,35 +20,37 @@ def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Fi
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
-    found = [
-        *_left_out(documents),
-        *_misspelt(documents),
+    problems = [
+        *_missing_fields(documents),
+        *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_between(documents, intake, gates),
+        *_across_objects(documents, intake, gates),
     ]
-    known = {(id(one.document), one.field) for one in found}
-    found += [one for one in others if (id(one.document), one.field) not in known]
-    return sorted(found, key=lambda one: (position[id(one.document)], one.severity))
+    checked_fields = {(id(finding.document), finding.field) for finding in problems}
+    problems += [finding for finding in others if (id(finding.document), finding.field) not in checked_fields]
+    return sorted(problems, key=lambda finding: (position[id(finding.document)], finding.severity))
 
 
 def skipped(documents: Sequence[Document]) -> list[Document]:
     """Return the documents that are not checked, because their kinds do not concern devices."""
     kinds = _kinds()
     return [
-        one
-        for one in documents
-        if one.resource is None and not users.is_user(one) and (_group(one) != resources.RESOURCE_GROUP or _kind(one) in kinds)
+        document
+        for document in documents
+        if document.resource is None
+        and not users.is_user(document)
+        and (_group(document) != resources.RESOURCE_GROUP or _kind(document) in kinds)
     ]
 
 
-def _left_out(documents: Sequence[Document]) -> Iterator[Finding]:
+def _missing_fields(documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield what a sample lacks before a server could check it."""
     for document in documents:
-        yield from (findings.error(document, one.field, one.text, one.fix) for one in document.missing)
+        yield from (findings.error(document, missing.field, missing.text, missing.fix) for missing in document.missing)
 
 
-def _misspelt(documents: Sequence[Document]) -> Iterator[Finding]:
+def _unknown_kinds(documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield objects of the API group with an unknown kind. Kinds of other groups are ignored."""
     kinds = _kinds()
     for document in documents:
@@ -58,7 +60,7 @@ def _misspelt(documents: Sequence[Document]) -> Iterator[Finding]:
 
 
 def _kinds() -> set[str]:
-    return {one.kind for one in resources.SERVED if one.group == resources.RESOURCE_GROUP}
+    return {served.kind for served in resources.SERVED if served.group == resources.RESOURCE_GROUP}
 
 
 def _kind(document: Document) -> str:
@@ -69,40 +71,44 @@ def _group(document: Document) -> str:
     return json_types.text(document.body, "apiVersion").rpartition("/")[0]
 
 
-def _between(documents: Sequence[Document], intake: Intake, gates: FeatureGates) -> Iterator[Finding]:
+def _across_objects(documents: Sequence[Document], intake: Intake, gates: FeatureGates) -> Iterator[Finding]:
     """Yield mistakes between objects."""
-    slices, rules = _of(intake, resources.SLICE), _of(intake, resources.TAINT_RULE)
-    kept = {id(one.document) for one in slices}
-    refused = [one.document for one in intake.problems if one.document.resource is resources.SLICE and id(one.document) not in kept]
-    offered = Catalogue(slices, refused, [rule.object for rule in rules])
-    asked = [*_of(intake, resources.CLAIM), *_of(intake, resources.CLAIM_TEMPLATE)]
-    of_supply = [*supply.check_pools(offered), *supply.check_nodes(slices, intake.objects(resources.NODE))]
-    yield from of_supply
+    slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
+    accepted_ids = {id(accepted.document) for accepted in slices}
+    refused = [
+        problem.document
+        for problem in intake.problems
+        if problem.document.resource is resources.SLICE and id(problem.document) not in accepted_ids
+    ]
+    published = Catalogue(slices, refused, [rule.object for rule in rules])
+    claims = [*_accepted(intake, resources.CLAIM), *_accepted(intake, resources.CLAIM_TEMPLATE)]
+    supply_findings = [*supply.check_pools(published), *supply.check_nodes(slices, intake.objects(resources.NODE))]
+    yield from supply_findings
     yield from supply.check_amounts(intake.accepted)
-    yield from supply.check_rules(rules, offered)
-    yield from users.check(documents, users.KnownClaims.of(asked, intake.objects(resources.CLASS)))
-    of_demand = list(_asked(intake, offered, asked, gates))
-    yield from of_demand
-    if offered.is_whole and not any(one.severity is Severity.ERROR for one in of_supply):
-        wrong = {id(one.document) for one in of_demand}
-        right = [one for one in asked if id(one.document) not in wrong]
-        yield from fitting.check(intake, right, _of(intake, resources.POD), gates)
+    yield from supply.check_rules(rules, published)
+    yield from users.check(documents, users.KnownClaims.of(claims, intake.objects(resources.CLASS)))
+    demand_findings = list(_demand_findings(intake, published, claims, gates))
+    yield from demand_findings
+    if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):
+        faulty = {id(finding.document) for finding in demand_findings}
+        faultless = [claim for claim in claims if id(claim.document) not in faulty]
+        yield from fitting.check(intake, faultless, _accepted(intake, resources.POD), gates)
 
 
-def _asked(intake: Intake, offered: Catalogue, asked: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
-    judge = demand.Demand(
-        offered=offered,
-        classes={json_types.text(one.object, "metadata", "name"): one for one in _of(intake, resources.CLASS)},
+def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
+    checker = demand.Demand(
+        published=published,
+        classes={json_types.text(accepted.object, "metadata", "name"): accepted for accepted in _accepted(intake, resources.CLASS)},
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
         tainting=gates.on(Gate.DEVICE_TAINTS),
     )
-    for one in judge.classes.values():
-        yield from judge.of_class(one)
-    yield from judge.of_classes()
-    for one in asked:
-        yield from judge.of_claim(one)
+    for device_class in checker.classes.values():
+        yield from checker.of_class(device_class)
+    yield from checker.of_classes()
+    for claim in claims:
+        yield from checker.of_claim(claim)
 
 
-def _of(intake: Intake, resource: Resource) -> list[Accepted]:
-    return [one for one in intake.accepted if one.document.resource is resource]
+def _accepted(intake: Intake, resource: Resource) -> list[Accepted]:
+    return [accepted for accepted in intake.accepted if accepted.document.resource is resource]

@@ -22,32 +22,32 @@ from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
 def check(problems: Iterable[Problem]) -> Iterator[Finding]:
     """Yield a finding for every problem."""
     for problem in problems:
-        unknown = problem.text == "unknown field"
-        fix = of_unknown(problem, _known(problem)) if unknown else of_refusal(problem)
+        is_unknown_field = problem.text == "unknown field"
+        fix = of_unknown(problem, _known_fields(problem)) if is_unknown_field else of_refusal(problem)
         yield findings.error(problem.document, problem.field, problem.text, fix)
 
 
 def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
     """Yield a warning for each field that the server drops because a gate is off."""
-    for one in fields:
-        more = f" and {one.count - 1} more of its kind" if one.count > 1 else ""
-        text = f"the API server drops this field{more}, because feature gate {one.gate} is off"
-        fix = f"enable the gate in the cluster and lint with --gate {one.gate}=true, or remove the field"
-        yield findings.warning(one.document, one.field, text, fix)
+    for dropped_field in fields:
+        more = f" and {dropped_field.count - 1} more of its kind" if dropped_field.count > 1 else ""
+        text = f"the API server drops this field{more}, because feature gate {dropped_field.gate} is off"
+        fix = f"enable the gate in the cluster and lint with --gate {dropped_field.gate}=true, or remove the field"
+        yield findings.warning(dropped_field.document, dropped_field.field, text, fix)
 
 
-def _known(problem: Problem) -> Iterable[str]:
+def _known_fields(problem: Problem) -> Iterable[str]:
     """Return the known fields of the object that has the unknown field."""
-    found: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
+    shape: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
     for name, _ in _STEP.findall(problem.field.rpartition(".")[0]):
-        match found:
+        match shape:
             case Struct():
-                found = found.fields.get(name) if name else None
+                shape = shape.fields.get(name) if name else None
             case ListOf():
-                found = found.item
+                shape = shape.item
             case MapOf():
-                found = found.value
-    return found.fields if isinstance(found, Struct) else ()
+                shape = shape.value
+    return shape.fields if isinstance(shape, Struct) else ()
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
@@ -79,18 +79,18 @@ class Mistake:
         """The message after the kind of failure and the value."""
         kind, _, rest = self.problem.text.partition(": ")
         if kind in ("Invalid value", "Unsupported value"):
-            found = _VALUE.match(self.problem.text)
-            return self.problem.text[found.end() :].removeprefix(": ") if found else rest
+            match = _VALUE.match(self.problem.text)
+            return self.problem.text[match.end() :].removeprefix(": ") if match else rest
         return rest or ("" if kind == "Required value" else kind)
 
     @cached_property
     def value(self) -> str:
         """The value in the message, as text."""
-        found = _VALUE.match(self.problem.text)
+        match = _VALUE.match(self.problem.text)
         try:
-            return str(json.loads(found[1])) if found else ""
+            return str(json.loads(match[1])) if match else ""
         except ValueError:
-            return found[1] if found else ""
+            return match[1] if match else ""
 
     def holder(self, levels: int = 1) -> Json:
         """Return the object or list ``levels`` above the field."""
@@ -113,22 +113,22 @@ def _label(mistake: Mistake) -> str:
 
 def _identifier(mistake: Mistake) -> str:
     first, *rest = (part for part in re.split(r"\W+", mistake.value) if part) if re.search(r"\w", mistake.value) else ("name",)
-    made = first + "".join(part[:1].upper() + part[1:] for part in rest)
-    return f"write {f'_{made}' if made[:1].isdigit() else made}"
+    identifier = first + "".join(part[:1].upper() + part[1:] for part in rest)
+    return f"write {f'_{identifier}' if identifier[:1].isdigit() else identifier}"
 
 
 def _version(mistake: Mistake) -> str:
-    if found := _SHORT_VERSION.fullmatch(mistake.value):
-        return f'write "{".".join(str(int(part or 0)) for part in found.groups())}"'
+    if match := _SHORT_VERSION.fullmatch(mistake.value):
+        return f'write "{".".join(str(int(part or 0)) for part in match.groups())}"'
     return "write three numbers, such as 1.2.3, or use string instead of version"
 
 
 def _mixin(mistake: Mistake) -> str:
     kind = next((kind for within, kind in _MIXINS if within in mistake.field), "device")
-    known = [json_types.text(one, "name") for one in json_types.objects(mistake.body, "spec", "mixins", kind)]
-    if not known:
+    mixin_names = [json_types.text(mixin, "name") for mixin in json_types.objects(mistake.body, "spec", "mixins", kind)]
+    if not mixin_names:
         return f"define it in spec.mixins.{kind}"
-    return f"{findings.suggestion(mistake.value, known)} (in spec.mixins.{kind})"
+    return f"{findings.suggestion(mistake.value, mixin_names)} (in spec.mixins.{kind})"
 
 
 def _one_kind(mistake: Mistake) -> str:

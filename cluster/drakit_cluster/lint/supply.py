@@ -1,4 +1,4 @@
-"""Mistakes in what drivers and admins publish: incomplete pools, wrong counters, policies that no request can meet, missing nodes, negative
+"""Mistakes in what drivers and admins publish: incomplete pools, wrong counters, policies that no request can satisfy, missing nodes, negative
 amounts, and DeviceTaintRules that taint no device or too many.
 """
 
@@ -19,69 +19,73 @@ _OWN_IDS = frozenset({"uuid"})
 _PARENT_IDS = frozenset({"parentuuid"})
 
 
-def check_pools(offered: Catalogue) -> Iterator[Finding]:
+def check_pools(published: Catalogue) -> Iterator[Finding]:
     """Yield mistakes in the pools."""
-    for stock in offered.pools.values():
-        yield from _replaced(stock)
-        yield from _names(stock)
-        sets = {one.name: one for one in stock.counter_sets}
-        for device in stock.devices:
+    for pool in published.pools.values():
+        yield from _replaced(pool)
+        yield from _names(pool)
+        sets = {counter_set.name: counter_set for counter_set in pool.counter_sets}
+        for device in pool.devices:
             yield from _defaults(device)
-        if not stock.partial:
-            yield from _whole(stock)
-            for device in stock.devices:
-                yield from _draws(device, sets)
-            yield from _idle(stock)
-            yield from _overlaps(stock)
+        if not pool.partial:
+            yield from _incomplete(pool)
+            for device in pool.devices:
+                yield from _consumptions(device, sets)
+            yield from _unused_counters(pool)
+            yield from _overlaps(pool)
 
 
-def _replaced(stock: PublishedPool) -> Iterator[Finding]:
-    for one in stock.older:
-        newest = catalogue.generation(stock.slices[0])
-        text = f"generation {catalogue.generation(one)} of pool {stock.id} is older than generation {newest}: its devices are ignored"
-        yield findings.warning(one.document, "spec.pool.generation", text, f"delete the slice, or publish it as generation {newest}")
+def _replaced(pool: PublishedPool) -> Iterator[Finding]:
+    for older_slice in pool.older:
+        newest = catalogue.generation(pool.slices[0])
+        text = (
+            f"generation {catalogue.generation(older_slice)} of pool {pool.id} is older than generation {newest}: its devices are ignored"
+        )
+        yield findings.warning(
+            older_slice.document, "spec.pool.generation", text, f"delete the slice, or publish it as generation {newest}"
+        )
 
 
-def _whole(stock: PublishedPool) -> Iterator[Finding]:
+def _incomplete(pool: PublishedPool) -> Iterator[Finding]:
     wrong: dict[int, Document] = {}
-    for one in stock.slices:
-        wrong.setdefault(json_types.number(one.object, "spec", "pool", "resourceSliceCount"), one.document)
-    found = len(stock.slices)
-    wrong.pop(found, None)
+    for published_slice in pool.slices:
+        wrong.setdefault(json_types.number(published_slice.object, "spec", "pool", "resourceSliceCount"), published_slice.document)
+    slice_count = len(pool.slices)
+    wrong.pop(slice_count, None)
     for count, document in wrong.items():
-        here = f"these files have {found} slice{'' if found == 1 else 's'} of pool {stock.id}"
-        text = f"is {count}, but {here}: no device of an incomplete pool is allocated"
-        yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {found}, or add the missing slices")
+        actual = f"these files have {slice_count} slice{'' if slice_count == 1 else 's'} of pool {pool.id}"
+        text = f"is {count}, but {actual}: no device of an incomplete pool is allocated"
+        yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {slice_count}, or add the missing slices")
 
 
-def _names(stock: PublishedPool) -> Iterator[Finding]:
-    for listed, kind in ((stock.devices, "device"), (stock.counter_sets, "counter set")):
+def _names(pool: PublishedPool) -> Iterator[Finding]:
+    for listed, kind in ((pool.devices, "device"), (pool.counter_sets, "counter set")):
         first: dict[str, PublishedDevice | CounterSet] = {}
-        for one in listed:
-            before = first.setdefault(one.name, one)
-            if before is not one:
-                where = f"{before.document.place(before.path)}, {before.document.label}"
-                text = f"{kind} {one.name} is in pool {stock.id} twice, first in {where}: no device of the pool is allocated"
-                yield findings.error(one.document, f"{one.path}.name", text, "give each a different name")
+        for entry in listed:
+            earlier = first.setdefault(entry.name, entry)
+            if earlier is not entry:
+                where = f"{earlier.document.place(earlier.path)}, {earlier.document.label}"
+                text = f"{kind} {entry.name} is in pool {pool.id} twice, first in {where}: no device of the pool is allocated"
+                yield findings.error(entry.document, f"{entry.path}.name", text, "give each a different name")
 
 
-def _draws(device: PublishedDevice, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
-    for place, one in enumerate(json_types.objects(device.spec, "consumesCounters")):
-        name, path = json_types.text(one, "counterSet"), f"{device.path}.consumesCounters[{place}]"
+def _consumptions(device: PublishedDevice, sets: Mapping[str, CounterSet]) -> Iterator[Finding]:
+    for place, consumption in enumerate(json_types.objects(device.spec, "consumesCounters")):
+        name, path = json_types.text(consumption, "counterSet"), f"{device.path}.consumesCounters[{place}]"
         if name not in sets:
             text = f"pool {device.pool} has no counter set {name}: no device of the pool is allocated"
             yield findings.error(device.document, f"{path}.counterSet", text, findings.suggestion(name, sets))
             continue
-        for counter, drawn in json_types.mapping(one, "counters").items():
-            yield from _draw(device, f"{path}.counters[{counter}]", sets[name], counter, drawn)
+        for counter, amount in json_types.mapping(consumption, "counters").items():
+            yield from _consumption(device, f"{path}.counters[{counter}]", sets[name], counter, amount)
 
 
-def _draw(device: PublishedDevice, path: str, counter_set: CounterSet, counter: str, drawn: Json) -> Iterator[Finding]:
+def _consumption(device: PublishedDevice, path: str, counter_set: CounterSet, counter: str, amount: Json) -> Iterator[Finding]:
     if counter not in counter_set.counters:
         text = f"counter set {counter_set.name} has no counter {counter}: no device of pool {device.pool} is allocated"
         yield findings.error(device.document, path, text, findings.suggestion(counter, counter_set.counters))
         return
-    needed, total = _value(drawn), _value(counter_set.counters[counter])
+    needed, total = _value(amount), _value(counter_set.counters[counter])
     if needed > total:
         text = f"consumes {needed} of a counter of {total}: the device can never be allocated"
         yield findings.error(
@@ -102,29 +106,29 @@ def _defaults(device: PublishedDevice) -> Iterator[Finding]:
             yield findings.error(device.document, field, text, f"write at most {_value(capacity)}")
 
 
-def _idle(stock: PublishedPool) -> Iterator[Finding]:
+def _unused_counters(pool: PublishedPool) -> Iterator[Finding]:
     """Yield counters that no device consumes. An incomplete pool is skipped, because its devices may be elsewhere."""
-    if len(stock.slices) != json_types.number(stock.slices[0].object, "spec", "pool", "resourceSliceCount"):
+    if len(pool.slices) != json_types.number(pool.slices[0].object, "spec", "pool", "resourceSliceCount"):
         return
-    drawn = {
-        (json_types.text(one, "counterSet"), counter)
-        for device in stock.devices
-        for one in json_types.objects(device.spec, "consumesCounters")
-        for counter in json_types.mapping(one, "counters")
+    consumed = {
+        (json_types.text(consumption, "counterSet"), counter)
+        for device in pool.devices
+        for consumption in json_types.objects(device.spec, "consumesCounters")
+        for counter in json_types.mapping(consumption, "counters")
     }
-    for counter_set in stock.counter_sets:
-        idle = [counter for counter in counter_set.counters if (counter_set.name, counter) not in drawn]
-        if idle:
-            text = f"no device of pool {stock.id} consumes {', '.join(idle)}: it limits nothing"
+    for counter_set in pool.counter_sets:
+        unused = [counter for counter in counter_set.counters if (counter_set.name, counter) not in consumed]
+        if unused:
+            text = f"no device of pool {pool.id} consumes {', '.join(unused)}: it limits nothing"
             fix = "add it to consumesCounters of the devices that use it, or remove it"
             yield findings.warning(counter_set.document, f"{counter_set.path}.counters", text, fix)
 
 
-def _overlaps(stock: PublishedPool) -> Iterator[Finding]:
+def _overlaps(pool: PublishedPool) -> Iterator[Finding]:
     """Yield parts of a device, by their UUIDs, that have no counter in common with it."""
-    whole = {uuid: device for device in stock.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
-    for device in stock.devices:
-        parent = whole.get(_text(device, _PARENT_IDS))
+    devices_by_uuid = {uuid: device for device in pool.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
+    for device in pool.devices:
+        parent = devices_by_uuid.get(_text(device, _PARENT_IDS))
         if parent is not None and parent is not device and not _counters(parent) & _counters(device):
             text = f"is a part of {parent.name} by its attributes, but consumes no counter of it: both can be allocated at the same time"
             fix = f"let {parent.name} and its parts consume from one counter set in consumesCounters"
@@ -140,9 +144,9 @@ def _text(device: PublishedDevice, names: frozenset[str]) -> str:
 
 def _counters(device: PublishedDevice) -> set[tuple[str, str]]:
     return {
-        (json_types.text(one, "counterSet"), counter)
-        for one in json_types.objects(device.spec, "consumesCounters")
-        for counter in json_types.mapping(one, "counters")
+        (json_types.text(consumption, "counterSet"), counter)
+        for consumption in json_types.objects(device.spec, "consumesCounters")
+        for counter in json_types.mapping(consumption, "counters")
     }
 
 
@@ -150,26 +154,26 @@ def _value(entry: Json | Object) -> quantity.Quantity:
     return quantity.parse(json_types.at(entry, "value"))
 
 
-def check_nodes(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator[Finding]:
-    """Yield slices and devices that select no node of ``known``; none without nodes."""
-    if not known:
+def check_nodes(slices: Sequence[Accepted], known_nodes: Sequence[Object]) -> Iterator[Finding]:
+    """Yield slices and devices that select no node of ``known_nodes``, or nothing if there are no nodes."""
+    if not known_nodes:
         return
-    for one in slices:
-        spec = json_types.mapping(one.object, "spec")
-        yield from _place(one, spec, "spec", known)
+    for published_slice in slices:
+        spec = json_types.mapping(published_slice.object, "spec")
+        yield from _node_selection(published_slice, spec, "spec", known_nodes)
         for number, device in enumerate(json_types.objects(spec, "devices")):
-            yield from _place(one, device, f"spec.devices[{number}]", known)
+            yield from _node_selection(published_slice, device, f"spec.devices[{number}]", known_nodes)
 
 
-def _place(one: Accepted, place: Object, path: str, known: Sequence[Object]) -> Iterator[Finding]:
-    name, names = json_types.text(place, "nodeName"), [json_types.text(node, "metadata", "name") for node in known]
+def _node_selection(published_slice: Accepted, holder: Object, path: str, known_nodes: Sequence[Object]) -> Iterator[Finding]:
+    name, names = json_types.text(holder, "nodeName"), [json_types.text(node, "metadata", "name") for node in known_nodes]
     if name and name not in names:
         text = f"Node {name} is not in these files: its devices are never allocated"
-        yield findings.warning(one.document, f"{path}.nodeName", text, findings.suggestion(name, names))
-    selector = place.get("nodeSelector")
-    if selector is not None and not any(_selects(selector, node) for node in known):
-        text = f"selects no node in these files ({len(known)} in all)"
-        yield findings.warning(one.document, f"{path}.nodeSelector", text, "compare it with the labels of the nodes")
+        yield findings.warning(published_slice.document, f"{path}.nodeName", text, findings.suggestion(name, names))
+    selector = holder.get("nodeSelector")
+    if selector is not None and not any(_selects(selector, node) for node in known_nodes):
+        text = f"selects no node in these files ({len(known_nodes)} in all)"
+        yield findings.warning(published_slice.document, f"{path}.nodeSelector", text, "compare it with the labels of the nodes")
 
 
 def _selects(selector: json_types.Json, node: Object) -> bool:
@@ -181,13 +185,13 @@ def _selects(selector: json_types.Json, node: Object) -> bool:
 
 def check_amounts(objects: Iterable[Accepted]) -> Iterator[Finding]:
     """Yield an error for each negative quantity."""
-    for one in objects:
-        if one.document.resource is None:
+    for accepted in objects:
+        if accepted.document.resource is None:
             continue
-        for field, value in _quantities(table.shape_of(one.document.resource), one.object, ""):
+        for field, value in _quantities(table.shape_of(accepted.document.resource), accepted.object, ""):
             if quantity.parse(value).nanos < 0:
                 text = f"{value} is negative: the API server stores it, and the scheduler then allocates more than exists"
-                yield findings.error(one.document, field, text, "write an amount of zero or more")
+                yield findings.error(accepted.document, field, text, "write an amount of zero or more")
 
 
 def _quantities(shape: Shape, value: Json, path: str) -> Iterator[tuple[str, Json]]:
@@ -213,7 +217,7 @@ _SELECTOR = "spec.deviceSelector"
 _FIELDS = ("driver", "pool", "device")
 
 
-def check_rules(rules: Iterable[Accepted], offered: Catalogue) -> Iterator[Finding]:
+def check_rules(rules: Iterable[Accepted], published: Catalogue) -> Iterator[Finding]:
     """Yield mistakes in the rules, given the published devices."""
     for rule in rules:
         selector = json_types.at(rule.object, "spec", "deviceSelector")
@@ -224,16 +228,16 @@ def check_rules(rules: Iterable[Accepted], offered: Catalogue) -> Iterator[Findi
             yield _everything(rule)
         else:
             yield from _ambiguous(rule, selector)
-            yield from _nothing(rule, selector, offered.devices)
+            yield from _nothing(rule, selector, published.devices)
 
 
 def _everything(rule: Accepted) -> Finding:
     effect = json_types.text(rule.object, "spec", "taint", "effect")
-    what = {
+    consequences = {
         "NoExecute": "every pod that uses a device and does not tolerate it is evicted",
         "NoSchedule": "no device is allocated without a toleration",
     }
-    text = f"selects every device of the cluster: {what.get(effect, 'this effect does nothing')}"
+    text = f"selects every device of the cluster: {consequences.get(effect, 'this effect does nothing')}"
     return findings.warning(rule.document, _SELECTOR, text, "add driver, pool or device to the selector")
 
 
@@ -249,13 +253,13 @@ def _ambiguous(rule: Accepted, selector: Object) -> Iterator[Finding]:
 def _nothing(rule: Accepted, selector: Object, devices: list[PublishedDevice]) -> Iterator[Finding]:
     if not devices or any(taint_rules.selects(rule.object, device.id) for device in devices):
         return
-    left = devices
+    remaining = devices
     for name in _FIELDS:
-        wanted = json_types.text(selector, name)
-        known = {getattr(device.id, name) for device in left}
-        if wanted and wanted not in known:
-            matching = " that match the other fields" if len(left) < len(devices) else ""
-            text = f"none of the {len(left)} devices{matching} has {name} {wanted}: the rule taints nothing"
-            yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, findings.suggestion(wanted, known))
+        selected_value = json_types.text(selector, name)
+        published_values = {getattr(device.id, name) for device in remaining}
+        if selected_value and selected_value not in published_values:
+            matching = " that match the other fields" if len(remaining) < len(devices) else ""
+            text = f"none of the {len(remaining)} devices{matching} has {name} {selected_value}: the rule taints nothing"
+            yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, findings.suggestion(selected_value, published_values))
             return
-        left = [device for device in left if wanted in ("", getattr(device.id, name))]
+        remaining = [device for device in remaining if selected_value in ("", getattr(device.id, name))]

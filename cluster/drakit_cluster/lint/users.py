@@ -38,39 +38,39 @@ class KnownClaims:
     classes: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "KnownClaims":
-        names = frozenset(json_types.text(one, "metadata", "name") for one in classes)
-        return cls(requests=dict(_shelved(one) for one in asked), classes=names)
+    def of(cls, claims: Iterable[Accepted], classes: Iterable[Object]) -> "KnownClaims":
+        names = frozenset(json_types.text(device_class, "metadata", "name") for device_class in classes)
+        return cls(requests=dict(_claim_requests(claim) for claim in claims), classes=names)
 
     def names(self, kind: str, namespace: str) -> set[str]:
-        return {name for known, place, name in self.requests if (known, place) == (kind, namespace)}
+        return {name for known_kind, place, name in self.requests if (known_kind, place) == (kind, namespace)}
 
     def namespaces(self, kind: str, name: str) -> list[str]:
-        return sorted(place for known, place, other in self.requests if (known, other) == (kind, name))
+        return sorted(place for known_kind, place, other in self.requests if (known_kind, other) == (kind, name))
 
 
-def _shelved(one: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
-    template = one.document.resource is resources.CLAIM_TEMPLATE
-    spec = json_types.mapping(one.object, "spec", "spec") if template else json_types.mapping(one.object, "spec")
-    metadata = json_types.mapping(one.object, "metadata")
+def _claim_requests(accepted: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
+    template = accepted.document.resource is resources.CLAIM_TEMPLATE
+    spec = json_types.mapping(accepted.object, "spec", "spec") if template else json_types.mapping(accepted.object, "spec")
+    metadata = json_types.mapping(accepted.object, "metadata")
     names = [json_types.text(request, "name") for request in json_types.objects(spec, "devices", "requests")]
     kind = "ResourceClaimTemplate" if template else "ResourceClaim"
     return (kind, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")), frozenset(names)
 
 
-def check(documents: Sequence[Document], shelf: KnownClaims) -> Iterator[Finding]:
+def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[Finding]:
     """Yield mistakes in the references of all pods. Names are checked only if the files contain claims or templates."""
     for document in documents:
         if is_user(document):
-            yield from _Pod(document, shelf).check()
+            yield from _Pod(document, known_claims).check()
 
 
 class _Pod:
     """One pod spec."""
 
-    def __init__(self, document: Document, shelf: KnownClaims) -> None:
+    def __init__(self, document: Document, known_claims: KnownClaims) -> None:
         self._document = document
-        self._shelf = shelf
+        self._known_claims = known_claims
         self._path = _POD_SPECS[json_types.text(document.body, "kind")]
         self._spec = json_types.mapping(document.body, *self._path.split("."))
         self._namespace = json_types.text(document.body, "metadata", "namespace") or DEFAULT_NAMESPACE
@@ -88,28 +88,30 @@ class _Pod:
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
         for resource in sorted(extended.requested({"spec": self._spec})):
             name = resource.removeprefix(extended.CLASS_PREFIX)
-            if name != resource and self._shelf.classes and name not in self._shelf.classes:
+            if name != resource and self._known_claims.classes and name not in self._known_claims.classes:
                 text = f"requests {resource}, but DeviceClass {name} is not in these files"
-                yield findings.warning(self._document, f"{self._path}.containers", text, findings.suggestion(name, self._shelf.classes))
+                yield findings.warning(
+                    self._document, f"{self._path}.containers", text, findings.suggestion(name, self._known_claims.classes)
+                )
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
-        known, decoder = workloads.POD.fields["spec"], shape.Decoder()
+        pod_spec_shape, decoder = workloads.POD.fields["spec"], shape.Decoder()
         try:
-            found = decoder.decode(known, self._spec, self._path)
+            decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:
             field_name, _, text = error.message.partition(": ")
             yield Problem(document=self._document, field=field_name, text=text)
             return
         for path in decoder.unknown:
             yield Problem(document=self._document, field=path, text="unknown field")
-        for failure in fields.check(known, found, self._path):
+        for failure in fields.check(pod_spec_shape, decoded, self._path):
             yield Problem(document=self._document, field=failure.field, text=failure.message)
 
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
         for field_name, kind in _SOURCES:
             name = json_types.text(entry, field_name)
-            if name and self._shelf.requests and name not in self._shelf.names(kind, self._namespace):
+            if name and self._known_claims.requests and name not in self._known_claims.names(kind, self._namespace):
                 text = f"{kind} {self._namespace}/{name} is not in these files"
                 yield findings.warning(self._document, f"{path}.{field_name}", text, self._elsewhere(kind, name))
         name = json_types.text(entry, "name")
@@ -120,11 +122,11 @@ class _Pod:
     def _elsewhere(self, kind: str, name: str) -> str:
         """Return the fix for a name that belongs to the other kind or to another namespace."""
         for field_name, other in _SOURCES:
-            if other != kind and name in self._shelf.names(other, self._namespace):
+            if other != kind and name in self._known_claims.names(other, self._namespace):
                 return f"it is a {other}: write {field_name}"
-        if found := self._shelf.namespaces(kind, name):
-            return f"it is in namespace {found[0]}: move both to one namespace"
-        return findings.suggestion(name, self._shelf.names(kind, self._namespace))
+        if namespaces := self._known_claims.namespaces(kind, name):
+            return f"it is in namespace {namespaces[0]}: move both to one namespace"
+        return findings.suggestion(name, self._known_claims.names(kind, self._namespace))
 
     def _use(self, use: Object, path: str) -> Iterator[Finding]:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")
@@ -134,14 +136,14 @@ class _Pod:
                 text = f"the pod has no resourceClaims entry {name}: the server refuses its pods"
                 yield findings.error(self._document, f"{path}.name", text, findings.suggestion(name, self._entries))
             return
-        known = self._requests(self._entries[name])
-        if request and known is not None and request not in known:
+        request_names = self._requests(self._entries[name])
+        if request and request_names is not None and request not in request_names:
             text = f"the claim has no request {request}: the container gets no device"
-            yield findings.warning(self._document, f"{path}.request", text, findings.suggestion(request, known))
+            yield findings.warning(self._document, f"{path}.request", text, findings.suggestion(request, request_names))
 
     def _requests(self, entry: Object) -> frozenset[str] | None:
         for field_name, kind in _SOURCES:
-            found = self._shelf.requests.get((kind, self._namespace, json_types.text(entry, field_name)))
-            if found is not None:
-                return found
+            request_names = self._known_claims.requests.get((kind, self._namespace, json_types.text(entry, field_name)))
+            if request_names is not None:
+                return request_names
         return None
