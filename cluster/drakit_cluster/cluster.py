@@ -1,6 +1,6 @@
 """The local cluster: API server, scheduler, controllers, and for every node a kubelet and a runtime, in this process.
 
-It works as an ordinary user and touches nothing outside its folder::
+It runs as an ordinary user and writes only to its folder::
 
     with LocalCluster(pathlib.Path("/tmp/c1")) as cluster:
         ...  # /tmp/c1/kubeconfig, /tmp/c1/node-1/{plugins,plugins_registry,cdi}
@@ -39,12 +39,12 @@ _DRIVER_USER = f"system:serviceaccount:{_DRIVER_NAMESPACE}:{_DRIVER_ACCOUNT}"
 _DRIVER_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_DRIVER_NAMESPACE}")
 _POLL_SECONDS = 0.005
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Happening:
-    """One thing that happened in the cluster, for people to follow. ``time`` is RFC 3339; ``warning`` says that something is amiss."""
+    """One event of the cluster, for people. ``time`` is RFC 3339; ``warning`` is true for events of type Warning."""
 
     time: str
     component: str
@@ -60,12 +60,11 @@ class Happening:
 class LocalCluster:
     """A cluster in ``folder``, with the given nodes.
 
-    ``gates`` are those of all components, but for what ``components`` says.
-    ``port`` 0 takes any free one. ``mode`` says whether containers with a command run it. Use it as a context manager, or call
-    :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again.
+    ``gates`` apply to all components, except where ``components`` overrides them.
+    ``port`` 0 selects any free port. ``mode`` says whether containers run their command. Use it as a context manager, or call
+    :meth:`start` and :meth:`stop`; a stopped cluster cannot start again.
 
-    Raise FolderError for a folder with too long a path, ValueError for a node name that Kubernetes would not take, StateError for a state
-    that cannot be read.
+    Raise FolderError for a folder with too long a path, ValueError for an invalid node name, StateError for an unreadable state.
     """
 
     def __init__(
@@ -82,17 +81,17 @@ class LocalCluster:
     ) -> None:
         for name in nodes:
             if not _NODE_NAME.fullmatch(name):
-                raise ValueError(f"nodes: {name!r} is no node name: use a-z, 0-9, '-' and '.'")
+                raise ValueError(f"nodes: {name!r} is not a valid node name: use a-z, 0-9, '-' and '.'")
         self.folder = folder.absolute()
         self.gates = gates or FeatureGates()
         self._components = components or Components()
         state = self._components.state
         self._store = Store(log=StateLog(state) if state else None)
         self.api = Registry(self._store, gates=self.gates)
-        # Whatever driver is being written may run here, so the statuses are of any name.
-        for resource, made in roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
+        # Any driver may run here, so it may write the claim status of every driver name.
+        for resource, rbac_object in roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
             with contextlib.suppress(errors.AlreadyExistsError):
-                self.api.create(resource, made)
+                self.api.create(resource, rbac_object)
         self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
@@ -154,7 +153,7 @@ class LocalCluster:
             self._parts = parts.pop_all()
 
     def stop(self) -> None:
-        """Stop everything, containers included. Drivers are not ours to stop. Stopping twice is harmless."""
+        """Stop everything, containers included. Drivers keep running. A second call does nothing."""
         self._parts.close()
         self._store.close()
 
@@ -178,7 +177,7 @@ class LocalCluster:
         self.node(node).restart_kubelet()
 
     def events(self) -> Iterator[Happening]:
-        """Yield what happened and what happens, until the cluster stops or the iterator is closed."""
+        """Yield past and new events until the cluster stops or the iterator is closed."""
         watch = self.api.watch(EVENT, since="")
         self._watches.add(watch)
         try:
@@ -189,24 +188,24 @@ class LocalCluster:
             self._watches.discard(watch)
             watch.close()
 
-    def wait_for(self, probe: Callable[[], _Found | None], *, timeout: float = 10.0, what: str = "the condition") -> _Found:
-        """Call ``probe`` until it returns something true, and return that. TimeoutError after ``timeout`` seconds, naming ``what``."""
+    def wait_for(self, probe: Callable[[], _Result | None], *, timeout: float = 10.0, what: str = "the condition") -> _Result:
+        """Call ``probe`` until it returns something true, and return that. Raise TimeoutError, which names ``what``, after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
-            found = probe()
-            if found:
-                return found
+            result = probe()
+            if result:
+                return result
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"{what} did not come in {timeout:g} s")
+                raise TimeoutError(f"timed out after {timeout:g} s waiting for {what}")
             time.sleep(_POLL_SECONDS)
 
     def is_scheduler_current(self) -> bool:
-        """Return whether the scheduler knows every node, class, slice, taint rule and claim of this moment, so a pod created now is placed by them.
+        """Return whether the scheduler has seen every current node, class, slice, taint rule and claim, and so uses them for a pod created now.
 
-        It watches each kind apart, as a real one does: a pod can reach it before a class that is older.
+        Like the real scheduler, it watches each kind separately: it can see a pod before an older class.
         """
         current = ((resource, element) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for element in self.api.list(resource).items)
-        return self._scheduler is not None and all(self._scheduler.loop.has_observed(*known) for known in current)
+        return self._scheduler is not None and all(self._scheduler.loop.has_observed(*observed) for observed in current)
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:
         def connect() -> ApiClient:

@@ -1,6 +1,6 @@
-"""One node of the local cluster: its folder, a runtime that lives as long as the node, and a kubelet that can be exchanged.
+"""One node of the local cluster: its folder, a runtime that lives as long as the node, and a kubelet that can restart.
 
-``Components`` says what single components of a cluster do in their own way: older versions beside newer ones, and shorter waits.
+``Components`` holds settings of single components of a cluster, for example for version skew and for shorter timeouts.
 """
 
 import os
@@ -18,26 +18,26 @@ from drakit_cluster.scheduling.scheduler import BINDING_SECONDS
 
 _SOCKET_BYTES = 107
 """The longest path that a unix socket can have: sun_path without its final zero."""
-_ROOM = len("/plugins_registry/0123456789abcdef.drakit.dev-12345678-reg.sock")
-"""What a driver of a usual name, below 28 bytes, adds to the node's folder for its longest socket path."""
+_SOCKET_SUFFIX_BYTES = len("/plugins_registry/0123456789abcdef.drakit.dev-12345678-reg.sock")
+"""The bytes that a driver with a name below 28 bytes adds to the folder of the node for its longest socket path."""
 
 
 class FolderError(ValueError):
-    """A folder that cannot serve as a node's."""
+    """A folder with too long a path for a node."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFolder:
-    """The paths of one node. FolderError if sockets in it would get too long a path."""
+    """The paths of one node. Raise FolderError if the paths of its sockets would be too long."""
 
     root: pathlib.Path
 
     def __post_init__(self) -> None:
         length = len(os.fsencode(self.root))
-        if length + _ROOM > _SOCKET_BYTES:
+        if length + _SOCKET_SUFFIX_BYTES > _SOCKET_BYTES:
             raise FolderError(
-                f"folder {self.root}: its path has {length} bytes; sockets in it need one of at most {_SOCKET_BYTES - _ROOM}: "
-                "choose a shorter folder, or a shorter name for the node"
+                f"folder {self.root}: its path has {length} bytes, but sockets in it allow at most {_SOCKET_BYTES - _SOCKET_SUFFIX_BYTES}: "
+                "choose a shorter path, or a shorter node name"
             )
 
     @property
@@ -62,7 +62,7 @@ class NodeFolder:
 
     @property
     def pod_resources(self) -> pathlib.Path:
-        """The socket on which the kubelet says which devices its containers have."""
+        """The socket of the PodResources API, which lists the devices of containers."""
         return self.root / "pod-resources" / "kubelet.sock"
 
     @property
@@ -82,7 +82,7 @@ class NodeFolder:
 
 
 class ClusterNode:
-    """A node. ``connect`` gives the kubelet a client with the node's own identity. ``faults`` hold over restarts of the kubelet."""
+    """A node. ``connect`` returns a client with the identity of the node for the kubelet. ``faults`` persist over restarts of the kubelet."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ClusterNode:
 
     @property
     def kubelet(self) -> Kubelet:
-        """The kubelet that runs now; RuntimeError if none does."""
+        """The running kubelet. Raise RuntimeError if none runs."""
         if self._running is None:
             raise RuntimeError(f"no kubelet runs on {self.name}")
         return self._running[1]
@@ -138,7 +138,7 @@ class ClusterNode:
             client.close()
 
     def restart_kubelet(self) -> None:
-        """Exchange the kubelet, as an upgrade does."""
+        """Replace the kubelet, as an upgrade does."""
         self.stop_kubelet()
         self.start_kubelet()
 
@@ -150,11 +150,12 @@ class ClusterNode:
 
 @dataclass(frozen=True, kw_only=True)
 class Components:
-    """Feature gates of components that differ from the API server's, ``kubelets`` by node; None, or no entry, means the same.
+    """Feature gates of components that differ from the API server's, ``kubelets`` by node. None, or no entry,
+    means the gates of the API server.
 
-    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are those of a
-    Kubernetes version, which it repeats. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
-    starts with them, and its nodes start as after a reboot. None: nothing is kept.
+    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are bugs of a
+    Kubernetes version that the scheduler reproduces. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
+    starts with them, and its nodes start as after a reboot. None: the state is lost.
     """
 
     scheduler: FeatureGates | None = None

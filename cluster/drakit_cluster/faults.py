@@ -1,7 +1,7 @@
-"""Faults of a kubelet and an API server that tests inject: each one is real, on the real socket.
+"""Faults of a kubelet and an API server that tests inject on the real sockets.
 
-A driver must survive all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle; requests are
-refused, answered late, in part, or with something that is not JSON.
+A driver must survive all of them. The kubelet repeats calls, calls for unknown claims, and closes connections during a call. The API server
+refuses requests, answers late or in part, or answers with something that is not JSON.
 """
 
 import enum
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Faults:
     """Switches of one kubelet; set and cleared at any time, from any thread.
 
-    ``call_twice`` sends every call a second time at the same moment, and uses the first answer. ``unprepare_first`` sends an Unprepare
-    before every Prepare. ``drop_calls`` is how many of the coming calls lose their connection ``drop_after`` seconds after they began.
+    ``call_twice`` sends every call twice at the same time, and uses the first answer. ``unprepare_first`` sends an Unprepare
+    before every Prepare. ``drop_calls`` is the number of next calls that lose their connection ``drop_after`` seconds after their start.
     """
 
     call_twice: bool = False
@@ -27,7 +27,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def take_drop(self) -> bool:
-        """Return whether the call that begins now loses its connection, and count it."""
+        """Return whether the call that starts now loses its connection, and count it."""
         with self._lock:
             if self.drop_calls <= 0:
                 return False
@@ -43,7 +43,7 @@ class FaultKind(enum.Enum):
     DELAY = "delay"
     """Waits before it does anything."""
     CUT = "cut"
-    """Does what was asked for, and breaks the connection in the middle of the answer."""
+    """Executes the request, and closes the connection in the middle of the answer."""
     NONSENSE = "nonsense"
     """Does nothing, and answers 200 with something that is not JSON."""
 
@@ -52,8 +52,8 @@ class FaultKind(enum.Enum):
 class ApiFault:
     """The fault of requests by clients whose user agent is ``agent``, whatever its version; of all clients if empty.
 
-    ``methods`` are those concerned, all if empty; ``share`` is the part of the requests it happens to. ``status`` is that of a refusal, ``seconds``
-    the longest delay: it ends when the fault is cleared.
+    ``methods`` are the affected HTTP methods, all if empty. ``share`` is the fraction of affected requests. ``status`` is the status of a
+    refusal. ``seconds`` is the longest delay, which also ends when the fault is cleared.
     """
 
     kind: FaultKind
@@ -69,28 +69,28 @@ class ApiFault:
 
 
 class ApiFaults:
-    """Switches of one API server; set and cleared at any time, from any thread. ``hits`` counts the requests that something happened to."""
+    """Switches of one API server; set and cleared at any time, from any thread. ``hits`` counts the affected requests."""
 
     def __init__(self) -> None:
         self.hits = 0
-        self._standing: tuple[ApiFault, ...] = ()
-        self._chance = random.Random()  # noqa: S311 - no secret hangs on it
+        self._active: tuple[ApiFault, ...] = ()
+        self._chance = random.Random()  # noqa: S311 - not used for secrets
 
     def add(self, fault: ApiFault) -> None:
-        """Let this happen too, from now on."""
-        self._standing = (*self._standing, fault)
+        """Add a fault to the active faults."""
+        self._active = (*self._active, fault)
 
     def clear(self, fault: ApiFault | None = None) -> None:
         """End a fault, or all."""
-        self._standing = tuple(one for one in self._standing if fault is not None and one is not fault)
+        self._active = tuple(active for active in self._active if fault is not None and active is not fault)
 
     def stands(self, fault: ApiFault) -> bool:
         """Return whether a fault is still active."""
-        return any(one is fault for one in self._standing)
+        return any(active is fault for active in self._active)
 
     def choose(self, method: str, agent: str) -> ApiFault | None:
-        """Return what happens to a request, None for nothing."""
-        for fault in self._standing:
+        """Return the fault of a request, or None."""
+        for fault in self._active:
             if fault.concerns(method, agent) and self._chance.random() < fault.share:
                 self.hits += 1
                 return fault

@@ -1,8 +1,8 @@
-"""Files with Kubernetes objects, read as a server would take them: YAML or JSON, several documents, Lists; refusals with their fields.
+"""Files with Kubernetes objects, read as a server would accept them: YAML or JSON, several documents, Lists; refusals with their fields.
 
-A fresh registry is the server: it names, defaults, drops and validates exactly as the local cluster does. What files have beyond a request
-to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it says something about the world. An object with a UID is one
-that a server stores already: gates that are off drop none of its fields, and its expressions may use what they would not let into new ones.
+The server is a new registry: it names, defaults, drops and validates as the local cluster does. Files may have fields that a request to
+create an object has not: a status, a UID, and what ``kubectl get -o yaml`` adds. Status, UID and owners are kept. An object with a UID
+counts as stored: gates that are off drop none of its fields, and its expressions may use features of those gates.
 """
 
 import contextlib
@@ -32,20 +32,20 @@ _ORDER = (
     resources.TAINT_RULE,
 )
 """The kinds that are checked, in the order in which a server gets them."""
-_GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+_SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _FIELD = re.compile(r"([A-Za-z][\w.\[\]/-]*): (.*)", re.DOTALL)
 
 
 class ManifestError(Exception):
-    """A file that is no list of objects. The message names the file and, where there is one, the document."""
+    """A file that is not a list of objects. The message names the file and, if known, the document."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Document:
     """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not checked.
 
-    ``missing`` is what a sample leaves out; there is none where objects must be whole.
+    ``missing`` is what a sample omits. It is empty if objects must be complete.
     """
 
     file: str
@@ -80,7 +80,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """A document that was taken, and the object that the server made of it."""
+    """An accepted document, and the object that the server created from it."""
 
     document: Document
     object: Object
@@ -88,7 +88,7 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """Fields that a server drops without a word, because their gate is off: the first of them, and how many there are."""
+    """Fields that a server drops silently because their gate is off: the path of the first field, and their number."""
 
     document: Document
     gate: Gate
@@ -106,28 +106,28 @@ class Intake:
 
     def objects(self, resource: Resource) -> list[Object]:
         """Return the objects of one kind, in the order of the documents."""
-        return [one.object for one in self.accepted if one.document.resource is resource]
+        return [accepted.object for accepted in self.accepted if accepted.document.resource is resource]
 
 
 def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
-    """Return the objects in ``text``; a List gives its items. Raise ManifestError. With ``samples``, they need not be whole."""
+    """Return the objects in ``text``; of a List, its items. Raise ManifestError. With ``samples``, objects may be incomplete."""
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
     if samples and not file.endswith(".json"):
         return _samples(file, text)
     try:
-        found = reading.parts(text, must_be_json=file.endswith(".json"))
+        parts = reading.parts(text, must_be_json=file.endswith(".json"))
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
-    return [_document(file, part) for whole in found for part in _flat(whole)]
+    return [_document(file, item) for part in parts for item in _flat(part)]
 
 
 def _samples(file: str, text: str) -> list[Document]:
     try:
-        found = fragments.read(text)
+        samples = fragments.read(text)
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
-    return [replace(_document(file, part), missing=entry.missing) for entry in found for part in _flat(entry.part)]
+    return [replace(_document(file, part), missing=sample.missing) for sample in samples for part in _flat(sample.part)]
 
 
 def _flat(part: Part) -> list[Part]:
@@ -149,18 +149,18 @@ def _document(file: str, part: Part) -> Document:
 
 
 def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
-    """Return what a server with these gates makes of the documents. Those of other kinds are left out."""
+    """Return the result of sending the documents to a server with these gates. Documents of other kinds are skipped."""
     intake = Intake()
     registry = Registry(gates=gates)
     stored = Registry(registry.store, gates=FeatureGates(enabled=gates.enabled | (frozenset(Gate) - {Gate.COUNTERS_BESIDE_DEVICES})))
-    known = [entry for entry in documents if entry.resource is not None]
+    checked = [entry for entry in documents if entry.resource is not None]
     for resource in _ORDER:
-        for document in known:
+        for document in checked:
             if document.resource is resource:
                 _take(document, resource, stored if json_types.text(document.body, "metadata", "uid") else registry, intake)
-    position = {id(document): place for place, document in enumerate(known)}
-    intake.accepted.sort(key=lambda one: position[id(one.document)])
-    intake.problems.sort(key=lambda one: position[id(one.document)])
+    position = {id(document): place for place, document in enumerate(checked)}
+    intake.accepted.sort(key=lambda accepted: position[id(accepted.document)])
+    intake.problems.sort(key=lambda problem: position[id(problem.document)])
     return intake
 
 
@@ -176,16 +176,16 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
         for gate, path, count in features.disabled_fields(resource, body, registry.gates):
             intake.dropped.append(Dropped(document=document, gate=gate, field=path, count=count))
         status = json_types.mapping(body, "status")
-        made = _create(body, resource, registry)
-        intake.accepted.append(Accepted(document=document, object=made))
+        stored = _create(body, resource, registry)
+        intake.accepted.append(Accepted(document=document, object=stored))
         if resource is resources.CLAIM and status:
-            _check_status(made, status, registry)
+            _check_status(stored, status, registry)
     except errors.ApiError as error:
         intake.problems.extend(_problems(document, error))
 
 
 def _check_status(claim: Object, status: Object, registry: Registry) -> None:
-    """Let the server validate a claim's status, as the scheduler and the driver would write it. Raise ApiError."""
+    """Let the server validate a claim's status as a write of the scheduler or driver. Raise ApiError."""
     metadata = json_types.mapping(claim, "metadata")
     stored = registry.get(resources.CLAIM, json_types.text(metadata, "name"), json_types.text(metadata, "namespace"))
     registry.update(resources.CLAIM, stored | {"status": json_types.copy(status)}, subresource="status")
@@ -193,9 +193,9 @@ def _check_status(claim: Object, status: Object, registry: Registry) -> None:
 
 def _create(body: Object, resource: Resource, registry: Registry) -> Object:
     metadata = json_types.mapping(body, "metadata")
-    known: Object = {name: metadata[name] for name in ("uid", "ownerReferences") if name in metadata}
+    preserved: Object = {name: metadata[name] for name in ("uid", "ownerReferences") if name in metadata}
     status, namespace = body.pop("status", None), ""
-    for name in _GIVEN_BY_SERVER:
+    for name in _SERVER_FIELDS:
         metadata.pop(name, None)
     if resource.namespaced:
         namespace = json_types.text(metadata, "namespace") or DEFAULT_NAMESPACE
@@ -206,13 +206,13 @@ def _create(body: Object, resource: Resource, registry: Registry) -> Object:
     name = json_types.text(metadata, "name")
     if resource is resources.NAMESPACE and name in DEFAULT_NAMESPACES:
         return _relabelled(name, metadata, registry)
-    made = registry.create(resource, body, namespace=namespace)
-    json_types.child(made, "metadata").update(known)
-    return made if status is None else made | {"status": status}
+    stored = registry.create(resource, body, namespace=namespace)
+    json_types.child(stored, "metadata").update(preserved)
+    return stored if status is None else stored | {"status": status}
 
 
 def _relabelled(namespace: str, metadata: Object, registry: Registry) -> Object:
-    """Return one of the namespaces that every cluster has, with the labels of the document."""
+    """Return a namespace that every cluster has, with the labels of the document."""
     stored = registry.get(resources.NAMESPACE, namespace, "")
     json_types.child(stored, "metadata")["labels"] = json_types.copy(json_types.mapping(metadata, "labels"))
     return registry.update(resources.NAMESPACE, stored)
@@ -227,13 +227,13 @@ def _ensure(resource: Resource, obj: Object, registry: Registry) -> None:
 def _ensure_account(pod: Object, namespace: str, registry: Registry) -> None:
     """Create the ServiceAccount that a pod names: whether it exists is not a question about devices."""
     name = json_types.text(pod, "spec", "serviceAccountName") or json_types.text(pod, "spec", "serviceAccount")
-    with contextlib.suppress(errors.InvalidError):  # A name that no ServiceAccount can have: the server then refuses the pod.
+    with contextlib.suppress(errors.InvalidError):  # The name is invalid for a ServiceAccount: the server then refuses the pod.
         _ensure(resources.SERVICEACCOUNT, {"metadata": {"name": name, "namespace": namespace}}, registry)
 
 
 def _problems(document: Document, error: errors.ApiError) -> Sequence[Problem]:
     if causes := error.details.causes:
         return [Problem(document=document, field=cause.field, text=cause.message) for cause in causes]
-    found = _FIELD.fullmatch(error.message) if isinstance(error, errors.BadRequestError) else None
-    where, text = found.groups() if found else ("", error.message)
-    return [Problem(document=document, field=where, text=text)]
+    match = _FIELD.fullmatch(error.message) if isinstance(error, errors.BadRequestError) else None
+    field, text = match.groups() if match else ("", error.message)
+    return [Problem(document=document, field=field, text=text)]

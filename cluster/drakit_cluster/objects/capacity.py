@@ -9,8 +9,8 @@ Rules, as Kubernetes 1.36 decides them:
 - an amount beyond ``max``, off the step, or not among the valid values violates the policy, and the device is not eligible;
 - the sum over all shares must not exceed the value.
 
-One rule is ours: a device never serves an amount below zero. Kubernetes validates no sign and subtracts what such a claim consumes from
-what is in use, so that others get more than the device has.
+One rule is ours: a device never serves an amount below zero. Kubernetes does not validate the sign. It
+subtracts the consumption of such a claim from what is in use, and other claims then get more than the device has.
 
 On a device that is not shared the same rules only filter; nothing is recorded as consumed.
 """

@@ -1,9 +1,9 @@
 """A device as the scheduler sees it: its name in the cluster, and the view that selectors see.
 
 A :class:`DeviceView` holds exactly what a CEL expression may read (``device`` in the environment of a DeviceClass or claim selector);
-it is frozen, and one view exists per published device, so that verdicts can be cached by the view itself (identity).
+it is frozen, and one view exists per published device, so that the results of selectors can be cached by the identity of the view.
 
-What the allocator needs from outside, and the errors it speaks.
+The interface that the allocator needs, and the errors that it raises.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def view_of(driver: str, device: Object) -> DeviceView:
 
 
 def _objects(values: Object) -> Mapping[str, Mapping[str, Json]]:
-    """Return the entries that are objects: the mapping itself where all are, as the API has it."""
+    """Return the entries that are objects. If all are, as in the API, return the mapping itself."""
     objects = {name: value for name, value in values.items() if isinstance(value, dict)}
     return values if len(objects) == len(values) else objects  # type: ignore[return-value]  # All values are objects here.
 
@@ -65,12 +65,12 @@ class SelectorPort(Protocol):
     """Evaluates CEL device selectors."""
 
     def matches(self, expression: str, device: DeviceView) -> bool:
-        """Return the verdict of ``expression`` on ``device``; raise :class:`SelectorError` if there is none."""
+        """Return whether ``expression`` selects ``device``; raise :class:`SelectorError` if it fails."""
         ...
 
 
 class AllocationError(Exception):
-    """Allocation cannot be decided: a claim, class, selector or pool is wrong. Not the same as "does not fit", which is no error.
+    """Allocation cannot be decided: a claim, class, selector or pool is wrong. A claim that does not fit is not an error.
 
     The message names claim, request and field.
     """

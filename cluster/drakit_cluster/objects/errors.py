@@ -48,7 +48,7 @@ _BY_REASON: dict[str, type["ApiError"]] = {}
 
 
 class ApiError(Exception):
-    """A refused request. ``code`` is the HTTP status, ``reason`` the word that machines compare; ``details`` name what it is about."""
+    """A refused request. ``code`` is the HTTP status, ``reason`` the word that machines compare; ``details`` name its subject."""
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
@@ -99,7 +99,7 @@ class ConflictError(ApiError, code=409, reason="Conflict"):
 
 
 class GoneError(ApiError, code=410, reason="Expired"):
-    """The history asked for is lost: list again, then watch from there."""
+    """The requested history is no longer stored: list again, then watch from there."""
 
 
 class TooLargeError(ApiError, code=413, reason="RequestEntityTooLarge"):
@@ -119,15 +119,15 @@ class InternalError(ApiError, reason="InternalError"):
 
 
 class StorageError(ApiError):
-    """The store refuses the object. Kubernetes passes its words on without a reason."""
+    """The store refuses the object. Kubernetes forwards the store's message without a reason."""
 
 
 class ExpiredWaitError(ApiError, code=504, reason="Timeout"):
-    """The resourceVersion asked for does not exist yet."""
+    """The requested resourceVersion does not exist yet."""
 
 
 BY_CODE: dict[int, type[ApiError]] = {kind.code: kind for kind in _BY_REASON.values() if kind.code < InternalError.code}
-"""By HTTP status: the refusals that say that the request is at fault."""
+"""The errors that blame the request, by HTTP status."""
 
 
 def from_status(status: Json) -> ApiError:

@@ -45,7 +45,7 @@ _NEEDS = {
     Gate.DEVICE_TAINT_RULES: Gate.DEVICE_TAINTS,
     Gate.RESOURCE_HEALTH_MESSAGE: Gate.RESOURCE_HEALTH,
 }
-"""Gates that are off without another one."""
+"""Gates that are off unless the other gate is on too."""
 
 _OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS})
 
@@ -142,17 +142,17 @@ def _parents(value: Json, steps: tuple[str, ...], path: str = "") -> list[tuple[
         children = [(child, f"{path}[{name}]") for name, child in value.items()]
     elif isinstance(value, dict):
         children = [(value.get(step), f"{path}.{step}")]
-    return [found for child, below in children for found in _parents(child, rest, below)]
+    return [parent for child, below in children for parent in _parents(child, rest, below)]
 
 
 def disabled_fields(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[Gate, str, int]]:
-    """Return what a server would drop from a new object: gate, path of the first such field, and how many there are of its kind."""
+    """Return what a server would drop from a new object: gate, path of the first such field, and the number of such fields."""
     off = [(gate, _parents(obj, _steps(path))) for gate, paths in _rules(resource) if not gates.on(gate) for path in paths]
     return [(gate, places[0][1], len(places)) for gate, places in off if places]
 
 
 def unknown_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, ...]]:
-    """Return the fields that a server without these gates does not even know, as steps: those that no released Kubernetes has."""
+    """Return the fields that a server without these gates does not know, as steps. No released Kubernetes has them."""
     unreleased = (Gate.MIXINS, Gate.RESERVED_FOR_WORKLOADS)
     return [_steps(path) for gate, paths in _rules(resource) if gate in unreleased and not gates.on(gate) for path in paths]
 
@@ -165,6 +165,6 @@ def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: Fe
         steps = [_steps(path) for path in paths]
         if old is not None and any(_parents(old, step) for step in steps):
             continue
-        for one in steps:
-            for parent, _ in _parents(new, one):
-                del parent[one[-1]]
+        for field_steps in steps:
+            for parent, _ in _parents(new, field_steps):
+                del parent[field_steps[-1]]

@@ -1,6 +1,6 @@
-"""Samples as they stand in texts: parts of an object, and dots for what is left out. Linting reports both, and checks the rest.
+"""Samples as documentation shows them: a part of an object, or dots in place of omitted fields. Linting reports both, and checks the rest.
 
-A server takes neither, so only linting reads them: the rest of the object is put around a part, and dots are taken for nothing.
+A server accepts neither, so only linting reads them. Linting completes a part to an object, and ignores the dots.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME = "part"
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A part that a sample leaves out, as text, and the fix."""
+    """A part that a sample omits: its field, a text that describes it, and the fix."""
 
     field: str
     text: str
@@ -29,7 +29,7 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A whole object, as far as there is one, and what it lacks."""
+    """An object, completed if possible, and what the sample omits."""
 
     part: Part
     missing: tuple[Missing, ...] = ()
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """A possible place of a part: ``path`` in an object of a kind. ``spec`` makes the spec that has it there."""
+    """A possible place of a part: ``path`` in an object of a kind. ``spec`` builds the spec that has the part at this path."""
 
     resource: Resource
     path: str
@@ -45,9 +45,9 @@ class _Place:
     spec: Callable[[Object], Object] = lambda part: part
 
     def fits(self, part: Object) -> int:
-        """Say how many fields of a part may be here; none where one of them would have another form."""
-        known = [(self.fields[name], value) for name, value in part.items() if name in self.fields]
-        return len(known) if all(_has_form(shape, value) for shape, value in known) else 0
+        """Return how many fields of a part fit here, or 0 if one of them would need another form."""
+        fields = [(self.fields[name], value) for name, value in part.items() if name in self.fields]
+        return len(fields) if all(_has_form(shape, value) for shape, value in fields) else 0
 
 
 def _has_form(shape: Shape, value: Json) -> bool:
@@ -67,17 +67,17 @@ _PLACES = (
 
 
 def read(text: str) -> list[Sample]:
-    """Return the objects of a text, each with what it lacks. Raise ReadingError."""
+    """Return the objects of a text, each with what it omits. Raise ReadingError."""
     gaps: list[int] = []
     try:
-        found = reading.parts(text)
+        parts = reading.parts(text)
     except reading.ReadingError:
         gaps = [text.count("\n", 0, dots.start()) + 1 for dots in _DOTS.finditer(text)]
         if not gaps:
             raise
-        found = reading.parts(_DOTS.sub("", text))
-    ends = [part.line for part in found[1:]]
-    return [_sample(part, [gap for gap in gaps if _owns(place, gap, ends)]) for place, part in enumerate(found)]
+        parts = reading.parts(_DOTS.sub("", text))
+    ends = [part.line for part in parts[1:]]
+    return [_sample(part, [gap for gap in gaps if _owns(place, gap, ends)]) for place, part in enumerate(parts)]
 
 
 def _owns(place: int, line: int, starts: list[int]) -> bool:
@@ -86,29 +86,29 @@ def _owns(place: int, line: int, starts: list[int]) -> bool:
 
 
 def _sample(part: Part, gaps: list[int]) -> Sample:
-    missing = [Missing(field="", text=f"line {line}: the dots stand for what is left out", fix="write it out") for line in gaps]
+    missing = [Missing(field="", text=f"line {line}: the dots stand for omitted fields", fix="write it out") for line in gaps]
     body = part.body
     if not isinstance(body, dict) or (json_types.text(body, "apiVersion") and json_types.text(body, "kind")):
         return Sample(part=part, missing=tuple(missing))
     if kind := json_types.text(body, "kind"):
         return _with_version(part, body, kind, missing)
-    place = max(_PLACES, key=lambda one: one.fits(body))
+    place = max(_PLACES, key=lambda candidate: candidate.fits(body))
     if "apiVersion" in body or not place.fits(body):
         return Sample(part=part, missing=tuple(missing))
-    whole: Object = {"apiVersion": place.resource.api_version, "kind": place.resource.kind}
-    whole |= {"metadata": {"name": f"{_NAME}-{part.number}"}, "spec": place.spec(body)}
+    obj: Object = {"apiVersion": place.resource.api_version, "kind": place.resource.kind}
+    obj |= {"metadata": {"name": f"{_NAME}-{part.number}"}, "spec": place.spec(body)}
     text = f"this is a part only: {place.path} of a {place.resource.kind}"
     fix = f"write apiVersion: {place.resource.api_version}, kind: {place.resource.kind} and metadata, and put it into {place.path}"
     missing.append(Missing(field="", text=text, fix=fix))
-    return Sample(part=replace(part, body=whole, inside=place.path), missing=tuple(missing))
+    return Sample(part=replace(part, body=obj, inside=place.path), missing=tuple(missing))
 
 
 def _with_version(part: Part, body: Object, kind: str, missing: list[Missing]) -> Sample:
-    known = next(_of_kind(kind), None)
-    if known is None:
+    resource = next(_of_kind(kind), None)
+    if resource is None:
         return Sample(part=part, missing=tuple(missing))
-    missing.append(Missing(field="apiVersion", text="Required value", fix=f"write {known.api_version}"))
-    return Sample(part=replace(part, body={"apiVersion": known.api_version, **body}), missing=tuple(missing))
+    missing.append(Missing(field="apiVersion", text="Required value", fix=f"write {resource.api_version}"))
+    return Sample(part=replace(part, body={"apiVersion": resource.api_version, **body}), missing=tuple(missing))
 
 
 def _of_kind(kind: str) -> Iterator[Resource]:

@@ -1,7 +1,7 @@
 """JSON as Kubernetes sends it, and typed ways to read it.
 
 Objects stay plain JSON inside the cluster; the accessors below replace chains of ``isinstance``. They never raise on a missing or
-wrongly typed field: they return the empty value of the type asked for, as Go's zero values would.
+wrongly typed field: they return the empty value of the requested type, as Go's zero values would.
 """
 
 import json
@@ -15,25 +15,25 @@ Object: TypeAlias = dict[str, Json]
 def parse(text: str | bytes) -> Json:
     """Return the value of a JSON document, read as Go does. Raise ValueError for anything else, RecursionError for one nested too deeply.
 
-    NaN and Infinity are no JSON. Half of a surrogate pair, which no UTF-8 can hold, becomes U+FFFD.
+    NaN and Infinity are not JSON. An unpaired surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
     value: Json = json.loads(text, parse_constant=_refuse)
     escaped = b"\\u" in text if isinstance(text, bytes) else "\\u" in text
-    return whole(value) if escaped else value
+    return without_unpaired_surrogates(value) if escaped else value
 
 
 def _refuse(constant: str) -> Never:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
-def whole(value: Json) -> Json:
-    """Return a copy without halves of surrogate pairs in its texts."""
+def without_unpaired_surrogates(value: Json) -> Json:
+    """Return a copy in which U+FFFD replaces every unpaired surrogate."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [whole(item) for item in value]
+        return [without_unpaired_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {str(whole(name)): whole(item) for name, item in value.items()}
+        return {str(without_unpaired_surrogates(name)): without_unpaired_surrogates(item) for name, item in value.items()}
     return value
 
 
@@ -45,7 +45,7 @@ def at(value: Json, *path: str | int) -> Json:
 def _follow(value: Json, path: tuple[str | int, ...]) -> Json:
     for step in path:
         if isinstance(value, dict):
-            value = value.get(step)  # type: ignore[arg-type]  # A position is no field's name, so that nothing is found.
+            value = value.get(step)  # type: ignore[arg-type]  # A position is never a field name, so get() returns None.
         elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
             value = value[step]
         else:
@@ -55,26 +55,26 @@ def _follow(value: Json, path: tuple[str | int, ...]) -> Json:
 
 def text(value: Json, *path: str | int) -> str:
     """Return the string under ``path``, or ``""``."""
-    found = _follow(value, path)
-    return found if isinstance(found, str) else ""
+    member = _follow(value, path)
+    return member if isinstance(member, str) else ""
 
 
 def number(value: Json, *path: str | int) -> int:
     """Return the integer under ``path``, or 0."""
-    found = _follow(value, path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+    member = _follow(value, path)
+    return member if isinstance(member, int) and not isinstance(member, bool) else 0
 
 
 def mapping(value: Json, *path: str | int) -> Object:
     """Return the object under ``path`` itself (not a copy), or a new empty one."""
-    found = _follow(value, path)
-    return found if isinstance(found, dict) else {}
+    member = _follow(value, path)
+    return member if isinstance(member, dict) else {}
 
 
 def items(value: Json, *path: str | int) -> list[Json]:
     """Return the list under ``path`` itself (not a copy), or a new empty one."""
-    found = _follow(value, path)
-    return found if isinstance(found, list) else []
+    member = _follow(value, path)
+    return member if isinstance(member, list) else []
 
 
 def objects(value: Json, *path: str | int) -> list[Object]:
@@ -88,12 +88,12 @@ def strings(value: Json, *path: str | int) -> list[str]:
 
 
 def child(parent: Object, field: str) -> Object:
-    """Return the object under ``field``, first putting an empty one there if there is none."""
-    found = parent.get(field)
-    if not isinstance(found, dict):
-        found = {}
-        parent[field] = found
-    return found
+    """Return the object under ``field``; add an empty one first if the field holds none."""
+    member = parent.get(field)
+    if not isinstance(member, dict):
+        member = {}
+        parent[field] = member
+    return member
 
 
 def copy(value: Json) -> Json:

@@ -1,9 +1,9 @@
 """Flattens the gated compact form of a ResourceSlice (KEP-4815, mixins) into the form of the released API.
 
 ``spec.mixins`` holds three lists of named parts: ``counterSet`` (counters), ``device`` (attributes, capacity) and
-``deviceCounterConsumption`` (counters). A counter set, a device, or an entry of ``consumesCounters`` names those it takes in
-``includes: [{"name": ...}]``. They apply in order: of a name given twice the later include wins, and own fields win over all. An entry
-is replaced whole, never merged. Names resolve within the slice alone.
+``deviceCounterConsumption`` (counters). A counter set, a device, or an entry of ``consumesCounters`` names the mixins that it includes in
+``includes: [{"name": ...}]``. They apply in order: if two includes have a name, the later one wins, and own fields win over all. An
+entry is replaced as a whole, never merged. Names resolve only within the slice.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Names that the server makes up, and names for people.
-
-Times as the API writes them.
-"""
+"""Names that the server generates, names for people, and times as the API writes them."""
 
 import datetime
 import secrets
@@ -22,7 +19,7 @@ def generate(base: str) -> str:
 
 
 def label(obj: Object) -> str:
-    """Return namespace and name of an object; of one that the server has not named yet, the beginning of its name and a star."""
+    """Return namespace and name of an object; before the server names it, its generateName and a star."""
     metadata = json_types.mapping(obj, "metadata")
     namespace, base = json_types.text(metadata, "namespace"), json_types.text(metadata, "generateName")
     name = json_types.text(metadata, "name") or (f"{base}*" if base else "")
@@ -30,15 +27,15 @@ def label(obj: Object) -> str:
 
 
 def present() -> datetime.datetime:
-    """Return the present in UTC."""
+    """Return the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
 def now() -> str:
-    """Return the present in RFC 3339 with whole seconds, as metav1.Time."""
+    """Return the current time in RFC 3339 with whole seconds, as metav1.Time."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def now_micro() -> str:
-    """Return the present in RFC 3339 with microseconds, as metav1.MicroTime."""
+    """Return the current time in RFC 3339 with microseconds, as metav1.MicroTime."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -34,24 +34,24 @@ def selects(selector: Json, node: Object) -> bool:
 def _term(term: Object, node: Object) -> bool:
     labels = {key: value for key, value in json_types.mapping(node, "metadata", "labels").items() if isinstance(value, str)}
     fields = {"metadata.name": json_types.text(node, "metadata", "name")}
-    held = [_requirement(_checked_label(expression), labels) for expression in json_types.objects(term, "matchExpressions")]
-    held += [_requirement(_checked_field(field_term), fields) for field_term in json_types.objects(term, "matchFields")]
-    return bool(held) and all(held)
+    matches = [_requirement(_checked_label(expression), labels) for expression in json_types.objects(term, "matchExpressions")]
+    matches += [_requirement(_checked_field(field_term), fields) for field_term in json_types.objects(term, "matchFields")]
+    return bool(matches) and all(matches)
 
 
 def _checked_label(requirement: Object) -> Object:
-    """Refuse what no label can be: such a selector is unreadable as a whole, not one that selects no node."""
+    """Refuse an invalid label. Such a selector is an error as a whole; it does not just select no node."""
     key = json_types.text(requirement, "key")
-    if wrong := formats.label_key(key):
-        raise AllocationError(f"node selector: key {key!r}: {wrong}")
+    if reason := formats.label_key(key):
+        raise AllocationError(f"node selector: key {key!r}: {reason}")
     for value in json_types.strings(requirement, "values"):
-        if wrong := formats.label_value(value):
-            raise AllocationError(f"node selector: {key}: value {value!r}: {wrong}")
+        if reason := formats.label_value(value):
+            raise AllocationError(f"node selector: {key}: value {value!r}: {reason}")
     return requirement
 
 
 def _checked_field(requirement: Object) -> Object:
-    """Allow any field, as Kubernetes does; nodes have only their name, so that others equal nothing."""
+    """Allow any field, as Kubernetes does. A node has only metadata.name, so every other field counts as absent."""
     key, operator = json_types.text(requirement, "key"), json_types.text(requirement, "operator")
     values = json_types.items(requirement, "values")
     if operator not in {"In", "NotIn"} or len(values) != 1:

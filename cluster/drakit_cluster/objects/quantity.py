@@ -4,7 +4,7 @@ The value is kept as an integer of thousand-millionths (nanos), the finest step 
 Source: k8s.io/apimachinery resource.Quantity. Its rules, kept here:
 
 - ``<sign><digits>[.<digits>]<suffix>`` with a decimal (n u m k M G T P E), binary (Ki Mi Gi Ti Pi Ei) or exponent (e3, E-2) suffix;
-- a value finer than one nano is rounded away from zero: who asks for something gets something;
+- a value finer than one nano is rounded away from zero, so that a small request never becomes zero;
 - a binary quantity is capped at 2**63 - 1, and below 1 it is written in decimal form;
 - two quantities are equal when their values are, however they are written.
 """
@@ -28,7 +28,7 @@ _FORM = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE]i)|([
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity."""
+    """A text that is not a quantity."""
 
 
 class Format(enum.Enum):

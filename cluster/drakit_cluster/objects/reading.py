@@ -1,7 +1,7 @@
 """The reader of YAML and JSON text: documents one by one as in Kubernetes, each with the line of every field.
 
-YAML is read by way of JSON: what looks like a date stays text, and every key is text. A key that is there twice is an error, since one of
-its values would be lost without a word.
+YAML is read with the types of JSON: a date stays text, and every key is text. A repeated key is an error, because one of its values
+would be lost silently.
 """
 
 import json
@@ -15,7 +15,7 @@ from drakit.inputs import documents
 from drakit_cluster.objects.json_types import Json
 
 NODES_MAX = 1 << 20
-"""JSON of more bytes is read without the lines of its fields, which takes a tenth of the time."""
+"""Longer JSON is read without the line of each field, which takes a tenth of the time."""
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _ENDED = "did not find expected key"
 _PAIR = 2
@@ -30,7 +30,7 @@ class ReadingError(Exception):
 class Part:
     """One document, or one item of a List in it. ``number`` counts documents from 1, ``line`` is where it begins.
 
-    ``inside`` is the path at which what is written stands in ``body``; it is empty for whole objects.
+    ``inside`` is the path in ``body`` of what the text contains; it is empty for complete objects.
     """
 
     number: int
@@ -40,10 +40,10 @@ class Part:
     inside: str = ""
 
     def line_of(self, path: str) -> int:
-        """Return the line of a field such as ``spec.devices[0].name``; of what holds it where it is not there itself."""
-        line, found = self.line, self.node
+        """Return the line of a field such as ``spec.devices[0].name``, or of its nearest parent if the field is missing."""
+        line, node = self.line, self.node
         for name, index in _STEP.findall(path.removeprefix(self.inside)):
-            line, found = _inside(found, name or index) or (line, None)
+            line, node = _inside(node, name or index) or (line, None)
         return line
 
     def items(self) -> "list[Part]":
@@ -60,11 +60,11 @@ class Part:
 
 
 def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
-    """Return the documents of a text in order, empty ones left out. Raise ReadingError."""
+    """Return the documents of a text in order, without empty ones. Raise ReadingError."""
     if text.lstrip()[:1] in ("{", "["):
         try:
-            found = list(_json_parts(text))
-            documents.check_depth([part.body for part in found])
+            json_parts = list(_json_parts(text))
+            documents.check_depth([part.body for part in json_parts])
         except (RecursionError, documents.DocumentError) as error:
             raise ReadingError(f"is nested more than {documents.DEPTH_MAX} levels deep") from error
         except json.JSONDecodeError as error:
@@ -73,8 +73,8 @@ def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
         except ReadingError:
             raise
         else:
-            if len(found) > 1 or "\t" in text or len(text) > NODES_MAX:
-                return found
+            if len(json_parts) > 1 or "\t" in text or len(text) > NODES_MAX:
+                return json_parts
     return list(_yaml_parts(text))
 
 
@@ -89,12 +89,12 @@ def _json_parts(text: str) -> Iterator[Part]:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    made: dict[str, Json] = {}
+    mapping: dict[str, Json] = {}
     for key, value in pairs:
-        if key in made:
-            raise ReadingError(f"is not JSON: key {key} is there twice")
-        made[key] = value
-    return made
+        if key in mapping:
+            raise ReadingError(f"is not JSON: key {key} occurs twice")
+        mapping[key] = value
+    return mapping
 
 
 def _yaml_parts(text: str) -> Iterator[Part]:
@@ -116,18 +116,18 @@ def _yaml_parts(text: str) -> Iterator[Part]:
 
 
 def _check(body: Json) -> None:
-    """Raise ValueError for what JSON has not: a tag may give bytes or a set."""
+    """Raise ValueError for a value that JSON cannot hold: a tag may produce bytes or a set."""
     try:
         json.dumps(body)
     except TypeError as error:
-        raise ValueError("a tag gives what JSON has not; write plain values") from error
+        raise ValueError("a tag produces a value that JSON cannot hold; write plain values") from error
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, yaml.reader.ReaderError):
-        # The reader in C gives the character as a number.
+        # The C reader reports the character as a number.
         code = error.character if isinstance(error.character, int) else ord(error.character or "\0")
-        return f"character {error.position + 1} is #x{code:04x}, which no text has" if code else error.reason
+        return f"character {error.position + 1} is #x{code:04x}, which text may not contain" if code else error.reason
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     where = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
@@ -138,17 +138,17 @@ def _reason(error: Exception) -> str:
 
 
 def _hint(error: Exception, text: str) -> str:
-    """Return what may be meant where a mapping ends too early: field and fix."""
+    """Return the likely cause, with the field and a fix, where a mapping ends too early."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None or _ENDED not in str(error.problem):
         return ""
     *before, line = text.splitlines()[: error.problem_mark.line + 1]
     name = line.partition(":")[0].strip(" -")
     if max(line.count('"'), line.count("'")) > _PAIR:
         return f" ({name}: a quote within quotes? write the text on lines of its own, after {name}: |-)"
-    indent, known = _indent(line), {_indent(one) for one in before if one.strip()}
+    indent, known_indents = _indent(line), {_indent(earlier_line) for earlier_line in before if earlier_line.strip()}
     # The deeper of two indentations that are equally near.
-    nearest = min(known, key=lambda one: (abs(one - indent), -one), default=0)
-    return "" if indent in known else f" ({name}: nothing above is indented by {indent}: write {nearest})"
+    nearest = min(known_indents, key=lambda known_indent: (abs(known_indent - indent), -known_indent), default=0)
+    return "" if indent in known_indents else f" ({name}: nothing above is indented by {indent}: write {nearest})"
 
 
 def _indent(line: str) -> int:

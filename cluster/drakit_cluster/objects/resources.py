@@ -15,19 +15,19 @@ REFUSED_VERSIONS = {
         f"{RESOURCE_GROUP}/v1beta1 is not served here, as it is off by default in Kubernetes 1.34 and later: use {RESOURCE_GROUP}/v1"
     )
 }
-"""By URL prefix: versions that clients may know, and why there is nothing."""
+"""By URL prefix: versions that clients may request, and why the server does not serve them."""
 STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 REVIEW_VERBS = ("create",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One kind: its names, its scope, and the few traits in which kinds differ.
+    """One kind: its names, its scope, and the traits in which kinds differ.
 
     ``selectable`` lists the field selectors beyond metadata.name and metadata.namespace. ``counts_generations`` says whether the server
     keeps metadata.generation (claims and nodes have none). ``returns_deleted`` says whether DELETE answers with the object or with a
-    Status, which clients decode by kind. ``posts`` are the sub-resources that are only posted to, and
-    ``has_scale`` says whether the number of replicas is one too.
+    Status, which clients decode by kind. ``posts`` are the sub-resources that accept only POST.
+    ``has_scale`` says whether the kind has the sub-resource ``scale``.
     """
 
     group: str
@@ -46,7 +46,7 @@ class Resource:
     verbs: tuple[str, ...] = STORED_VERBS
     posts: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    """Sub-resources that Kubernetes serves and this server answers with a sentence that says why it does not."""
+    """Sub-resources that Kubernetes serves. This server refuses them and says why."""
 
     @property
     def api_version(self) -> str:
@@ -153,11 +153,11 @@ ALL: tuple[Resource, ...] = (
 )
 SERVED: tuple[Resource, ...] = (
     *ALL,
-    *(replace(one, version="v1beta2") for one in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
+    *(replace(resource, version="v1beta2") for resource in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
     *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}
-"""By sub-resource that is only posted to: the kind of the body."""
+"""The kind of the body by sub-resource that accepts only POST."""
 _STORED = {(served.group, served.kind): served for served in ALL}
 
 

@@ -28,8 +28,8 @@ def tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def _covers(toleration: Json, taint: Json, field: str) -> bool:
-    wanted = json_types.text(toleration, field)
-    return not wanted or wanted == json_types.text(taint, field)
+    tolerated = json_types.text(toleration, field)
+    return not tolerated or tolerated == json_types.text(taint, field)
 
 
 def prevents(taints: Sequence[Object], tolerations: Sequence[Object]) -> bool:

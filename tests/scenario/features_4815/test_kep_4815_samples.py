@@ -108,7 +108,7 @@ def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> 
     found = linting.lint(manifests.read(f"{name}.yaml", kep_4815_samples.printed(name), samples=True), MIXINS)
     check(found, AS_PRINTED[name])
     lines = kep_4815_samples.printed(name).splitlines()
-    dots = [f"line {number}: the dots stand for what is left out" for number, line in enumerate(lines, 1) if line.strip() == "..."]
+    dots = [f"line {number}: the dots stand for omitted fields" for number, line in enumerate(lines, 1) if line.strip() == "..."]
     assert [one.text for one in found if "the dots" in one.text] == dots
     whole = lines[0].startswith(("apiVersion:", "kind:"))
     assert any(one.text == "this is a part only: spec of a ResourceSlice" for one in found) is not whole

@@ -46,7 +46,7 @@ def test_lines_are_those_of_the_part() -> None:
 
 def test_dots_are_named_and_what_is_beside_them_is_looked_at() -> None:
     found = said(CLAIM)
-    assert ("f:1", "line 2: the dots stand for what is left out") in found
+    assert ("f:1", "line 2: the dots stand for omitted fields") in found
     assert ("f:1", "apiVersion") in found
     assert ("f:7", "spec.devices.requests[0].exactlyy") in found
 

@@ -52,9 +52,9 @@ BROKEN = {
     ),
     "a key twice": ("a: 1\nb: 2\na: 3\n", "is not YAML: line 3, column 1: the key a is given twice"),
     "an alias of itself": ("a: &x [*x]\n", "is not YAML: line 1, column 8: the alias *x leads back to itself"),
-    "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag gives what JSON has not"),
+    "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag produces a value that JSON cannot hold"),
     "no text": ("a: \x00", "is not YAML: "),
-    "a key twice in JSON": ('{"a": 1, "a": 2}', "is not JSON: key a is there twice"),
+    "a key twice in JSON": ('{"a": 1, "a": 2}', "is not JSON: key a occurs twice"),
 }
 
 

@@ -29,8 +29,8 @@ def dns_subdomain(value: str) -> str:
     """Check an RFC 1123 subdomain: labels (of any length) joined by dots."""
     if len(value.encode()) > SUBDOMAIN_BYTES:
         return f"must be no more than {SUBDOMAIN_BYTES} bytes"
-    wrong = "must be lower-case letters, digits, '-' and '.', each part beginning and ending with a letter or digit"
-    return "" if all(_LABEL.fullmatch(part) for part in value.split(".")) else wrong
+    reason = "must be lower-case letters, digits, '-' and '.', each part beginning and ending with a letter or digit"
+    return "" if all(_LABEL.fullmatch(part) for part in value.split(".")) else reason
 
 
 def path_segment(value: str) -> str:
@@ -57,8 +57,8 @@ def uuid(value: str) -> str:
 def label_key(value: str) -> str:
     """Check a label's key, a taint's key or a condition type: ``name`` or ``subdomain/name``."""
     prefix, slash, name = value.rpartition("/")
-    if slash and (wrong := dns_subdomain(prefix)):
-        return f"prefix {wrong}"
+    if slash and (reason := dns_subdomain(prefix)):
+        return f"prefix {reason}"
     if len(name) > LABEL_BYTES:
         return f"name part must be no more than {LABEL_BYTES} bytes"
     return "" if _LABEL_NAME.fullmatch(name) else "name part must be letters, digits, '-', '_' or '.', and not empty"

@@ -1,4 +1,4 @@
-"""The language in which kinds are described, and decoding by it.
+"""Shapes, which describe the fields of kinds, and decoding by them.
 
 A shape is one of: a leaf (string, integer, ...), a list, a map with free keys, or a struct with known fields. Decoding does what Go's
 decoder does for a real API server: unknown fields are dropped (and reported), null means absent, a wrong type refuses the request.
@@ -29,7 +29,7 @@ class Type(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A single value. ``plain``: zero and absent are one, because the API's own type cannot tell them apart.
+    """A single value. ``plain``: zero and absent mean the same, because the API's own type cannot tell them apart.
 
     ``atomic`` makes apply treat free JSON as one value, as it does with a RawExtension.
     """
@@ -41,7 +41,7 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class ListOf:
-    """A list, which is one value unless it says otherwise.
+    """A list, which apply treats as one value by default.
 
     ``keys`` make it a map-list for apply, ``merge_key`` makes strategic merge patches merge it by that key, ``unique`` makes it a set
     of strings.
@@ -64,8 +64,8 @@ class MapOf:
 class Struct:
     """An object with known fields. ``open`` keeps unknown ones; ``atomic`` makes apply treat it as one value.
 
-    ``required`` is what the published schema demands. ``zero`` holds what an absent field is read as where the API's own type cannot
-    be absent: a device's capacity without a value is a capacity of nothing.
+    ``required`` is what the published schema demands. ``zero`` holds the values of absent fields that are never absent in
+    the API's own type: a device's capacity without a value is zero.
     """
 
     fields: Mapping[str, "Shape"]
@@ -85,12 +85,12 @@ QUANTITY = Leaf(type=Type.QUANTITY)
 TIME = Leaf(type=Type.TIME)
 ANY = Leaf(type=Type.ANY)
 RAW = Leaf(type=Type.ANY, atomic=True)
-"""Free JSON that belongs to its writer as a whole: a driver's parameters, or what it says of a device."""
+"""Free JSON that apply treats as one value: a driver's parameters, or its data on a device."""
 STRINGS = ListOf(item=STRING)
 _BY_NAME: Mapping[str, Shape] = {
-    key: made
+    key: shape
     for name, leaf in (("", STRING), ("int", INTEGER), ("bool", BOOLEAN), ("quantity", QUANTITY), ("time", TIME), ("any", ANY))
-    for key, made in ((name, leaf), (f"[{name}]", ListOf(item=leaf)), (f"{{{name}}}", MapOf(value=leaf)))
+    for key, shape in ((name, leaf), (f"[{name}]", ListOf(item=leaf)), (f"{{{name}}}", MapOf(value=leaf)))
 } | {"count": COUNT, "raw": RAW}
 
 
@@ -141,36 +141,36 @@ class Decoder:
         if isinstance(shape, ListOf):
             return self._list(shape, value, path)
         if not isinstance(value, dict):
-            raise _wrong(path, "an object", value)
+            raise _type_error(path, "an object", value)
         if isinstance(shape, MapOf):
             return {key: self.decode(shape.value, item, f"{path}[{key}]") for key, item in value.items()}
         return self._struct(shape, value, path)
 
     def _list(self, shape: ListOf, value: Json, path: str) -> Json:
         if not isinstance(value, list):
-            raise _wrong(path, "a list", value)
+            raise _type_error(path, "a list", value)
         return [self.decode(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]
 
     def _struct(self, shape: Struct, value: dict[str, Json], path: str) -> Json:
         decoded: dict[str, Json] = dict(shape.zero)
         for name, item in value.items():
-            known = shape.fields.get(name, ANY if shape.open else None)
+            member_shape = shape.fields.get(name, ANY if shape.open else None)
             where = f"{path}.{name}" if path else name
-            if known is None:
+            if member_shape is None:
                 self.unknown.append(where)
             elif item is not None:
-                decoded[name] = self.decode(known, item, where)
+                decoded[name] = self.decode(member_shape, item, where)
         return decoded
 
 
-def _wrong(path: str, wanted: str, got: Json) -> errors.BadRequestError:
-    return errors.BadRequestError(f"{path or 'body'}: want {wanted}, got {got!r:.100}")
+def _type_error(path: str, expected: str, value: Json) -> errors.BadRequestError:
+    return errors.BadRequestError(f"{path or 'body'}: want {expected}, got {value!r:.100}")
 
 
 def _leaf(shape: Leaf, value: Json, path: str) -> Json:
     decoded = _LEAVES[shape.type](value)
     if decoded is None and shape.type is not Type.ANY:
-        raise _wrong(path, shape.type.value, value)
+        raise _type_error(path, shape.type.value, value)
     return decoded
 
 
@@ -182,7 +182,7 @@ def _integer(value: Json) -> Json:
 
 
 def _quantity(value: Json) -> Json:
-    """Return a quantity in canonical form, as a server gives it back: ``1024Mi`` becomes ``1Gi``."""
+    """Return a quantity in canonical form, as a server returns it: ``1024Mi`` becomes ``1Gi``."""
     try:
         return str(quantity.parse(value))
     except quantity.QuantityError:

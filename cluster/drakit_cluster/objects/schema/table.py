@@ -54,8 +54,8 @@ def decode(resource: Resource, body: Json) -> tuple[Object, list[str]]:
     decoded = decoder.decode(shape_of(resource), body, "")
     if not isinstance(decoded, dict):
         raise errors.BadRequestError("body: want an object")
-    for name, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-        if decoded.get(name, wanted) != wanted:
-            raise errors.BadRequestError(f"{name}: want {wanted} for this resource, got {decoded[name]}")
+    for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        if decoded.get(name, expected) != expected:
+            raise errors.BadRequestError(f"{name}: want {expected} for this resource, got {decoded[name]}")
     head: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}}
     return head | decoded, decoder.unknown

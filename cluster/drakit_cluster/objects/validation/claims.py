@@ -19,7 +19,7 @@ def create(new: Object, context: Context) -> Iterator[Failure]:
 
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
-    """Yield the failure of a changed spec. One that did not change is not checked again: it obeyed the rules of its time."""
+    """Yield the failure of a changed spec. An unchanged spec is not checked again: it passed the rules that applied when it was stored."""
     if not fields.same(claims.CLAIM_SPEC, new.get("spec"), old.get("spec")):
         yield failure.immutable("spec", new.get("spec"))
 
@@ -39,20 +39,20 @@ def update_template(new: Object, old: Object, _context: Context) -> Iterator[Fai
 
 def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failures of a changed status."""
-    allocation, before = json_types.at(new, "status", "allocation"), json_types.at(old, "status", "allocation")
+    allocation, old_allocation = json_types.at(new, "status", "allocation"), json_types.at(old, "status", "allocation")
     yield from _users(new, old, allocation)
     yield from requests.statuses(new.get("status"), "status")
-    yield from _allocation(allocation, before, json_types.at(new, "spec", "devices"))
+    yield from _allocation(allocation, old_allocation, json_types.at(new, "spec", "devices"))
 
 
-def _allocation(allocation: Json, before: Json, wanted: Json) -> Iterator[Failure]:
-    """An allocation may be set and removed, never changed; one that stays is not checked again."""
+def _allocation(allocation: Json, old_allocation: Json, requested_devices: Json) -> Iterator[Failure]:
+    """An allocation may be set and removed, but not changed. An unchanged allocation is not checked again."""
     path = "status.allocation"
     if allocation is None:
         return
-    if before is None:
-        yield from requests.check_allocation(allocation, wanted, path)
-    elif not fields.same(claims.ALLOCATION, allocation, before):
+    if old_allocation is None:
+        yield from requests.check_allocation(allocation, requested_devices, path)
+    elif not fields.same(claims.ALLOCATION, allocation, old_allocation):
         yield failure.immutable(path, allocation)
 
 
@@ -65,8 +65,8 @@ def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
     if users and allocation is None:
         yield failure.forbidden(path, "may not be specified when allocation is not set: allocate and reserve in one update")
     elif json_types.text(new, "metadata", "deletionTimestamp"):
-        known = {_identity(user) for user in json_types.items(old, "status", "reservedFor")}
-        if any(_identity(user) not in known for user in users):
+        old_users = {_identity(user) for user in json_types.items(old, "status", "reservedFor")}
+        if any(_identity(user) not in old_users for user in users):
             yield failure.forbidden(path, "new entries may not be added while deletionTimestamp is set")
 
 
@@ -77,7 +77,7 @@ def _user(user: Json, path: str) -> Iterator[Failure]:
 
 
 _consumer = rules.if_set(_user, "reservedFor")
-"""The rule for a workload that a claim is for, if it names one (KEP-5194)."""
+"""The rule for the workload that a claim is reserved for, if it names one (KEP-5194)."""
 
 
 MAX_CONFIGS = 32
@@ -95,13 +95,13 @@ def update_class(new: Object, old: Object, context: Context) -> Iterator[Failure
 
 def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
     spec = json_types.mapping(new, "spec")
-    selectors_kept = fields.same(claims.SELECTORS, spec.get("selectors"), old.get("selectors"))
-    configs_kept = fields.same(claims.CONFIG, spec.get("config"), old.get("config"))
+    selectors_unchanged = fields.same(claims.SELECTORS, spec.get("selectors"), old.get("selectors"))
+    configs_unchanged = fields.same(claims.CONFIG, spec.get("config"), old.get("config"))
 
     def config(value: Json, where: str) -> Iterator[Failure]:
-        return requests.check_configuration(value, where, stored=configs_kept)
+        return requests.check_configuration(value, where, stored=configs_unchanged)
 
-    yield from requests.check_selectors(spec, "spec", context, stored=selectors_kept)
+    yield from requests.check_selectors(spec, "spec", context, stored=selectors_unchanged)
     yield from rules.items("config", config, limit=MAX_CONFIGS)(spec, "spec")
     if (name := spec.get("extendedResourceName")) is not None and not _is_extended(str(name)):
         detail = "must be domain/name, neither of kubernetes.io nor beginning with requests."

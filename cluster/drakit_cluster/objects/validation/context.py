@@ -15,14 +15,14 @@ class SelectorCompiler:
     def worst_case(self, expression: str, *, stored: bool) -> int:
         """Return the highest cost of an evaluation; raise :class:`drakit_cluster.cel.CompileError`.
 
-        ``stored`` expressions may use what only newer servers offer to new ones.
+        ``stored`` expressions may use features that new expressions get only on newer servers.
         """
         return self._selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW).max_cost
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The surroundings of one validation. Without ``expressions``, selectors are only measured."""
+    """The context of one validation. Without ``expressions``, only the length of selectors is checked."""
 
     gates: FeatureGates = field(default_factory=FeatureGates)
     expressions: SelectorCompiler | None = None

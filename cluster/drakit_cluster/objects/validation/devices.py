@@ -25,7 +25,7 @@ MAX_VALID_VALUES = 10
 MAX_RULE_CONDITIONS = 8
 LISTS = ("bools", "ints", "strings", "versions")
 _EFFECTS = ("NoExecute", "NoSchedule", "None")
-_WANTED, _FAILING = "bindingConditions", "bindingFailureConditions"
+_CONDITIONS, _FAILING = "bindingConditions", "bindingFailureConditions"
 
 
 def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
@@ -35,7 +35,7 @@ def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
     yield from _ALWAYS(device, path)
     rule = shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
     yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
-    # Taints that did not change are not checked again: a newer server may have let them in.
+    # Taints that did not change are not checked again: a newer server may have accepted them.
     if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
         yield from rules.items("taints", taint, limit=MAX_TAINTS)(device, path)
     for resource, mapping in json_types.mapping(device, "nodeAllocatableResourceMappings").items():
@@ -52,7 +52,7 @@ def _check_counts(attributes: Object, capacity: Object, path: str) -> Iterator[F
 
 
 def _mapping(resource: str, mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
-    """Check which of a node's own resources the device stands for."""
+    """Check the mapping of a device to one of its node's own resources."""
     if "/" in resource and "kubernetes.io/" not in resource:
         yield failure.invalid(path, resource, "must be a resource that nodes have, such as cpu or memory")
     if not mapping:
@@ -72,13 +72,13 @@ def has_list(attribute: Json) -> bool:
 
 
 def _attribute(attribute: Json, path: str) -> Iterator[Failure]:
-    given = json_types.mapping(attribute)
+    values = json_types.mapping(attribute)
     yield from _ATTRIBUTE_VALUES(attribute, path)
     for field in LISTS:
-        if given.get(field) == []:
+        if values.get(field) == []:
             yield failure.invalid(f"{path}.{field}", [], "must have at least one member, or be left out")
-    if len(given) != 1:
-        yield failure.invalid(path, {**given}, f"exactly one value must be specified, not {len(given)}")
+    if len(values) != 1:
+        yield failure.invalid(path, {**values}, f"exactly one value must be specified, not {len(values)}")
 
 
 def _string(value: str, path: str) -> Iterator[Failure]:
@@ -87,8 +87,8 @@ def _string(value: str, path: str) -> Iterator[Failure]:
 
 
 def _version(value: str, path: str) -> Iterator[Failure]:
-    if wrong := formats.semver(value):
-        yield failure.invalid(path, value, wrong)
+    if reason := formats.semver(value):
+        yield failure.invalid(path, value, reason)
     yield from _string(value, path)
 
 
@@ -122,15 +122,15 @@ counter_sets = _sets("sharedCounters", "name", MAX_SETS)
 
 def binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of ``holder``'s binding conditions: both lists or none, without repetition and without overlap."""
-    wanted, failing = json_types.strings(holder, _WANTED), json_types.strings(holder, _FAILING)
-    for field, values in ((_WANTED, wanted), (_FAILING, failing)):
+    required, failing = json_types.strings(holder, _CONDITIONS), json_types.strings(holder, _FAILING)
+    for field, values in ((_CONDITIONS, required), (_FAILING, failing)):
         yield from rules.texts(field, names.label_key, limit=MAX_CONDITIONS)(holder, path)
         yield from rules.duplicates(values, f"{path}.{field}")
     for index, name in enumerate(failing):
-        if name in wanted:
+        if name in required:
             yield failure.invalid(f"{path}.{_FAILING}[{index}]", name, "must not be a binding condition as well")
-    if bool(wanted) != bool(failing):
-        missing, present = (_FAILING, _WANTED) if wanted else (_WANTED, _FAILING)
+    if bool(required) != bool(failing):
+        missing, present = (_FAILING, _CONDITIONS) if required else (_CONDITIONS, _FAILING)
         yield failure.invalid(f"{path}.{missing}", [], f"must be set because {present} is: use both or neither")
 
 
@@ -147,7 +147,7 @@ def shared_capacity(capacity: Json, path: str) -> Iterator[Failure]:
 
 
 def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
-    """Check a capacity of a device that is allocated once, and so taken whole."""
+    """Check a capacity of a device that is allocated once, so that a claim takes all of it."""
     if json_types.at(capacity, "requestPolicy") is not None:
         yield failure.forbidden(f"{path}.requestPolicy", "may be set only if the device has allowMultipleAllocations: true")
 
@@ -166,17 +166,17 @@ def _policy(policy: Object, total: Quantity, path: str) -> Iterator[Failure]:
 
 
 def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
-    """Values count as the same if they are so in whole units, rounded up; too many of them hide the default, as in Kubernetes."""
+    """Values are duplicates if they are equal in whole units, rounded up. With too many values the default fails too, as in Kubernetes."""
     amounts = [quantity.parse(value) for value in values]
-    for index, (before, amount) in enumerate(itertools.pairwise(amounts), start=1):
-        if amount < before:
+    for index, (previous, amount) in enumerate(itertools.pairwise(amounts), start=1):
+        if amount < previous:
             yield failure.invalid(f"{path}[{index}]", values[index], "values must be sorted in ascending order")
 
-    def one(value: Json, where: str) -> Iterator[Failure]:
+    def check_value(value: Json, where: str) -> Iterator[Failure]:
         if quantity.parse(value) > total:
             yield failure.invalid(where, value, f"must not exceed the capacity's value of {total}")
 
-    yield from rules.each(values, path, one, limit=MAX_VALID_VALUES, key=lambda value: str(quantity.parse(value).units))
+    yield from rules.each(values, path, check_value, limit=MAX_VALID_VALUES, key=lambda value: str(quantity.parse(value).units))
     if default not in amounts or len(amounts) > MAX_VALID_VALUES:
         yield failure.invalid(path, str(default), "the default must be one of validValues")
 
@@ -215,7 +215,7 @@ _TAINT_NAMES = rules.all_of(rules.text(names.label_key, "key"), rules.text(names
 
 
 def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
-    """Yield the failures of a taint. An effect that the ``old`` taint has stays allowed: a newer server may have let it in."""
+    """Yield the failures of a taint. An effect that the ``old`` taint has stays allowed: a newer server may have accepted it."""
     yield from _TAINT_NAMES(value, path)
     if old is None or json_types.text(old, "effect") != json_types.text(value, "effect"):
         yield from rules.word("effect", _EFFECTS)(value, path)
@@ -223,14 +223,14 @@ def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
 
 def toleration(value: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a toleration."""
-    key, operator, given = (json_types.text(value, field) for field in ("key", "operator", "value"))
+    key, operator, value_text = (json_types.text(value, field) for field in ("key", "operator", "value"))
     if key:
         yield from names.label_key(key, f"{path}.key")
     yield from rules.word("operator", ("Equal", "Exists"))(value, path)
-    if operator == "Exists" and given:
-        yield failure.invalid(f"{path}.value", given, "must be empty for operator Exists, which accepts every value")
+    if operator == "Exists" and value_text:
+        yield failure.invalid(f"{path}.value", value_text, "must be empty for operator Exists, which accepts every value")
     if operator == "Equal":
-        yield from names.label_value(given, f"{path}.value")
+        yield from names.label_value(value_text, f"{path}.value")
     yield from rules.word("effect", _EFFECTS, optional=True)(value, path)
 
 

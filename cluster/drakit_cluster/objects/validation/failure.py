@@ -18,7 +18,7 @@ class Failure:
 
 
 def required(field: str, detail: str = "") -> Failure:
-    """Return the failure of a field that must be there."""
+    """Return the failure of a required field that is missing."""
     return Failure(type="FieldValueRequired", field=field, message=_with("Required value", detail))
 
 
@@ -38,7 +38,7 @@ def forbidden(field: str, detail: str) -> Failure:
 
 
 def not_found(field: str, value: Json, detail: str) -> Failure:
-    """Return the failure of a name that nothing has."""
+    """Return the failure of a name that does not exist."""
     return Failure(type="FieldValueNotFound", field=field, message=f"Not found: {_show(value)}: {detail}")
 
 

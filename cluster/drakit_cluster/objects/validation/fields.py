@@ -1,6 +1,6 @@
 """Validation of single fields by the shapes of the core kinds: required fields and unique items.
 
-Whether two values mean the same, as Kubernetes compares them before it says "immutable".
+Also the comparison of two values that Kubernetes makes before it reports "field is immutable".
 """
 
 import json
@@ -30,14 +30,14 @@ def _struct(shape: Struct, value: Json, path: str) -> Iterator[Failure]:
         if fields.get(name) in (None, ""):
             yield failure.required(_join(path, name))
     for name, item in fields.items():
-        if (known := shape.fields.get(name)) is not None:
-            yield from check(known, item, _join(path, name))
+        if (field_shape := shape.fields.get(name)) is not None:
+            yield from check(field_shape, item, _join(path, name))
 
 
 def _identity(shape: ListOf, item: Json) -> str:
-    found = [json_types.at(item, key) for key in shape.keys]
-    only = found[0]
-    return only if len(found) == 1 and isinstance(only, str) else json.dumps(found)
+    keys = [json_types.at(item, key) for key in shape.keys]
+    only = keys[0]
+    return only if len(keys) == 1 and isinstance(only, str) else json.dumps(keys)
 
 
 def _join(path: str, name: str) -> str:
@@ -45,16 +45,18 @@ def _join(path: str, name: str) -> str:
 
 
 def same(shape: Shape, left: Json, right: Json) -> bool:
-    """Compare decoded values: what is empty is absent, and quantities are equal when their amounts are."""
+    """Return whether decoded values are equal. Empty and absent are equal, and so are quantities of the same amount."""
     if isinstance(shape, Leaf):
         return left == right or (shape.plain and not (left or right)) or _amounts_equal(shape, left, right)
     if isinstance(shape, ListOf):
-        ours, theirs = json_types.items(left), json_types.items(right)
-        return len(ours) == len(theirs) and all(same(shape.item, a, b) for a, b in zip(ours, theirs, strict=True))
-    ours_by, theirs_by = json_types.mapping(left), json_types.mapping(right)
+        left_items, right_items = json_types.items(left), json_types.items(right)
+        return len(left_items) == len(right_items) and all(same(shape.item, a, b) for a, b in zip(left_items, right_items, strict=True))
+    left_fields, right_fields = json_types.mapping(left), json_types.mapping(right)
     if isinstance(shape, MapOf):
-        return ours_by.keys() == theirs_by.keys() and all(same(shape.value, item, theirs_by[key]) for key, item in ours_by.items())
-    return all(same(field, ours_by.get(name), theirs_by.get(name)) for name, field in shape.fields.items())
+        return left_fields.keys() == right_fields.keys() and all(
+            same(shape.value, item, right_fields[key]) for key, item in left_fields.items()
+        )
+    return all(same(field, left_fields.get(name), right_fields.get(name)) for name, field in shape.fields.items())
 
 
 def _amounts_equal(shape: Leaf, left: Json, right: Json) -> bool:

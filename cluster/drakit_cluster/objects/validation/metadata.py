@@ -27,7 +27,7 @@ _GO_SPELLINGS = {"uid": "uID"}
 
 
 def create(obj: Object, *, namespaced: bool, naming: NameRule) -> Iterator[Failure]:
-    """Yield what is wrong with metadata that stands on its own. ``naming`` is the kind's rule for names."""
+    """Yield what is wrong with the metadata of a new object. ``naming`` is the kind's rule for names."""
     metadata = json_types.mapping(obj, "metadata")
     yield from _name(metadata, naming)
     yield from _namespace(json_types.text(metadata, "namespace"), namespaced=namespaced)
@@ -39,18 +39,18 @@ def create(obj: Object, *, namespaced: bool, naming: NameRule) -> Iterator[Failu
 
 def update(new: Object, old: Object) -> Iterator[Failure]:
     """Yield what is wrong with metadata that replaces older metadata."""
-    metadata, before = json_types.mapping(new, "metadata"), json_types.mapping(old, "metadata")
-    if before.get("deletionTimestamp"):
-        yield from _new_finalizers(metadata, before)
+    metadata, old_metadata = json_types.mapping(new, "metadata"), json_types.mapping(old, "metadata")
+    if old_metadata.get("deletionTimestamp"):
+        yield from _new_finalizers(metadata, old_metadata)
     if not metadata.get("resourceVersion"):
         yield failure.invalid("metadata.resourceVersion", "", "must be specified for an update: read the object first")
     generation = json_types.number(metadata, "generation")
-    if generation < json_types.number(before, "generation"):
+    if generation < json_types.number(old_metadata, "generation"):
         yield failure.invalid("metadata.generation", generation, "must not be decremented")
     for field in _FIXED:
-        if (metadata.get(field) or None) != (before.get(field) or None):
+        if (metadata.get(field) or None) != (old_metadata.get(field) or None):
             yield failure.immutable(f"metadata.{field}", metadata.get(field))
-    yield from failure.unchanged(f"metadata.{_GRACE}", metadata.get(_GRACE), before.get(_GRACE))
+    yield from failure.unchanged(f"metadata.{_GRACE}", metadata.get(_GRACE), old_metadata.get(_GRACE))
     yield from _common(metadata)
 
 
@@ -102,7 +102,7 @@ def _annotations(metadata: Object, path: str) -> Iterator[Failure]:
 
 
 def _owners(owners: list[Json]) -> Iterator[Failure]:
-    """Owners are named without their index, as Kubernetes does."""
+    """Failures of owners have no index, as in Kubernetes."""
     path = "metadata.ownerReferences"
     for owner in owners:
         for field in ("apiVersion", "kind", "name", "uid"):
@@ -136,13 +136,13 @@ def _finalizers(finalizers: list[str]) -> Iterator[Failure]:
         yield from names.label_key(finalizer, where)
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             yield failure.invalid(where, finalizer, "write domain/name: only Kubernetes' own finalizers have no domain")
-    if all(one in finalizers for one in _CASCADING):
+    if all(finalizer in finalizers for finalizer in _CASCADING):
         yield failure.invalid(path, json_types.from_strings(finalizers), f"must not have both {' and '.join(_CASCADING)}")
 
 
-def _new_finalizers(metadata: Object, before: Object) -> Iterator[Failure]:
-    known = json_types.items(before, "finalizers")
-    if added := [finalizer for finalizer in json_types.items(metadata, "finalizers") if finalizer not in known]:
+def _new_finalizers(metadata: Object, old_metadata: Object) -> Iterator[Failure]:
+    old_finalizers = json_types.items(old_metadata, "finalizers")
+    if added := [finalizer for finalizer in json_types.items(metadata, "finalizers") if finalizer not in old_finalizers]:
         detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
         yield failure.forbidden("metadata.finalizers", detail)
 
@@ -156,7 +156,7 @@ MAX_MESSAGE_BYTES = 32768
 
 
 def check_conditions(holder: Json, path: str, *, limit: int) -> Iterator[Failure]:
-    """Yield the failures of a list of conditions, one of each type. All are checked, even where there are too many."""
+    """Yield the failures of a list of conditions, one of each type. All are checked, even if there are too many."""
     values, path = json_types.items(holder, "conditions"), f"{path}.conditions"
     if len(values) > limit:
         yield failure.too_many(path, len(values), limit)
@@ -172,8 +172,8 @@ def check_conditions(holder: Json, path: str, *, limit: int) -> Iterator[Failure
 def _reason(reason: str, path: str) -> Iterator[Failure]:
     if not reason:
         yield failure.required(path, "one CamelCase word")
-    elif wrong := formats.condition_reason(reason):
-        yield failure.invalid(path, reason, wrong)
+    elif error := formats.condition_reason(reason):
+        yield failure.invalid(path, reason, error)
 
 
 def _moment(moment: str, path: str) -> Iterator[Failure]:

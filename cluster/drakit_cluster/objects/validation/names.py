@@ -19,8 +19,8 @@ def _by(check: Callable[[str], str]) -> _Check:
     """Return the rule that a format states; an empty name breaks it too, where the format says so."""
 
     def rule(name: str, path: str) -> Iterator[Failure]:
-        if wrong := check(name):
-            yield failure.invalid(path, name, wrong)
+        if reason := check(name):
+            yield failure.invalid(path, name, reason)
 
     return rule
 
@@ -45,8 +45,8 @@ def driver(name: str, path: str) -> Iterator[Failure]:
         return
     if len(name.encode()) > DRIVER_BYTES:
         yield failure.too_long(path, DRIVER_BYTES)
-    if wrong := formats.dns_subdomain(name.lower()):
-        yield failure.invalid(path, name, wrong)
+    if reason := formats.dns_subdomain(name.lower()):
+        yield failure.invalid(path, name, reason)
 
 
 def pool(name: str, path: str) -> Iterator[Failure]:
@@ -56,8 +56,8 @@ def pool(name: str, path: str) -> Iterator[Failure]:
         return
     if len(name.encode()) > POOL_BYTES:
         yield failure.too_long(path, POOL_BYTES)
-    if wrong := next(filter(None, map(formats.dns_subdomain, name.split("/"))), ""):
-        yield failure.invalid(path, name, f"each part between slashes {wrong}")
+    if reason := next(filter(None, map(formats.dns_subdomain, name.split("/"))), ""):
+        yield failure.invalid(path, name, f"each part between slashes {reason}")
 
 
 def qualified(name: str, path: str) -> Iterator[Failure]:
@@ -75,7 +75,7 @@ def qualified(name: str, path: str) -> Iterator[Failure]:
 
 
 def fully_qualified(name: str, path: str) -> Iterator[Failure]:
-    """Yield what is wrong with an attribute's name where its domain must be said."""
+    """Yield what is wrong with an attribute's name that must include its domain."""
     yield from qualified(name, path)
     if "/" not in name:
         yield failure.invalid(path, name, "write domain/name: a reference to an attribute needs its domain")
@@ -84,5 +84,5 @@ def fully_qualified(name: str, path: str) -> Iterator[Failure]:
 def _identifier(name: str, path: str) -> Iterator[Failure]:
     if len(name.encode()) > IDENTIFIER_BYTES:
         yield failure.too_long(path, IDENTIFIER_BYTES)
-    if wrong := formats.c_identifier(name):
-        yield failure.invalid(path, name, wrong)
+    if reason := formats.c_identifier(name):
+        yield failure.invalid(path, name, reason)

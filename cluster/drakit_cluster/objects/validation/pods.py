@@ -31,11 +31,11 @@ def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
 def _containers(spec: Object) -> Iterator[Failure]:
     if "containers" in spec and not json_types.items(spec, "containers"):
         yield failure.required("spec.containers")
-    known = {json_types.text(claim, "name") for claim in json_types.items(spec, "resourceClaims")}
+    claim_names = {json_types.text(claim, "name") for claim in json_types.items(spec, "resourceClaims")}
     for group in _IMAGE_LISTS:
         for index, container in enumerate(json_types.items(spec, group)):
             for place, claim in enumerate(json_types.items(container, "resources", "claims")):
-                if json_types.text(claim, "name") not in known:
+                if json_types.text(claim, "name") not in claim_names:
                     field = f"spec.{group}[{index}].resources.claims[{place}].name"
                     yield failure.invalid(field, json_types.at(claim, "name"), "must be one of spec.resourceClaims")
 

@@ -1,4 +1,4 @@
-"""Rules of what a claim asks for and gets: requests, constraints, CEL selectors, drivers' parameters; allocations and device statuses."""
+"""Rules of what a claim requests and gets: requests, constraints, CEL selectors, drivers' parameters; allocations and device statuses."""
 
 import ipaddress
 import json
@@ -21,27 +21,27 @@ MAX_CONFIGS = 32
 _ONE_KIND = "exactly one of exactly or firstAvailable is required"
 
 
-def check(wanted: Json, path: str, context: Context) -> Iterator[Failure]:
+def check(requested_devices: Json, path: str, context: Context) -> Iterator[Failure]:
     """Yield the failures of a claim's ``spec.devices``."""
-    refers = _references(_reference(wanted))
+    refers = _references(_reference(requested_devices))
     constraint = rules.all_of(refers, _constraint(context))
-    yield from rules.items("requests", _request(context), limit=MAX_REQUESTS, key=rules.by("name"))(wanted, path)
-    yield from rules.items("constraints", constraint, limit=MAX_CONSTRAINTS)(wanted, path)
-    yield from rules.items("config", rules.all_of(refers, check_configuration), limit=MAX_CONFIGS)(wanted, path)
+    yield from rules.items("requests", _request(context), limit=MAX_REQUESTS, key=rules.by("name"))(requested_devices, path)
+    yield from rules.items("constraints", constraint, limit=MAX_CONSTRAINTS)(requested_devices, path)
+    yield from rules.items("config", rules.all_of(refers, check_configuration), limit=MAX_CONFIGS)(requested_devices, path)
 
 
-def _reference(wanted: Json) -> NameRule:
-    """Return the rule for names of requests: each must be that of a request in ``wanted``, or ``request/subrequest``."""
-    known = {
+def _reference(requested_devices: Json) -> NameRule:
+    """Return the rule for names of requests: each must be that of a request in ``requested_devices``, or ``request/subrequest``."""
+    alternatives = {
         json_types.text(request, "name"): {
             json_types.text(subrequest, "name") for subrequest in json_types.items(request, "firstAvailable")
         }
-        for request in json_types.items(wanted, "requests")
+        for request in json_types.items(requested_devices, "requests")
     }
 
     def rule(name: str, path: str) -> Iterator[Failure]:
         request, slash, alternative = name.partition("/")
-        unknown = request not in known or bool(slash and alternative not in known[request])
+        unknown = request not in alternatives or bool(slash and alternative not in alternatives[request])
         if unknown or any(map(formats.dns_label, name.split("/"))):
             yield failure.invalid(path, name, "must be the name of a request in the claim, or request/subrequest")
 
@@ -56,9 +56,9 @@ def _request(context: Context) -> Rule:
     def selectors(holder: Json, path: str) -> Iterator[Failure]:
         return check_selectors(holder, path, context)
 
-    wanted = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, _amount, devices.tolerations)
-    alternative = rules.all_of(rules.text(names.label, "name"), wanted)
-    alternatives = rules.items("firstAvailable", alternative, limit=MAX_ALTERNATIVES, key=rules.by("name"))
+    check_exact = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, _amount, devices.tolerations)
+    check_alternative = rules.all_of(rules.text(names.label, "name"), check_exact)
+    alternatives = rules.items("firstAvailable", check_alternative, limit=MAX_ALTERNATIVES, key=rules.by("name"))
 
     def check(request: Json, path: str) -> Iterator[Failure]:
         exactly, several = json_types.at(request, "exactly"), json_types.items(request, "firstAvailable")
@@ -66,7 +66,7 @@ def _request(context: Context) -> Rule:
         if exactly is not None and several:
             yield failure.invalid(path, None, f"{_ONE_KIND}: remove one")
         elif exactly is not None:
-            yield from wanted(exactly, f"{path}.exactly")
+            yield from check_exact(exactly, f"{path}.exactly")
         elif several:
             yield from alternatives(request, path)
         else:
@@ -86,7 +86,7 @@ def _amount(request: Json, path: str) -> Iterator[Failure]:
 
 
 def _constraint(context: Context) -> Rule:
-    """Return the rule of a constraint. Where both attributes are set, the first counts, as in Kubernetes 1.36, which ignores the other."""
+    """Return the rule of a constraint. If both attributes are set, the second is ignored, as in Kubernetes 1.36."""
 
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]
@@ -106,7 +106,7 @@ MAX_COST = 1_000_000
 
 
 def check_selectors(holder: Json, path: str, context: Context, *, stored: bool = False) -> Iterator[Failure]:
-    """Yield the failures of ``holder.selectors``; ``stored`` ones are those that the stored object has too."""
+    """Yield the failures of ``holder.selectors``; ``stored`` says that the stored object has them too."""
 
     def check(selector: Json, where: str) -> Iterator[Failure]:
         if json_types.at(selector, "cel") is None:
@@ -134,10 +134,10 @@ def _expression(expression: str, path: str, context: Context, *, stored: bool) -
 
 
 MAX_OPAQUE_BYTES = 10 * 1024
-"""Of parameters, and of a device status' data.
+"""The limit of opaque parameters, and of the data of a device status.
 
-Kubernetes counts the bytes that the client sent. They are gone once decoded, so JSON is counted here as most clients outside Go write
-it: with a space after each colon and comma.
+Kubernetes counts the bytes that the client sent. They are lost after decoding, so the size here is that of JSON as most clients outside
+Go write it: with a space after each colon and comma.
 """
 
 
@@ -177,14 +177,14 @@ _NAMED = rules.all_of(
 """How a result or a status names its device."""
 
 
-def check_allocation(allocation: Json, wanted: Json, path: str) -> Iterator[Failure]:
-    """Yield the failures of a new allocation for a claim whose ``spec.devices`` is ``wanted``."""
-    refers = _reference(wanted)
+def check_allocation(allocation: Json, requested_devices: Json, path: str) -> Iterator[Failure]:
+    """Yield the failures of a new allocation for a claim whose ``spec.devices`` is ``requested_devices``."""
+    refers = _reference(requested_devices)
     result = rules.all_of(rules.text(refers, "request"), _NAMED, devices.binding_conditions, devices.tolerations)
     config = rules.all_of(rules.word("source", ("FromClaim", "FromClass")), _references(refers), check_configuration)
-    given = json_types.at(allocation, "devices")
-    yield from rules.items("results", result, limit=MAX_RESULTS)(given, f"{path}.devices")
-    yield from rules.items("config", config, limit=MAX_ALLOCATED_CONFIGS)(given, f"{path}.devices")
+    allocated_devices = json_types.at(allocation, "devices")
+    yield from rules.items("results", result, limit=MAX_RESULTS)(allocated_devices, f"{path}.devices")
+    yield from rules.items("config", config, limit=MAX_ALLOCATED_CONFIGS)(allocated_devices, f"{path}.devices")
     yield from rules.if_set(slices.node_selector, "nodeSelector")(allocation, path)
 
 
@@ -219,11 +219,11 @@ _NETWORK = rules.all_of(
 def _is_canonical(address: str) -> bool:
     """Return whether an address is written as Go writes it: without a zone, and IPv4 as IPv4."""
     try:
-        found = ipaddress.ip_interface(address)
+        parsed = ipaddress.ip_interface(address)
     except ValueError:
         return False
-    mapped = isinstance(found, ipaddress.IPv6Interface) and found.ipv4_mapped is not None
-    return str(found) == address and "%" not in address and not mapped
+    mapped = isinstance(parsed, ipaddress.IPv6Interface) and parsed.ipv4_mapped is not None
+    return str(parsed) == address and "%" not in address and not mapped
 
 
 _STATUS = rules.all_of(_NAMED, rules.if_set(check_raw, "data"), rules.if_set(_NETWORK, "networkData"))

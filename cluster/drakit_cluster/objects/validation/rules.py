@@ -1,4 +1,4 @@
-"""Rules as values: a rule takes a value and its path, and yields failures. These functions make rules for objects of rules for their fields.
+"""Rules as values: a rule takes a value and its path, and yields failures. These functions build rules for objects from rules for their fields.
 
 A list or map that is too large yields that failure alone: its members are not checked.
 """
@@ -17,7 +17,7 @@ Key: TypeAlias = Callable[[Json], str | tuple[str, ...]]
 
 
 def by(*fields: str) -> Key:
-    """Return the key that the text of a field is, or of several."""
+    """Return the key function that gives the text of one field, or a tuple of the texts of several."""
     if len(fields) == 1:
         return lambda value: json_types.text(value, fields[0])
     return lambda value: tuple(json_types.text(value, field) for field in fields)
@@ -90,10 +90,10 @@ def number(least: int, detail: str, *fields: str) -> Rule:
     )
 
 
-def size(most: int, *fields: str) -> Rule:
-    """Return the rule for texts of at most ``most`` bytes."""
+def size(limit: int, *fields: str) -> Rule:
+    """Return the rule for texts of at most ``limit`` bytes."""
     return lambda holder, path: (
-        failure.too_long(f"{path}.{field}", most) for field in fields if len(json_types.text(holder, field).encode()) > most
+        failure.too_long(f"{path}.{field}", limit) for field in fields if len(json_types.text(holder, field).encode()) > limit
     )
 
 
@@ -126,10 +126,10 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shortened(key: str, most: int) -> str:
+def _shortened(key: str, limit: int) -> str:
     """Cut a key in the middle, as Kubernetes does in field paths."""
     raw = key.encode()
-    if len(raw) <= most:
+    if len(raw) <= limit:
         return key
-    kept = most - len("...")
-    return f"{raw[: (kept + 1) // 2].decode(errors='replace')}...{raw[len(raw) - kept // 2 :].decode(errors='replace')}"
+    kept_bytes = limit - len("...")
+    return f"{raw[: (kept_bytes + 1) // 2].decode(errors='replace')}...{raw[len(raw) - kept_bytes // 2 :].decode(errors='replace')}"

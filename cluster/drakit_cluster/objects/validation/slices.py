@@ -1,4 +1,4 @@
-"""Rules of ResourceSlices: their nodes, their devices and their mixins. Rules of ResourcePoolStatusRequests, which ask about them.
+"""Rules of ResourceSlices: their nodes, their devices and their mixins. Rules of ResourcePoolStatusRequests.
 
 No released Kubernetes has mixins: their rules follow KEP-4815's text, and its limits where it gives some.
 """
@@ -33,10 +33,10 @@ def create(new: Object, context: Context) -> Iterator[Failure]:
 
 def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a changed slice. It stays with its driver, pool and node."""
-    spec, before = json_types.mapping(new, "spec"), json_types.mapping(old, "spec")
-    yield from _spec(spec, before, context)
+    spec, old_spec = json_types.mapping(new, "spec"), json_types.mapping(old, "spec")
+    yield from _spec(spec, old_spec, context)
     for path in (("pool", "name"), ("driver",), ("nodeName",)):
-        yield from failure.unchanged(".".join(("spec", *path)), json_types.at(spec, *path), json_types.at(before, *path))
+        yield from failure.unchanged(".".join(("spec", *path)), json_types.at(spec, *path), json_types.at(old_spec, *path))
 
 
 _pool = rules.all_of(
@@ -59,11 +59,11 @@ def _spec(spec: Object, old: Object, context: Context) -> Iterator[Failure]:
 
 def _devices(spec: Object, old: Object) -> Iterator[Failure]:
     offered = json_types.items(spec, "devices")
-    known = {json_types.text(device, "name"): device for device in reversed(json_types.items(old, "devices"))}
+    old_devices = {json_types.text(device, "name"): device for device in reversed(json_types.items(old, "devices"))}
     chooses = spec.get("perDeviceNodeSelection") is True
 
     def check(device: Json, where: str) -> Iterator[Failure]:
-        yield from devices.check(device, known.get(json_types.text(device, "name")), where)
+        yield from devices.check(device, old_devices.get(json_types.text(device, "name")), where)
         yield from _nodes_of_device(device, where, chooses=chooses)
 
     limit = MAX_DEVICES_ADVANCED if any(map(_is_advanced, offered)) else MAX_DEVICES
@@ -80,7 +80,7 @@ _PER_DEVICE = "perDeviceNodeSelection"
 
 
 def _nodes(spec: Json) -> Iterator[Failure]:
-    """Check a slice's choice: exactly one of the four fields."""
+    """Check the node selection of a slice: exactly one of the four fields."""
     yield from _choice(spec, (*_FIELDS, _PER_DEVICE), "spec")
     terms = json_types.items(spec, "nodeSelector", "nodeSelectorTerms")
     if json_types.at(spec, "nodeSelector") is not None and len(terms) != 1:
@@ -89,7 +89,7 @@ def _nodes(spec: Json) -> Iterator[Failure]:
 
 
 def _nodes_of_device(device: Json, path: str, *, chooses: bool) -> Iterator[Failure]:
-    """Check a device's choice: exactly one of three fields if its slice leaves it to devices, none otherwise."""
+    """Check the node selection of a device: exactly one of three fields if its slice has perDeviceNodeSelection, none otherwise."""
     if chooses:
         yield from _choice(device, _FIELDS, path)
     elif any(json_types.at(device, field) is not None for field in _FIELDS):
@@ -163,14 +163,14 @@ def _described(holder: Json) -> int:
     return len(json_types.mapping(holder, "attributes")) + len(json_types.mapping(holder, "capacity"))
 
 
-def _described_little(mixin: Json, path: str) -> Iterator[Failure]:
+def _check_described(mixin: Json, path: str) -> Iterator[Failure]:
     if (total := _described(mixin)) > MAX_NAMES:
         yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
 
 
 _MIXIN = rules.all_of(
     rules.text(names.label, "name"),
-    _described_little,
+    _check_described,
     devices.attributes,
     rules.entries("capacity", names.qualified, shown=names.QUALIFIED_BYTES),
     devices.counters,
@@ -204,24 +204,24 @@ def _flat_limits(spec: Object) -> Iterator[Failure]:
         return
     for index, counter_set in enumerate(json_types.items(flat, "sharedCounters")):
         count = len(json_types.mapping(counter_set, "counters"))
-        yield from _few(count, f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
+        yield from _limit(count, f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
     for index, device in enumerate(json_types.items(flat, "devices")):
-        yield from _few(_described(device), f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
-        for place, one in enumerate(json_types.items(device, "consumesCounters")):
+        yield from _limit(_described(device), f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
+        for place, consumption in enumerate(json_types.items(device, "consumesCounters")):
             where = f"spec.devices[{index}].consumesCounters[{place}].includes"
-            yield from _few(len(json_types.mapping(one, "counters")), where, "counters", MAX_COUNTERS)
+            yield from _limit(len(json_types.mapping(consumption, "counters")), where, "counters", MAX_COUNTERS)
 
 
-def _few(count: int, path: str, what: str, limit: int) -> Iterator[Failure]:
+def _limit(count: int, path: str, noun: str, limit: int) -> Iterator[Failure]:
     if count > limit:
-        yield failure.invalid(path, count, f"with what is included there must not be more than {limit} {what}")
+        yield failure.invalid(path, count, f"with what is included there must not be more than {limit} {noun}")
 
 
 def _includes(mixins: Object, kind: str) -> rules.Rule:
-    known = {json_types.text(mixin, "name") for mixin in json_types.items(mixins, kind)}
+    mixin_names = {json_types.text(mixin, "name") for mixin in json_types.items(mixins, kind)}
 
     def check(include: Json, where: str) -> Iterator[Failure]:
-        if (name := json_types.text(include, "name")) not in known:
+        if (name := json_types.text(include, "name")) not in mixin_names:
             yield failure.invalid(f"{where}.name", name, "must name a mixin of this slice")
 
     return rules.items("includes", check, limit=MAX_INCLUDES, key=rules.by("name"))
@@ -264,10 +264,10 @@ _ANSWER = rules.all_of(rules.number(0, _NOT_NEGATIVE, "poolCount"), rules.items(
 
 
 def update_request_status(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
-    """Yield the failures of an answer, or of a second one: it is written once."""
-    status, before = new.get("status"), old.get("status")
-    if before is not None:
-        if not fields.same(_REQUEST_STATUS, status, before):
+    """Yield the failures of a status. It is written once: a second, different status fails."""
+    status, old_status = new.get("status"), old.get("status")
+    if old_status is not None:
+        if not fields.same(_REQUEST_STATUS, status, old_status):
             yield failure.immutable("status", status)
     elif status is not None:
         yield from _ANSWER(status, "status")

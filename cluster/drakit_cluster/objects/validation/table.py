@@ -24,25 +24,25 @@ def _nothing(_new: Object, _old: Object, _context: Context) -> Iterable[Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The rules of a kind between its fields. ``whole`` kinds have their metadata checked in full on updates as well."""
+    """The rules of a kind between its fields. With ``full_metadata``, updates check all metadata again."""
 
     create: Creation
     update: Change
     update_status: Change = _nothing
-    whole: bool = False
+    full_metadata: bool = False
 
 
 _DRA = resources.RESOURCE_GROUP
 _RULES: dict[tuple[str, str], Rules] = {
     (_DRA, "ResourceSlice"): Rules(create=slices.create, update=slices.update),
-    (_DRA, "ResourceClaim"): Rules(create=claims.create, update=claims.update, update_status=claims.update_status, whole=True),
+    (_DRA, "ResourceClaim"): Rules(create=claims.create, update=claims.update, update_status=claims.update_status, full_metadata=True),
     (_DRA, "ResourceClaimTemplate"): Rules(create=claims.create_template, update=claims.update_template),
-    (_DRA, "DeviceClass"): Rules(create=claims.create_class, update=claims.update_class, whole=True),
+    (_DRA, "DeviceClass"): Rules(create=claims.create_class, update=claims.update_class, full_metadata=True),
     (_DRA, "DeviceTaintRule"): Rules(create=devices.create_rule, update=devices.update_rule, update_status=devices.update_rule_status),
     (_DRA, "ResourcePoolStatusRequest"): Rules(
         create=slices.create_request, update=slices.update_request, update_status=slices.update_request_status
     ),
-    ("", "Pod"): Rules(create=pods.create, update=pods.update, whole=True),
+    ("", "Pod"): Rules(create=pods.create, update=pods.update, full_metadata=True),
 }
 _NAMINGS: dict[tuple[str, str], NameRule] = {("", "Namespace"): names.label}
 _GROUP_NAMINGS: dict[str, NameRule] = {"rbac.authorization.k8s.io": names.path_segment}
@@ -55,8 +55,8 @@ def check(resource: Resource, new: Object, old: Object | None, context: Context,
         return [*_metadata(resource, new), *rules.create(new, context)]
     if subresource:
         return [*metadata.update(new, old), *rules.update_status(new, old, context)]
-    again = _metadata(resource, new) if rules.whole else ()
-    return [*dict.fromkeys(itertools.chain(again, metadata.update(new, old))), *rules.update(new, old, context)]
+    metadata_failures = _metadata(resource, new) if rules.full_metadata else ()
+    return [*dict.fromkeys(itertools.chain(metadata_failures, metadata.update(new, old))), *rules.update(new, old, context)]
 
 
 def _metadata(resource: Resource, new: Object) -> Iterable[Failure]:
@@ -66,10 +66,10 @@ def _metadata(resource: Resource, new: Object) -> Iterable[Failure]:
 
 
 def _core(resource: Resource) -> Rules:
-    """Return the rules of a kind that has none of its own: what its shape states."""
+    """Return the rules of a kind without rules of its own, which follow from its shape."""
     shape = table.shape_of(resource)
     return Rules(
         create=lambda new, _context: fields.check(shape, new, ""),
         update=lambda new, _old, _context: fields.check(shape, new, ""),
-        whole=True,
+        full_metadata=True,
     )
