@@ -1,4 +1,4 @@
-"""The controllers: claims from templates, release of claims that nobody uses any more, garbage collection by owners."""
+"""The controllers: claims from templates, release of unused claims, garbage collection by owners."""
 
 from drakit_cluster.controllers.controllers import Controllers
 

@@ -1,12 +1,12 @@
-"""The life of claims: made from templates, reserved for pods that come to a node without the scheduler, released when nobody uses them.
+"""The lifecycle of claims: created from templates, reserved for pods that are bound without the scheduler, released when unused.
 
 - The pod's status.resourceClaimStatuses names the claim of each entry of its spec. A claim from before a crash of the controller is found by
-  its owner and its annotation, so there is never a second one.
-- Reservations go with their pods, devices with the last reservation. The kubelet makes a pod terminal only after its driver has unprepared,
-  so devices are not given to others while in use; pods that were deleted by force are the exception.
-- A claim for a workload is released when the workload's owner removes its reservation. The reservation of a workload that is gone ends with
-  the last pod on a node, where the kind is known here. Workloads are not watched.
-- A pod with a node gets a reservation only in a claim that has devices: only the scheduler chooses them.
+  its owner and its annotation, so the controller never creates a second one.
+- Reservations are removed with their pods, the allocation with the last reservation. The kubelet makes a pod terminal only after its driver
+  has unprepared, so devices in use are never allocated again. Pods that were deleted by force are the exception.
+- A claim for a workload is released when the workload's owner removes its reservation. The reservation of a deleted workload of a
+  known kind ends with the last pod on a node. Workloads are not watched.
+- A pod with a node gets a reservation only in an allocated claim, because only the scheduler allocates.
 
 Source: Kubernetes' resource claim controller (KEP-4381), KEP-5194.
 """
@@ -25,27 +25,27 @@ from drakit_cluster.scheduling import reservation
 
 
 class ClaimReleaser:
-    """The controller that releases claims of pods that have finished or are gone."""
+    """The controller that releases claims of pods that have finished or were deleted."""
 
     def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
         self._api = api
         self._recorder = recorder
         self._for_workloads = for_workloads
         self.waiting: set[Key] = set()
-        """Claims that end with a workload; it has to be looked for now and then."""
+        """Claims that a workload reserves. The workload is polled, because workloads are not watched."""
 
     def check(self, key: Key) -> None:
-        """Release what can be released of the claim under ``key``. Raise ApiError where a write must be tried again."""
+        """Remove ended reservations of the claim, and deallocate it if unused. Raise ApiError if a write must be retried."""
         self.waiting.discard(key)
         if (claim := find(self._api, CLAIM, key)) is None:
             return
         ended = [pod for pod in pod_claims.reserving_pods(claim) if self._has_ended(pod, key.namespace)]
-        ended += self._gone_workloads(claim, key)
+        ended += self._deleted_workloads(claim, key)
         if ended:
-            claim = self._release(claim, {json_types.text(one, "uid") for one in ended})
+            claim = self._release(claim, {json_types.text(entry, "uid") for entry in ended})
         elif not pod_claims.reservations(claim) and self._is_abandoned(claim):
             claim = reservation.deallocate(self._api, claim)
-            self._recorder.normal(CLAIM, claim, "Deallocated", "nobody has a use for it")
+            self._recorder.normal(CLAIM, claim, "Deallocated", "no pod uses it")
         if not pod_claims.reservations(claim):
             self._delete_generated(claim)
 
@@ -57,21 +57,21 @@ class ClaimReleaser:
         return released
 
     def _is_abandoned(self, claim: Object) -> bool:
-        """Return whether a claim without reservations must be deallocated; others may keep their devices until a pod comes."""
+        """Return whether a claim without reservations must be deallocated; others may stay allocated until a pod uses them."""
         if pod_claims.is_deleting(claim):
             finalizers = json_types.strings(claim, "metadata", "finalizers")
             return pod_claims.is_allocated(claim) or reservation.FINALIZER in finalizers
         return self._for_workloads and pod_claims.serves_any_pod(claim)
 
-    def _gone_workloads(self, claim: Object, key: Key) -> list[Object]:
-        """Return the workloads that have the claim and are gone, once no pod on a node refers to it."""
+    def _deleted_workloads(self, claim: Object, key: Key) -> list[Object]:
+        """Return the deleted workloads that reserve the claim, or none while a pod on a node refers to it."""
         if not self._for_workloads:
             return []
         workloads = [workload for workload in pod_claims.reserving_workloads(claim) if _kind_of(workload) is not None]
         if workloads:
             self.waiting.add(key)
-        gone = [workload for workload in workloads if not self._exists(workload, key.namespace)]
-        return [] if gone and self._is_in_use(key) else gone
+        deleted = [workload for workload in workloads if not self._exists(workload, key.namespace)]
+        return [] if deleted and self._is_in_use(key) else deleted
 
     def _exists(self, entry: Object, namespace: str) -> bool:
         resource = _kind_of(entry)
@@ -97,7 +97,7 @@ class ClaimReleaser:
 
 
 def _kind_of(entry: Object) -> Resource | None:
-    """Return the kind that an entry of status.reservedFor names, None for one that this cluster does not have."""
+    """Return the kind that an entry of status.reservedFor names, or None for a kind that this cluster does not have."""
     named = json_types.text(entry, "apiGroup"), json_types.text(entry, "resource")
     return next((resource for resource in ALL if resource.namespaced and (resource.group, resource.plural) == named), None)
 
@@ -111,7 +111,7 @@ class ClaimReserver:
         self._for_workloads = for_workloads
 
     def check(self, key: Key) -> None:
-        """Reserve what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
+        """Add missing reservations for the pod under ``key``. Raise ApiError if a write must be retried."""
         if (pod := find(self._api, POD, key)) is None:
             return
         if not json_types.text(pod, "spec", "nodeName") or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
@@ -138,11 +138,11 @@ class ClaimReserver:
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _MAX_BASE = 57
-"""The server appends five characters to at most 58; one is kept for the dash at the end."""
+"""The server appends five characters to at most 58; one of these is the dash at the end."""
 
 
 class ClaimGenerator:
-    """Makes the claims that pods ask for by templates."""
+    """Creates the claims that pods request by templates."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
         self._api = api
@@ -150,27 +150,27 @@ class ClaimGenerator:
         self._waiting: dict[Key, set[Key]] = {}
 
     def waiting_for(self, template: Key) -> set[Key]:
-        """Return the pods whose claims could not be made for want of a template, and forget them."""
+        """Remove and return the pods whose claims wait for a template."""
         return self._waiting.pop(template, set())
 
     def forget(self, pod: Key) -> None:
-        """Stop waiting on behalf of a pod."""
+        """Remove a pod from the pods that wait for a template."""
         for pods in self._waiting.values():
             pods.discard(pod)
 
     def check(self, key: Key) -> None:
-        """Make what is missing for the pod under ``key``. Raise ApiError where a write must be tried again."""
+        """Create missing claims for the pod under ``key``. Raise ApiError if a write must be retried."""
         if (pod := find(self._api, POD, key)) is None:
             return
         if pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
             return
         missing = [reference for reference in pod_claims.references(pod) if reference.claim == "" and reference.template]
-        made = {reference.name: claim for reference in missing if (claim := self._generate(pod, reference))}
-        if made:
-            self._record(pod, made)
+        generated = {reference.name: claim for reference in missing if (claim := self._generate(pod, reference))}
+        if generated:
+            self._record(pod, generated)
 
     def _generate(self, pod: Object, reference: pod_claims.Reference) -> str:
-        """Return the name of the entry's claim, made now or before; empty where the template is missing."""
+        """Return the name of the entry's claim, created now or earlier; empty if the template is missing."""
         namespace = json_types.text(pod, "metadata", "namespace")
         for claim in self._api.list(CLAIM, namespace=namespace).items:
             if pod_claims.generated_for(claim, pod) and json_types.text(claim, "metadata", "annotations", POD_CLAIM_NAME) == reference.name:
@@ -184,12 +184,12 @@ class ClaimGenerator:
         created = self._api.create(CLAIM, _claim(pod, reference.name, template), namespace=namespace)
         return json_types.text(created, "metadata", "name")
 
-    def _record(self, pod: Object, made: dict[str, str]) -> None:
-        statuses: list[Object] = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
-        known = json_types.objects(pod, "status", "resourceClaimStatuses")
+    def _record(self, pod: Object, generated: dict[str, str]) -> None:
+        statuses: list[Object] = [{"name": entry, "resourceClaimName": claim} for entry, claim in generated.items()]
+        existing = json_types.objects(pod, "status", "resourceClaimStatuses")
         patch: Object = {
             "metadata": {"uid": uid_of(pod)},
-            "status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])},
+            "status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])},
         }
         key = key_of(pod)
         self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
@@ -197,22 +197,22 @@ class ClaimGenerator:
 
 def _claim(pod: Object, entry: str, template: Object) -> Object:
     name = json_types.text(pod, "metadata", "name")
-    wanted = json_types.mapping(template, "spec", "metadata")
-    annotations = json_types.mapping(wanted, "annotations") | {POD_CLAIM_NAME: entry}
+    template_metadata = json_types.mapping(template, "spec", "metadata")
+    annotations = json_types.mapping(template_metadata, "annotations") | {POD_CLAIM_NAME: entry}
     metadata: Object = {
         "generateName": generate_name(name, entry),
         "annotations": annotations,
         "ownerReferences": [pod_claims.owned_by(POD, pod)],
     }
-    if labels := json_types.mapping(wanted, "labels"):
+    if labels := json_types.mapping(template_metadata, "labels"):
         metadata["labels"] = json_types.copy(labels)
     return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
 
 
 def generate_name(pod: str, entry: str) -> str:
-    """Return ``<pod>-<entry>-``, both cut in proportion where the server would cut the end off."""
-    room = _MAX_BASE - 1
-    if len(pod) + len(entry) > room:
-        kept = max(1, len(pod) * room // (len(pod) + len(entry)))
-        pod, entry = pod[:kept], entry[: room - kept]
+    """Return ``<pod>-<entry>-``, with both shortened in proportion if the server would cut off the end."""
+    available = _MAX_BASE - 1
+    if len(pod) + len(entry) > available:
+        pod_length = max(1, len(pod) * available // (len(pod) + len(entry)))
+        pod, entry = pod[:pod_length], entry[: available - pod_length]
     return f"{pod}-{entry}-"

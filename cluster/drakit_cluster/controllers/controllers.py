@@ -1,6 +1,6 @@
-"""One loop that watches pods, workloads, claims, nodes and what is said of devices, and gives each changed object to its controllers.
+"""One loop that watches pods, workloads, claims, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
 
-Every controller reads the present state only: it may be called once too often, and a failed step is retried.
+Every controller works from the current state: an extra call is harmless, and a failed step is retried.
 """
 
 import time
@@ -23,8 +23,8 @@ from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, 
 _log = logs.get_logger(__name__)
 
 _RETRY_SECONDS = (0.02, 1.0)
-_LOOK_SECONDS = 1.0
-"""How often workloads that have claims are looked for."""
+_RECHECK_SECONDS = 1.0
+"""The polling interval of workloads that reserve claims."""
 Work = tuple[Callable[[Key], None], Key]
 
 
@@ -47,7 +47,7 @@ class Controllers:
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
         self._backoff = Backoff(*_RETRY_SECONDS)
-        self._look_at = 0.0
+        self._recheck_at = 0.0
         self._observers: dict[Resource, Callable[[Change], None]] = {
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
@@ -62,11 +62,11 @@ class Controllers:
         self._loop = Loop(api, "controllers", selections, self._observe, self._act)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._loop.start()
 
     def stop(self) -> None:
-        """End after the object at hand."""
+        """Stop after the current object."""
         self._loop.stop()
 
     def _add(self, action: Callable[[Key], None], key: Key) -> None:
@@ -102,18 +102,18 @@ class Controllers:
             if isinstance(name, str):
                 self._claims_of.setdefault(Key(claim.namespace, name), set()).add(claim)
         if change.deleted:
-            for known in self._claims_of.values():
-                known.discard(claim)
-            self._claims_of = {pod: known for pod, known in self._claims_of.items() if known}
+            for claims in self._claims_of.values():
+                claims.discard(claim)
+            self._claims_of = {pod: claims for pod, claims in self._claims_of.items() if claims}
         else:
             self._add(self._releaser.check, claim)
             self._reserve_for_bound(change)
         self._observe_owned(change)
 
     def _reserve_for_bound(self, change: Change) -> None:
-        """A claim that has devices now, or room again, may be what pods on nodes wait for."""
-        before, claim = change.before or {}, change.object
-        if not is_allocated(claim) or (is_allocated(before) and len(reservations(before)) <= len(reservations(claim))):
+        """Check the pods on nodes that wait for a claim that is now allocated, or that lost a reservation."""
+        old, claim = change.before or {}, change.object
+        if not is_allocated(claim) or (is_allocated(old) and len(reservations(old)) <= len(reservations(claim))):
             return
         for pod in self._pods.users(key_of(claim)):
             if json_types.text(pod, "spec", "nodeName"):
@@ -153,20 +153,24 @@ class Controllers:
             try:
                 action(key)
             except errors.ApiError as error:
-                _log.debug("controller tries again", object=str(key), error=str(error))
+                _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
-        delays = [self._evictor.act() if self._evicts else None, self._look_again(), self._backoff.next() if self._work else None]
+        delays = [
+            self._evictor.act() if self._evicts else None,
+            self._recheck_workload_claims(),
+            self._backoff.next() if self._work else None,
+        ]
         if not self._work:
             self._backoff.reset()
         return min((delay for delay in delays if delay is not None), default=None)
 
-    def _look_again(self) -> float | None:
-        """Have the claims of workloads checked now and then; return after how many seconds to come again."""
+    def _recheck_workload_claims(self) -> float | None:
+        """Schedule periodic checks of claims that workloads reserve; return the seconds until the next call."""
         if not self._releaser.waiting:
             return None
         now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_SECONDS
+        if now >= self._recheck_at:
+            self._recheck_at = now + _RECHECK_SECONDS
             for claim in self._releaser.waiting:
                 self._add(self._releaser.check, claim)
-        return self._look_at - now
+        return self._recheck_at - now

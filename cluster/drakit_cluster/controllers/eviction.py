@@ -1,13 +1,15 @@
 """Eviction: pods whose claims have a device with a NoExecute taint are deleted when their tolerations end.
 
-Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also concern
-a device that is published no more. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it.
+Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also apply to
+devices that are no longer published. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it.
 
 A taint counts from its timeAdded. Tolerations are those of the allocation's results: the shortest tolerationSeconds of those that match
-decides, and one without it tolerates for ever. Admin access makes no difference.
+decides; a toleration without it tolerates forever. Admin access makes no difference.
 
-The condition EvictionInProgress of a DeviceTaintRule says how far its eviction is. It is kept up to date for the effect NoExecute; for None it
-is a forecast, made once for each generation of the rule's spec. Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
+The condition EvictionInProgress of a DeviceTaintRule reports the progress of its eviction. It is updated for the effect NoExecute. For the
+effect None it is a forecast, made once for each generation of the rule's spec.
+
+Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
 """
 
 import datetime
@@ -29,17 +31,17 @@ from drakit_cluster.scheduling import taint_rules
 
 
 class PodIndex:
-    """Kept by ``note``; changing or asking costs no more than the pods and claims concerned."""
+    """Pods by the claims that they use. The cost of an update or lookup depends only on the pods and claims involved."""
 
     def __init__(self) -> None:
         self._pods: dict[Key, Object] = {}
         self._users: dict[Key, set[Key]] = {}
 
     def note(self, change: Change) -> None:
-        """Record a pod's present state. A deleted or finished pod uses nothing."""
+        """Record a pod's current state. A deleted or finished pod uses no claims."""
         key, pod = key_of(change.object), change.object
-        known = self._pods.pop(key, None)
-        for claim in pod_claims.claim_keys(known) if known else ():
+        old_pod = self._pods.pop(key, None)
+        for claim in pod_claims.claim_keys(old_pod) if old_pod else ():
             users = self._users[claim]
             users.discard(key)
             if not users:
@@ -61,7 +63,7 @@ _COMPARED = ("status", "reason", "message", "observedGeneration")
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """Devices that a rule selects, in slices and in claims; pods that have to go, in how many namespaces; and pods that went."""
+    """The devices that a rule selects in slices and in claims, the pods still to evict with their namespaces, and the evicted pods."""
 
     published: int
     allocated: int
@@ -71,16 +73,16 @@ class Effects:
 
 
 def is_final(rule: Object) -> bool:
-    """Return whether the condition is the forecast for the present spec, which is not made again."""
-    known = _known(rule)
+    """Return whether the condition is the forecast for the current spec, which is made only once."""
+    condition = _existing_condition(rule)
     generation = json_types.number(rule, "metadata", "generation")
-    return taint_rules.taint_of(rule).get("effect") == "None" and known.get("observedGeneration") == generation
+    return taint_rules.taint_of(rule).get("effect") == "None" and condition.get("observedGeneration") == generation
 
 
 def differs(rule: Object, condition: Object) -> bool:
     """Return whether the rule's condition has to be written."""
-    known = _known(rule)
-    return any(known.get(field) != condition.get(field) for field in _COMPARED)
+    existing = _existing_condition(rule)
+    return any(existing.get(field) != condition.get(field) for field in _COMPARED)
 
 
 def condition_of(rule: Object, effects: Effects) -> Object:
@@ -110,7 +112,7 @@ def condition_of(rule: Object, effects: Effects) -> Object:
     }
 
 
-def _known(rule: Object) -> Object:
+def _existing_condition(rule: Object) -> Object:
     conditions = json_types.objects(rule, "status", "conditions")
     return next((condition for condition in conditions if condition.get("type") == TYPE), {})
 
@@ -126,7 +128,7 @@ _MAX_SECONDS = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Taint:
-    """A taint on a device, and the name of the rule that put it there; ``""`` for the driver."""
+    """A taint on a device, and the name of the rule that added it; ``""`` for the driver."""
 
     body: Object
     rule: str = ""
@@ -134,7 +136,7 @@ class Taint:
 
 @dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """When the users of a claim have to be gone, which taint says so, and every rule that has a part in it."""
+    """The time at which the users of a claim are evicted, the taint that sets it, and every rule with such a taint."""
 
     time: datetime.datetime
     taint: str
@@ -143,12 +145,12 @@ class Deadline:
 
 def results(claim: Object) -> list[tuple[DeviceId, Object]]:
     """Return the claim's allocated devices with their results."""
-    found = json_types.objects(pod_claims.allocation(claim), "devices", "results")
-    return [(DeviceId(*(json_types.text(entry, field) for field in ("driver", "pool", "device"))), entry) for entry in found]
+    entries = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+    return [(DeviceId(*(json_types.text(entry, field) for field in ("driver", "pool", "device"))), entry) for entry in entries]
 
 
 def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) -> Deadline | None:
-    """Return the earliest time at which a device's taint ends the claim's use; None where every taint is tolerated."""
+    """Return the earliest deadline that a taint of a device sets; None if every taint is tolerated."""
     pressing = [
         (time, taint)
         for device, result in results(claim)
@@ -157,18 +159,18 @@ def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) ->
     ]
     if not pressing:
         return None
-    time, first = min(pressing, key=lambda one: one[0])
+    time, first = min(pressing, key=lambda entry: entry[0])
     rules = frozenset(taint.rule for _, taint in pressing if taint.rule)
     return Deadline(time=time, taint=json_types.text(first.body, "key"), rules=rules)
 
 
 def _time(taint: Object, tolerations: Iterable[Object]) -> datetime.datetime | None:
-    """Return when the taint takes effect, None where it is tolerated for ever."""
+    """Return when the taint takes effect, None if it is tolerated forever."""
     matching = [toleration for toleration in tolerations if taints.tolerates(toleration, taint)]
-    if any(one.get("tolerationSeconds") is None for one in matching):
+    if any(toleration.get("tolerationSeconds") is None for toleration in matching):
         return None
     added = _added(taint)
-    seconds = min((json_types.number(one, "tolerationSeconds") for one in matching), default=0)
+    seconds = min((json_types.number(toleration, "tolerationSeconds") for toleration in matching), default=0)
     if added == _LONG_AGO or seconds <= 0:
         return added
     return _NEVER if seconds > _MAX_SECONDS else added + datetime.timedelta(seconds=seconds)
@@ -191,7 +193,7 @@ _PoolKey = tuple[str, str]
 
 
 class TaintEvictor:
-    """Evicts pods. Others keep ``pods`` up to date; :meth:`observe` takes slices, rules and claims."""
+    """Evicts pods. The caller updates ``pods`` and passes slices, rules and claims to :meth:`observe`."""
 
     def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = naming.present) -> None:
         self._api = api
@@ -243,8 +245,8 @@ class TaintEvictor:
 
     def _observe_claim(self, change: Change) -> None:
         key = key_of(change.object)
-        known = self._claims.pop(key, None)
-        for device, _ in results(known) if known else ():
+        old_claim = self._claims.pop(key, None)
+        for device, _ in results(old_claim) if old_claim else ():
             self._claims_of.get((device.driver, device.pool), set()).discard(key)
         self._stale.add(key)
         if change.deleted or not pod_claims.is_allocated(change.object):
@@ -254,7 +256,7 @@ class TaintEvictor:
             self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
 
     def act(self) -> float | None:
-        """Evict who is due and report on the rules; return after how many seconds someone else will be, None for nobody."""
+        """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None."""
         for key in self._stale:
             claim = self._claims.get(key)
             deadline = of_claim(claim, self._taints) if claim is not None else None
@@ -268,7 +270,7 @@ class TaintEvictor:
                 self._evict_users(key)
             self._report()
         except errors.ApiError as error:
-            _log.debug("eviction is tried again", error=str(error))
+            _log.debug("eviction failed", error=str(error))
             return self._backoff.next()
         self._backoff.reset()
         return self._delay()
@@ -280,8 +282,8 @@ class TaintEvictor:
         return min(max(0.0, (min(later) - self._now()).total_seconds()), _LONGEST_WAIT_SECONDS)
 
     def _taints(self, device: DeviceId) -> Iterator[Taint]:
-        for known, body in _newest(self._slices.get((device.driver, device.pool), {})):
-            if known == device:
+        for device_id, body in _newest(self._slices.get((device.driver, device.pool), {})):
+            if device_id == device:
                 yield from (Taint(body=taint) for taint in json_types.objects(body, "taints"))
         for name, rule in self._rules.items():
             if taint_rules.selects(rule, device):
@@ -302,7 +304,7 @@ class TaintEvictor:
             try:
                 self._evict(pod, deadline)
             except (errors.NotFoundError, errors.ConflictError):
-                _log.debug("pod went before it was evicted", pod=key_of(pod).name)
+                _log.debug("pod deleted before its eviction", pod=key_of(pod).name)
 
     def _evict(self, pod: Object, deadline: Deadline) -> None:
         name, namespace = key_of(pod).name, key_of(pod).namespace
@@ -334,10 +336,10 @@ class TaintEvictor:
                 try:
                     self._rules[name] = self._api.patch(TAINT_RULE, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
                 except (errors.NotFoundError, errors.ConflictError):
-                    _log.debug("rule went before its status was written", rule=name)
+                    _log.debug("rule deleted before its status was written", rule=name)
 
     def _effects(self, name: str, rule: Object) -> Effects:
-        """Count the pods that have to go for the rule; for the effect None what it selects, and the pods that would have to go."""
+        """Count the pods to evict for the rule; for the effect None, the selected devices and the pods it would evict."""
         if taint_rules.taint_of(rule).get("effect") != "None":
             return self._counted(rule, [key for key, deadline in self._deadlines.items() if name in deadline.rules])
         taint = Taint(body=taint_rules.taint_of(rule) | {"effect": "NoExecute"}, rule=name)

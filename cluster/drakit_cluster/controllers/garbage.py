@@ -1,6 +1,6 @@
-"""Garbage collection: a claim or slice whose owners are all gone goes too.
+"""Garbage collection: an object is deleted when all its owners are deleted.
 
-Owners of kinds that this cluster does not have cannot be looked up, and keep what they own.
+Owners of unknown kinds cannot be looked up, so they count as existing.
 """
 
 import functools
@@ -20,7 +20,7 @@ _KINDS = {(resource.api_version, resource.kind): resource for resource in ALL}
 
 
 class GarbageCollector:
-    """Deletes objects without owners; ``note`` keeps it informed of who owns what."""
+    """Deletes objects whose owners are deleted; ``note`` records the owners."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
         self._api = api
@@ -29,23 +29,23 @@ class GarbageCollector:
         self._checks = {resource: functools.partial(self._check, resource) for resource in ALL}
 
     def note(self, change: Change) -> None:
-        """Remember an object's owners, or forget it."""
+        """Record the owners of an object, or remove a deleted object."""
         dependent = (change.resource, key_of(change.object))
         for owner in _owner_uids(change.before or {}) | (_owner_uids(change.object) if change.deleted else set()):
-            known = self._owned.get(owner, set())
-            known.discard(dependent)
-            if not known:
+            dependents = self._owned.get(owner, set())
+            dependents.discard(dependent)
+            if not dependents:
                 self._owned.pop(owner, None)
         if not change.deleted:
             for owner in _owner_uids(change.object):
                 self._owned.setdefault(owner, set()).add(dependent)
 
     def owned_by(self, owner: Object) -> set[Dependent]:
-        """Return what the object owns."""
+        """Return the objects that the owner owns."""
         return set(self._owned.get(uid_of(owner), ()))
 
     def check_of(self, resource: Resource) -> Callable[[Key], None]:
-        """Return the check for objects of one kind; always the same one for a kind."""
+        """Return the check for objects of one kind, always the same function for a kind."""
         return self._checks[resource]
 
     def _check(self, resource: Resource, key: Key) -> None:

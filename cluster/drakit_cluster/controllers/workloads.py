@@ -1,7 +1,7 @@
 """DaemonSets and Deployments: their pods, and the status that ``kubectl rollout status`` reads.
 
-Simpler than Kubernetes' own: a Deployment owns its pods itself, without ReplicaSets, so there is no history to roll back to; pods of a
-DaemonSet are given their node by this controller rather than by affinity. A new template replaces pods one by one: a Deployment's after the
+Simpler than Kubernetes' own: a Deployment owns its pods itself, without ReplicaSets, so there is no history to roll back to; this
+controller sets the node of DaemonSet pods, instead of an affinity. A new template replaces pods one by one: a Deployment's after the
 new pod is ready, a DaemonSet's before, unless its updateStrategy is OnDelete.
 """
 
@@ -30,28 +30,28 @@ _DAEMON_TOLERATIONS: list[Object] = [
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """A workload and the pods that it owns; those that end by themselves or are being deleted are left out."""
+    """A workload and the pods that it owns; without pods that have finished or are being deleted."""
 
     resource: Resource
     owner: Object
     hash: str
     pods: Sequence[Object]
     refusals: list[errors.ApiError] = field(default_factory=list)
-    """Of pods that could not be made."""
+    """Errors of pods that could not be created."""
 
     def current(self) -> list[Object]:
-        """Return the pods of the present template."""
+        """Return the pods of the current template."""
         label = _HASH_LABELS[self.resource]
         return [pod for pod in self.pods if json_types.text(pod, "metadata", "labels", label) == self.hash]
 
     def outdated(self) -> list[Object]:
-        """Return the pods of templates before."""
+        """Return the pods of earlier templates."""
         current = {uid_of(pod) for pod in self.current()}
         return [pod for pod in self.pods if uid_of(pod) not in current]
 
 
 class WorkloadMaker:
-    """Makes and deletes pods of workloads."""
+    """Creates and deletes pods of workloads."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
         self._api = api
@@ -59,20 +59,20 @@ class WorkloadMaker:
         self._steps: dict[Resource, Callable[[_Group], Object]] = {DAEMON_SET: self._daemon_set, DEPLOYMENT: self._deployment}
 
     def check_daemon_set(self, key: Key) -> None:
-        """Bring a DaemonSet and its pods together; raise the ApiError of a pod that could not be made, for a retry."""
+        """Reconcile a DaemonSet; raise the ApiError of a pod that could not be created, for a retry."""
         self._check(DAEMON_SET, key)
 
     def check_deployment(self, key: Key) -> None:
-        """Bring a Deployment and its pods together; raise the ApiError of a pod that could not be made, for a retry."""
+        """Reconcile a Deployment; raise the ApiError of a pod that could not be created, for a retry."""
         self._check(DEPLOYMENT, key)
 
     def check_of_owner(self, pod: Object) -> tuple[Callable[[Key], None], Key] | None:
-        """Return what to check when a pod changes: its workload, if it has one."""
+        """Return the check of the workload that owns a pod, and its key; None without a workload."""
         owner = pod_claims.owner(pod)
         key = Key(key_of(pod).namespace, json_types.text(owner, "name"))
         checks = {DAEMON_SET.kind: self.check_daemon_set, DEPLOYMENT.kind: self.check_deployment}
-        found = checks.get(json_types.text(owner, "kind")) if json_types.text(owner, "apiVersion") == DAEMON_SET.api_version else None
-        return (found, key) if found is not None else None
+        check = checks.get(json_types.text(owner, "kind")) if json_types.text(owner, "apiVersion") == DAEMON_SET.api_version else None
+        return (check, key) if check is not None else None
 
     def _check(self, resource: Resource, key: Key) -> None:
         owner = find(self._api, resource, key)
@@ -115,16 +115,16 @@ class WorkloadMaker:
         }
 
     def _deployment(self, group: _Group) -> Object:
-        wanted = json_types.number(group.owner, "spec", "replicas")
+        replicas = json_types.number(group.owner, "spec", "replicas")
         current, outdated = group.current(), group.outdated()
         ready = [pod for pod in group.pods if _is_ready(pod)]
         paused = json_types.at(group.owner, "spec", "paused") is True
-        room = wanted - len(group.pods) + (1 if outdated else 0)
-        for _ in range(0 if paused else max(0, min(wanted - len(current), room))):
+        creatable = replicas - len(group.pods) + (1 if outdated else 0)
+        for _ in range(0 if paused else max(0, min(replicas - len(current), creatable))):
             self._create(group, {})
-        surplus = len(group.pods) - wanted
+        surplus = len(group.pods) - replicas
         unready_old = [pod for pod in outdated if not _is_ready(pod)]
-        if surplus > 0 and outdated and not paused and (len(ready) > wanted or unready_old):
+        if surplus > 0 and outdated and not paused and (len(ready) > replicas or unready_old):
             discard(self._api, POD, (unready_old or outdated)[0])
         elif surplus > 0 and not outdated:
             for pod in sorted(current, key=_is_ready)[:surplus]:
@@ -134,8 +134,8 @@ class WorkloadMaker:
             "updatedReplicas": len(current),
             "readyReplicas": len(ready),
             "availableReplicas": len(ready),
-            "unavailableReplicas": max(0, wanted - len(ready)),
-            "conditions": _conditions(group, available=len(ready) >= wanted, done=len(current) == len(group.pods) == wanted),
+            "unavailableReplicas": max(0, replicas - len(ready)),
+            "conditions": _conditions(group, available=len(ready) >= replicas, done=len(current) == len(group.pods) == replicas),
         }
 
     def _create(self, group: _Group, fields: Object) -> None:
@@ -151,12 +151,12 @@ class WorkloadMaker:
         }
         spec = json_types.copy_object(json_types.mapping(template, "spec")) | fields
         try:
-            made = self._api.create(POD, {"metadata": metadata, "spec": spec}, namespace=key_of(owner).namespace)
+            pod = self._api.create(POD, {"metadata": metadata, "spec": spec}, namespace=key_of(owner).namespace)
         except (errors.ForbiddenError, errors.InvalidError) as error:
             self._recorder.warning(group.resource, owner, "FailedCreate", f"Error creating: {error}")
             group.refusals.append(error)
             return
-        self._recorder.normal(group.resource, owner, "SuccessfulCreate", f"Created pod: {key_of(made).name}")
+        self._recorder.normal(group.resource, owner, "SuccessfulCreate", f"Created pod: {key_of(pod).name}")
 
 
 def _owns(owner: Object, pod: Object) -> bool:
@@ -174,7 +174,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _runs_on(owner: Object, node: Object) -> bool:
-    """Return whether a DaemonSet has a pod on a node: its labels and taints allow it; a cordon is no obstacle."""
+    """Return whether a DaemonSet has a pod on a node: its labels and taints allow it. A cordoned node may run one."""
     spec = json_types.mapping(owner, "spec", "template", "spec")
     labels = json_types.mapping(node, "metadata", "labels")
     if any(labels.get(name) != value for name, value in json_types.mapping(spec, "nodeSelector").items()):
@@ -184,21 +184,21 @@ def _runs_on(owner: Object, node: Object) -> bool:
 
 
 def _conditions(group: _Group, *, available: bool, done: bool) -> Json:
-    """Return the conditions of a Deployment; one that says what it said keeps its time."""
-    known = {str(condition.get("type")): condition for condition in json_types.objects(group.owner, "status", "conditions")}
+    """Return the conditions of a Deployment. An unchanged condition keeps its time."""
+    existing = {str(condition.get("type")): condition for condition in json_types.objects(group.owner, "status", "conditions")}
     return [
         _condition(
-            known.get("Available", {}), "Available", "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable", available
+            existing.get("Available", {}), "Available", "MinimumReplicasAvailable" if available else "MinimumReplicasUnavailable", available
         ),
         _condition(
-            known.get("Progressing", {}), "Progressing", "NewReplicaSetAvailable" if done and available else "ReplicaSetUpdated", True
+            existing.get("Progressing", {}), "Progressing", "NewReplicaSetAvailable" if done and available else "ReplicaSetUpdated", True
         ),
     ]
 
 
-def _condition(known: Object, name: str, reason: str, holds: bool) -> Json:  # noqa: FBT001 -- the condition's own status.
+def _condition(existing: Object, name: str, reason: str, holds: bool) -> Json:  # noqa: FBT001 -- the condition's own status.
     status = "True" if holds else "False"
-    if (known.get("status"), known.get("reason")) == (status, reason):
-        return known
+    if (existing.get("status"), existing.get("reason")) == (status, reason):
+        return existing
     now = naming.now()
     return {"type": name, "status": status, "reason": reason, "lastTransitionTime": now, "lastUpdateTime": now}
