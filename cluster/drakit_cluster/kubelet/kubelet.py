@@ -1,7 +1,7 @@
 """The kubelet of one node: its own threads, its own identity towards the API server, plugins over unix sockets.
 
-Everything it must remember is in the API, in the runtime, which outlives it, and in its checkpoint; so it may stop at any moment and
-another one may take its place.
+Its state is in the API, in the runtime, which outlives it, and in its checkpoint. It can therefore stop at any time, and a new kubelet can
+replace it.
 """
 
 import pathlib
@@ -42,7 +42,7 @@ _JOIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The folders and node of a kubelet. ``labels`` are the node's beyond its name. ``pod_resources`` is where that service listens, or None."""
+    """The folders and node of a kubelet. ``labels`` are additional labels of the node. ``pod_resources`` is the socket of that service, or None."""
 
     node: str
     registry: pathlib.Path
@@ -52,7 +52,7 @@ class Place:
 
 
 class Kubelet:
-    """One life of a node's kubelet. Raise CheckpointError when made over a damaged checkpoint."""
+    """One run of a node's kubelet. The constructor raises CheckpointError for a damaged checkpoint."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Kubelet:
         self._runtime = runtime
         self._timing = timing or Timing()
         self._recorder = Recorder(api, "kubelet", place.node)
-        self._wiper = SliceWiper(api, place.node, self._timing, self._note_wipe)
+        self._wiper = SliceWiper(api, place.node, self._timing, self._record_wipe)
         gates = gates or FeatureGates()
         table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
         streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
         self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
         self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), for_workloads=gates.on(Gate.RESERVED_FOR_WORKLOADS))
-        self._registrar = Registrar(place.registry, self.plugins, self._timing, self._note_registration)
+        self._registrar = Registrar(place.registry, self.plugins, self._timing, self._record_registration)
         health = PodHealth(preparation=self.preparation, table=table, messages=gates.on(Gate.RESOURCE_HEALTH_MESSAGE))
         self._services = Services(
             api=api, recorder=self._recorder, preparation=self.preparation, health=health, runtime=runtime, timing=self._timing
@@ -94,7 +94,7 @@ class Kubelet:
         self._reconciler = threading.Thread(target=self._reconcile, name=f"reconcile-{place.node}", daemon=True)
 
     def start(self) -> None:
-        """Register the node, delete its old slices, and begin to work. Raise ApiError where the node cannot be registered."""
+        """Register the node, delete its old slices, and start. Raise ApiError if the node cannot be registered."""
         self._node = self._register_node()
         self._recorder.start()
         self._wiper.wipe_all()
@@ -127,7 +127,7 @@ class Kubelet:
         self._recorder.stop()
 
     def _register_node(self) -> Object:
-        """Create the node, or make the one of an earlier life ready."""
+        """Create the node, or mark an existing one as ready."""
         name = self._place.node
         info = _node_info(self._runtime.mode)
         labels: Object = {
@@ -157,33 +157,33 @@ class Kubelet:
             return self._api.patch(NODE, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
 
     def _observe(self, change: Change) -> None:
-        """Send a change to the pod's worker; a pod that needs nothing on this node has none.
+        """Send a change to the pod's worker, and start a worker if the pod needs one.
 
-        Changes from before a worker ended may come after its end; they must not bring the pod back to life.
+        Changes from before the end of a worker may arrive later. They must not start a new one.
         """
         pod, uid = change.object, uid_of(change.object)
         with self._lock:
             worker = self._workers.get(uid)
-            known = self._ended.pop(uid, 0) if change.deleted else self._ended.get(uid, 0)
+            ended_version = self._ended.pop(uid, 0) if change.deleted else self._ended.get(uid, 0)
             if worker is None:
-                if version_of(pod) <= known or not self._needs_worker(pod, deleted=change.deleted):
+                if version_of(pod) <= ended_version or not self._needs_worker(pod, deleted=change.deleted):
                     return
-                worker = self._workers[uid] = PodWorker(pod, self._services, self._forget)
-                worker.update(pod, gone=change.deleted)
+                worker = self._workers[uid] = PodWorker(pod, self._services, self._remove_worker)
+                worker.update(pod, deleted=change.deleted)
                 worker.start()
                 return
-        worker.update(pod, gone=change.deleted)
+        worker.update(pod, deleted=change.deleted)
 
     def _needs_worker(self, pod: Object, *, deleted: bool) -> bool:
-        held = self._runtime.has_sandbox(uid_of(pod)) or self.preparation.has(uid_of(pod))
+        uses_node = self._runtime.has_sandbox(uid_of(pod)) or self.preparation.has(uid_of(pod))
         if deleted:
-            return held
-        return held or pod_claims.is_deleting(pod) or not pod_claims.is_terminal(pod)
+            return uses_node
+        return uses_node or pod_claims.is_deleting(pod) or not pod_claims.is_terminal(pod)
 
-    def _forget(self, worker: PodWorker) -> None:
+    def _remove_worker(self, worker: PodWorker) -> None:
         with self._lock:
             del self._workers[worker.uid]
-            if not worker.gone:
+            if not worker.deleted:
                 self._ended[worker.uid] = worker.version
 
     def _known_pods(self) -> list[Object]:
@@ -210,42 +210,42 @@ class Kubelet:
         self._reconcile_soon.set()
 
     def _reconcile(self) -> None:
-        """Unprepare, now and then and when a driver comes, the claims of pods that went while no kubelet watched."""
+        """Unprepare the claims of pods that were deleted while no kubelet ran, periodically and when a driver becomes usable."""
         while True:
             self._reconcile_soon.wait(self._timing.reconcile)
             self._reconcile_soon.clear()
             if self._stopping.is_set():
                 return
             with self._lock:
-                known = set(self._workers)
-            for uid in self.preparation.pods() - known:
+                pods_with_workers = set(self._workers)
+            for uid in self.preparation.pods() - pods_with_workers:
                 try:
                     if not self._exists(uid):
                         self._runtime.stop(uid, 0)
                         self._runtime.remove(uid)
                         self.preparation.unprepare(uid)
                 except (PreparationError, errors.ApiError) as error:
-                    _log.info("claims of a vanished pod not unprepared", pod=uid, error=str(error))
+                    _log.info("unprepare of a deleted pod failed", pod=uid, error=str(error))
 
     def _exists(self, uid: str) -> bool:
         pods = self._api.list(POD, field_selector=f"spec.nodeName={self._place.node}").items
         return any(uid_of(pod) == uid for pod in pods)
 
-    def _note_registration(self, driver: str) -> None:
+    def _record_registration(self, driver: str) -> None:
         self._recorder.normal(NODE, self._node, "DriverRegistered", f"driver {driver} is registered on {self._place.node}")
         self._poke_all()
 
-    def _note_wipe(self, driver: str) -> None:
+    def _record_wipe(self, driver: str) -> None:
         message = f"driver {driver} was unusable for {self._timing.wipe_delay:g} s: its slices of {self._place.node} are deleted"
         self._recorder.warning(NODE, self._node, "SlicesDeleted", message)
 
 
 def _wait() -> None:
-    """Return no time for a next call, because every change goes to a worker at once."""
+    """Return None: no call is due, because every change goes to a worker at once."""
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-"""Go's names for what ``uname`` says; others are the same in both."""
+"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 def _node_info(mode: Mode) -> Object:

@@ -1,11 +1,11 @@
-"""The kubelet's time spans in one value. Deadlines are a real kubelet's; each shorter one is marked."""
+"""The kubelet's delays and deadlines. Deadlines are those of a real kubelet; comments mark shorter ones."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds. Pairs are the first delay and the longest one."""
+    """All values are seconds. A pair is the first and the longest delay."""
 
     registration_tick: float = 0.1
     """How often the registration folder is searched; a real kubelet searches every second."""
@@ -18,19 +18,19 @@ class Timing:
     reconnect: tuple[float, float] = (0.1, 2.0)
     """A real kubelet begins at 1 s and goes up to 120 s."""
     health_retry: float = 5.0
-    """After how long a health stream that ended is opened again."""
+    """The delay before an ended health stream is reopened."""
     health_valid: float = 30.0
-    """How long a device's health is believed that says nothing about that."""
+    """How long a report of a device's health is valid if it does not say so itself."""
     wipe_delay: float = 30.0
-    """How long after a driver became unusable its slices are deleted."""
+    """How long a driver must be unusable before its slices are deleted."""
     wipe_retry: tuple[float, float] = (1.0, 300.0)
     prepare_retry: tuple[float, float] = (0.5, 12.0)
-    """A real kubelet waits 12 to 15 s from the first time on."""
+    """A real kubelet waits 12 to 15 s from the first retry on."""
     unprepare_retry: tuple[float, float] = (0.2, 12.0)
     container_retry: tuple[float, float] = (1.0, 300.0)
     """Between restarts of a container; a real kubelet begins at 10 s."""
     reconcile: float = 60.0
-    """How often, at least, claims of pods that vanished unseen are looked for."""
+    """The longest interval between searches for claims of pods that were deleted while no kubelet ran."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,1 +1,1 @@
-"""The drivers of the node: registration, connections, health, and the slices of drivers that are gone."""
+"""The drivers of the node: registration, connections, health, and the deletion of slices of unusable drivers."""

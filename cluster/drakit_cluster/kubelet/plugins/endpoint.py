@@ -1,7 +1,7 @@
-"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is there.
+"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is connected.
 
-The kubelet speaks v1 of the DRA service, and v1beta1, which has no share ids. Both have the same field numbers, so that a message of one is
-read as the other.
+The kubelet supports v1 of the DRA service, and v1beta1, which has no share IDs. Both have the same field numbers, so a message of one
+version is readable as the other.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from drakit_cluster.kubelet.pods.records import PreparedDevice
 from drakit_cluster.kubelet.timing import Timing
 
 _CLOSE_SECONDS = 1.0
-"""The library's thread that watches a channel fails if the channel closes under it, and ends by itself within this time before."""
+"""gRPC's watcher thread of a channel fails if the channel closes while it runs. It ends within this time after unsubscribe()."""
 _Response = TypeVar("_Response")
 
 
 class CallError(Exception):
-    """A call that brought no usable answer."""
+    """A call without a usable answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def open_channel(path: pathlib.Path, timing: Timing) -> grpc.Channel:
 class Endpoint:
     """One registered instance of a driver, called in ``version`` of the DRA service.
 
-    ``on_change`` is called, from another thread, when the connection comes or goes.
+    ``on_change`` is called, from another thread, when the connection is made or lost.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class Endpoint:
         if self._faults.unprepare_first:
             self.unprepare(claims)
         response = self._call("NodePrepareResources", request)
-        return {uid: Answer(devices=tuple(map(_device, one.devices)), error=one.error) for uid, one in response.claims.items()}
+        return {uid: Answer(devices=tuple(map(_device, answer.devices)), error=answer.error) for uid, answer in response.claims.items()}
 
     def unprepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
         """Call NodeUnprepareResources; return the answers by claim UID. Raise CallError."""
         request = v1.NodeUnprepareResourcesRequest(claims=[claim.encode() for claim in claims])
         response = self._call("NodeUnprepareResources", request)
-        return {uid: Answer(error=one.error) for uid, one in response.claims.items()}
+        return {uid: Answer(error=answer.error) for uid, answer in response.claims.items()}
 
     def call(self, call: Callable[[grpc.Channel], _Response]) -> _Response:
-        """Make another kind of call on the connection."""
+        """Call another service on the connection."""
         return call(self._channel)
 
     def close(self) -> None:
-        """End for good. Calls that still run have a second to finish."""
+        """Close the connection. Running calls have one second to finish."""
         with self._lock:
             self._closed, self._connected = True, False
         self._channel.unsubscribe(self._observe)
@@ -128,7 +128,7 @@ class Endpoint:
         """Make one call, with the faults that are switched on."""
 
         def call(channel: grpc.Channel) -> Message:
-            return _spoken(channel, self._version, name, request, self._timing.call)
+            return _call_in_version(channel, self._version, name, request, self._timing.call)
 
         try:
             if self._faults.take_drop():
@@ -139,7 +139,7 @@ class Endpoint:
             return call(self._channel)
         except grpc.RpcError as error:
             raise CallError(f"{name}: {_reason(error)}") from error
-        except ValueError as error:  # The library's word for a channel that was closed meanwhile.
+        except ValueError as error:  # gRPC raises ValueError on a channel that was closed in the meantime.
             raise CallError(f"{name}: {error}") from error
 
     def _twice(self, call: Callable[[grpc.Channel], _Response]) -> _Response:
@@ -150,7 +150,7 @@ class Endpoint:
 
     @contextlib.contextmanager
     def _breaking_channel(self) -> Iterator[grpc.Channel]:
-        """Yield a connection that is closed while the call on it runs."""
+        """Yield a connection that closes while the call runs."""
         channel = open_channel(self.path, self._timing)
         breaking = threading.Timer(self._faults.drop_after, channel.close)
         breaking.start()
@@ -164,8 +164,8 @@ class Endpoint:
         with self._lock:
             if self._closed:
                 return
-            before, self._connected = self._connected, state is grpc.ChannelConnectivity.READY
-            changed = before is not self._connected
+            was_connected, self._connected = self._connected, state is grpc.ChannelConnectivity.READY
+            changed = was_connected is not self._connected
         if state is grpc.ChannelConnectivity.IDLE:
             self._channel.subscribe(_ignore, try_to_connect=True)
             self._channel.unsubscribe(_ignore)
@@ -191,22 +191,22 @@ def _device(device: v1.Device) -> PreparedDevice:
     )
 
 
-def _spoken(channel: grpc.Channel, version: str, method: str, request: Message, timeout: float) -> Message:
+def _call_in_version(channel: grpc.Channel, version: str, method: str, request: Message, timeout: float) -> Message:
     """Call a method in one version, with v1's messages; the deadline is in seconds."""
     stub, messages = DIALECTS[version]
-    answer = getattr(stub(channel), method)(_as(messages, request), timeout=timeout)
-    return _as(v1, answer)
+    answer = getattr(stub(channel), method)(_converted(messages, request), timeout=timeout)
+    return _converted(v1, answer)
 
 
-def _as(messages: Any, message: Message) -> Message:
-    """Return a message as that of another version: what that does not know is dropped."""
+def _converted(messages: Any, message: Message) -> Message:
+    """Return a message converted to another version, without the fields that this version does not have."""
     message.DiscardUnknownFields()
-    read: Message = getattr(messages, type(message).__name__).FromString(message.SerializeToString())
-    return read
+    converted: Message = getattr(messages, type(message).__name__).FromString(message.SerializeToString())
+    return converted
 
 
 DIALECTS: Mapping[str, tuple[Callable[[grpc.Channel], object], Any]] = {
     "v1.DRAPlugin": (v1_services.DRAPluginStub, v1),
     "v1beta1.DRAPlugin": (v1beta1_services.DRAPluginStub, v1beta1),
 }
-"""By the name under which drivers advertise it, the service and its messages; a driver's own order decides."""
+"""The service and its messages by advertised name. The order of the driver's list decides."""

@@ -1,12 +1,12 @@
 """The health of devices as their drivers report it.
 
-Source: the kubelet's healthinfo.go. A report counts for as long as it says, 30 s if it says nothing; when a driver's stream ends all that it said is
-forgotten. What is not known, or too old, is Unknown.
+Source: the kubelet's healthinfo.go. A report is valid for the time that it states, by default 30 s. When the stream of a driver ends, all
+its reports are dropped. A device without a valid report is Unknown.
 
-The health streams of drivers: one for each registered instance, opened again a while after it ended.
+Each registered instance of a driver has one health stream, which is reopened after a delay if it ends.
 
-A real kubelet of 1.36 asks every plugin for v1alpha1, whether advertised or not; one of 1.37 prefers v1 where it is advertised. This one does
-both. A plugin without the service answers UNIMPLEMENTED, is asked again, and its devices are Unknown.
+A real kubelet of 1.36 calls v1alpha1 on every plugin, whether advertised or not; one of 1.37 prefers v1 where it is advertised. This kubelet
+does both. A plugin without the service answers UNIMPLEMENTED; the call is repeated, and its devices are Unknown.
 """
 
 import threading
@@ -34,7 +34,7 @@ _DeviceKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A driver's report on one device. ``seconds`` is how long it is valid; 0 or less: the kubelet's default."""
+    """A driver's report on one device. ``seconds`` is how long it is valid; 0 or less means the kubelet's default."""
 
     pool: str
     device: str
@@ -44,53 +44,53 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
-    """A report, and when it ends to count."""
+class _Entry:
+    """A report, and the time at which it expires."""
 
     report: Report
-    until: float
+    expires: float
 
 
 class HealthTable:
-    """The health of all devices that drivers reported. Safe to use from several threads. ``seconds`` is how long a report counts by default."""
+    """The health of all devices that drivers reported. Safe to use from several threads. ``seconds`` is the default validity of a report."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._now = now
         self._lock = threading.Lock()
-        self._drivers: dict[str, dict[_DeviceKey, _Known]] = {}
+        self._drivers: dict[str, dict[_DeviceKey, _Entry]] = {}
 
     def update(self, driver: str, reports: Iterable[Report]) -> bool:
-        """Record a driver's reports; devices without one keep theirs. Return whether anything changed."""
+        """Record a driver's reports; other devices keep theirs. Return whether anything changed."""
         now = self._now()
         with self._lock:
-            known, changed = self._drivers.setdefault(driver, {}), False
+            entries, changed = self._drivers.setdefault(driver, {}), False
             for report in reports:
                 key = (report.pool, report.device)
-                before = known.get(key)
-                changed |= before is None or before.until <= now or before.report != report
-                known[key] = _Known(report=report, until=now + (report.seconds if report.seconds > 0 else self._seconds))
+                entry = entries.get(key)
+                changed |= entry is None or entry.expires <= now or entry.report != report
+                entries[key] = _Entry(report=report, expires=now + (report.seconds if report.seconds > 0 else self._seconds))
             return changed
 
     def forget(self, driver: str) -> bool:
-        """Forget all that a driver said; return whether it had said anything."""
+        """Drop all reports of a driver; return whether there were any."""
         with self._lock:
             return bool(self._drivers.pop(driver, {}))
 
     def of(self, driver: str, device: PreparedDevice) -> tuple[str, str, float | None]:
-        """Return a device's health, the message with it, and after how many seconds it will be Unknown; None: it is."""
+        """Return a device's health, its message, and the seconds until it becomes Unknown, None if it already is."""
         now = self._now()
         with self._lock:
-            known = self._drivers.get(driver, {}).get((device.pool, device.device))
-        if known is None or known.until <= now:
+            entry = self._drivers.get(driver, {}).get((device.pool, device.device))
+        if entry is None or entry.expires <= now:
             return UNKNOWN, "", None
-        return known.report.health, cut(known.report.message), known.until - now
+        return entry.report.health, cut(entry.report.message), entry.expires - now
 
 
 def cut(message: str) -> str:
-    """Return a message as the kubelet keeps it: 1024 bytes, the end of a longer one replaced by three dots."""
-    whole = message.encode()
-    return message if len(whole) <= MESSAGE_MAX_BYTES else whole[: MESSAGE_MAX_BYTES - 3].decode(errors="ignore") + "..."
+    """Return a message as the kubelet stores it: at most 1024 bytes, with three dots at the end of a shortened one."""
+    encoded = message.encode()
+    return message if len(encoded) <= MESSAGE_MAX_BYTES else encoded[: MESSAGE_MAX_BYTES - 3].decode(errors="ignore") + "..."
 
 
 SERVICE = "v1.DRAResourceHealth"
@@ -117,7 +117,7 @@ class HealthStreams:
         threading.Thread(target=self._run, args=(driver, stream), name=f"health-{driver}", daemon=True).start()
 
     def end(self, endpoint: Endpoint) -> None:
-        """Listen to an instance no more."""
+        """Stop listening to an instance."""
         with self._lock:
             stream = self._streams.pop(endpoint, None)
         if stream is not None:
@@ -130,7 +130,7 @@ class HealthStreams:
                     if self._table.update(driver, reports):
                         self._on_change(driver)
             except grpc.RpcError as error:
-                _log.debug("no health stream", driver=driver, error=str(error.code() if isinstance(error, grpc.Call) else error))
+                _log.debug("health stream ended", driver=driver, error=str(error.code() if isinstance(error, grpc.Call) else error))
             if self._table.forget(driver):
                 self._on_change(driver)
             stream.pause()
@@ -152,7 +152,7 @@ class _Stream:
         return self._ending.is_set()
 
     def listen(self) -> Iterator[list[Report]]:
-        """Yield what the driver says until the stream ends. Raise RpcError."""
+        """Yield the reports of the driver until the stream ends. Raise RpcError."""
         with self._lock:
             if self.ended:
                 return

@@ -1,7 +1,7 @@
 """The drivers registered on the node, each with one or more endpoints: whether they can be used, and their slices.
 
-The kubelet deletes the node's slices when it starts, and a driver's when that has been unusable for a while. Only slices with the node's name
-go. A driver that comes back in time keeps its slices; one that comes back later must publish again.
+The kubelet deletes the slices of the node when it starts, and those of a driver that has been unusable for a while. It deletes only slices
+with the name of the node. A driver that reconnects in time keeps its slices; a later one must publish them again.
 """
 
 import pathlib
@@ -36,7 +36,7 @@ class PluginFacts:
     versions: tuple[str, ...]
 
     def check(self) -> None:
-        """Raise RegistrationError where the kubelet cannot work with the plugin."""
+        """Raise RegistrationError if the kubelet does not support the plugin."""
         if self.type != PLUGIN_TYPE:
             raise RegistrationError(f"type: no plugins of type {self.type!r} are served here; want {PLUGIN_TYPE}")
         if not self.name:
@@ -44,17 +44,17 @@ class PluginFacts:
         if not self.endpoint.is_absolute():
             raise RegistrationError(f"endpoint: must be an absolute path, not {str(self.endpoint)!r}")
         if not any(version in DIALECTS for version in self.versions):
-            given = ", ".join(self.versions) or "none"
-            raise RegistrationError(f"supported_versions: none of {given} is known; known are {', '.join(DIALECTS)}")
+            advertised = ", ".join(self.versions) or "none"
+            raise RegistrationError(f"supported_versions: none of {advertised} is known; known are {', '.join(DIALECTS)}")
 
     @property
     def version(self) -> str:
-        """The DRA service to speak: the first of the plugin's own list that is known."""
+        """The DRA service to call: the first known one in the plugin's list."""
         return next(version for version in self.versions if version in DIALECTS)
 
 
 class Plugins:
-    """Drivers by name. Safe to use from several threads. ``health`` listens to them; None: nobody does."""
+    """Drivers by name. Safe to use from several threads. ``health`` watches their devices, if not None."""
 
     def __init__(self, timing: Timing, faults: Faults, wiper: "SliceWiper", health: HealthStreams | None = None) -> None:
         self._health = health
@@ -85,13 +85,13 @@ class Plugins:
         if self._health is not None:
             self._health.begin(facts.name, endpoint, facts.versions)
         if self._has_ended():
-            # Whoever closed may have done so before there was a stream to end.
+            # close() may have run before the health stream existed.
             self._close(endpoint)
             raise RegistrationError("the kubelet is stopping")
         return endpoint
 
     def remove(self, name: str, endpoint: Endpoint) -> None:
-        """Forget an instance of a driver."""
+        """Remove an instance of a driver."""
         with self._lock:
             instances = self._endpoints.get(name, [])
             if endpoint in instances:
@@ -117,13 +117,13 @@ class Plugins:
             return name in self._usable
 
     def choose(self, name: str) -> Endpoint | None:
-        """Return the instance to call: the connected one that registered last, else the last of all."""
+        """Return the instance to call: the last registered one that is connected, else the last registered one."""
         with self._lock:
             instances = self._endpoints.get(name, [])
             return next((instance for instance in reversed(instances) if instance.connected), instances[-1] if instances else None)
 
     def close(self) -> None:
-        """End all connections; no slices are deleted for it."""
+        """Close all connections, without deleting slices."""
         with self._lock:
             self._closed = True
             endpoints = [instance for instances in self._endpoints.values() for instance in instances]
@@ -142,14 +142,14 @@ class Plugins:
         endpoint.close()
 
     def _review(self, name: str) -> None:
-        """Compare whether the driver is usable with what it was, and let its slices go or stay."""
+        """Schedule or cancel the deletion of the driver's slices if it became unusable or usable."""
         with self._lock:
             usable = any(endpoint.connected for endpoint in self._endpoints.get(name, ()))
-            was, changed = name in self._usable, usable is not (name in self._usable)
+            was_usable, changed = name in self._usable, usable is not (name in self._usable)
             (self._usable.add if usable else self._usable.discard)(name)
         if not changed:
             return
-        if was:
+        if was_usable:
             self._wiper.lost(name)
             return
         self._wiper.returned(name)
@@ -161,7 +161,7 @@ _log = logs.get_logger(__name__)
 
 
 class SliceWiper:
-    """Deletes slices of one node; failed deletions are repeated until they work or :meth:`stop`."""
+    """Deletes slices of one node; failed deletions are retried until they succeed or :meth:`stop` is called."""
 
     def __init__(self, api: Api, node: str, timing: Timing, on_wipe: Callable[[str], None]) -> None:
         self._api = api
@@ -172,25 +172,25 @@ class SliceWiper:
         self._pending: dict[str, threading.Event] = {}
 
     def wipe_all(self) -> None:
-        """Delete every slice of the node before this returns, or keep trying after it."""
+        """Delete every slice of the node. If that fails, retry in the background."""
         try:
             self._delete("")
         except errors.ApiError as error:
-            _log.warning("slices of the node not deleted yet", node=self._node, error=str(error))
+            _log.warning("slice deletion failed", node=self._node, error=str(error))
             self._begin("", self._timing.wipe_retry[0])
 
     def lost(self, driver: str) -> None:
-        """Note that a driver became unusable; a wipe that is pending already stays as it is."""
+        """Schedule the deletion of the slices of an unusable driver, unless it is scheduled already."""
         self._begin(driver, self._timing.wipe_delay)
 
     def returned(self, driver: str) -> None:
-        """Note that a driver is usable again."""
+        """Cancel the deletion of the slices of a driver that is usable again."""
         with self._lock:
             if cancelled := self._pending.pop(driver, None):
                 cancelled.set()
 
     def stop(self) -> None:
-        """Cancel what is pending."""
+        """Cancel all pending deletions."""
         with self._lock:
             for cancelled in self._pending.values():
                 cancelled.set()
@@ -210,7 +210,7 @@ class SliceWiper:
                 self._delete(driver)
             except errors.ApiError as error:
                 delay = backoff.next()
-                _log.warning("slices not deleted", node=self._node, driver=driver, error=str(error), retry_in_s=delay)
+                _log.warning("slice deletion failed", node=self._node, driver=driver, error=str(error), retry_in_s=delay)
                 continue
             with self._lock:
                 if self._pending.get(driver) is cancelled:

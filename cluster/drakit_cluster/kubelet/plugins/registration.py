@@ -1,8 +1,8 @@
-"""Finding plugins by their registration sockets, and dropping them when the socket goes.
+"""Registration of plugins by their sockets, and removal when the socket disappears.
 
-The folder is searched recursively; names that begin with a dot, and all that are no sockets, are ignored. A socket that was
-replaced is a new plugin. What fails is tried again with a delay that belongs to the path, so a plugin that takes over the path of a dead
-one inherits its delay. The connection to the service plays no part here.
+The folder is searched recursively; names that begin with a dot, and files that are not sockets, are ignored. A replaced
+socket is a new plugin. A failed registration is retried with a backoff that belongs to the path, so a new plugin at the path of a dead one
+inherits its delay. The connection to the service does not matter here.
 """
 
 import os
@@ -27,12 +27,12 @@ _log = logs.get_logger(__name__)
 
 _JOIN_SECONDS = 5.0
 _Identity = tuple[int, int, int]
-"""Device, inode and time of making; changing the mode of a socket leaves all three."""
+"""Device, inode and modification time. A change of the mode of a socket changes none of them."""
 
 
 @dataclass(kw_only=True)
 class _Attempt:
-    """The registration of one socket: running, done (``endpoint`` is set), or undone because the socket went."""
+    """The registration of one socket: running, done (``endpoint`` is set), or withdrawn because the socket disappeared."""
 
     identity: _Identity
     name: str = ""
@@ -42,7 +42,7 @@ class _Attempt:
 
 
 class Registrar:
-    """Keeps ``plugins`` in step with the sockets in ``folder``. ``on_register`` is called with each driver that registered."""
+    """Keeps ``plugins`` in step with the sockets in ``folder``. ``on_register`` is called with the name of each registered driver."""
 
     def __init__(self, folder: pathlib.Path, plugins: Plugins, timing: Timing, on_register: Callable[[str], None]) -> None:
         self._folder = folder
@@ -56,25 +56,25 @@ class Registrar:
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to scan the folder."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; plugins stay as they are."""
+        """Stop; plugins stay registered."""
         self._stopping.set()
         self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         while True:
-            self._look()
+            self._scan()
             if self._stopping.wait(self._timing.registration_tick):
                 return
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         present = dict(_sockets(self._folder))
         with self._lock:
-            gone = [path for path, attempt in self._attempts.items() if present.get(path) != attempt.identity]
-        for path in gone:
+            removed = [path for path, attempt in self._attempts.items() if present.get(path) != attempt.identity]
+        for path in removed:
             self._withdraw(path)
         now = time.monotonic()
         for path, identity in present.items():
@@ -86,7 +86,7 @@ class Registrar:
             threading.Thread(target=self._attempt, args=(path, attempt), name="register", daemon=True).start()
 
     def _withdraw(self, path: pathlib.Path) -> None:
-        """Unregister the plugin of a socket that went; one that is still being registered is undone when that ends."""
+        """Unregister the plugin of a removed socket. If its registration still runs, unregister it at the end of that."""
         with self._lock:
             attempt = self._attempts[path]
             attempt.withdrawn = True
@@ -124,7 +124,7 @@ class Registrar:
             self._on_register(attempt.name)
 
     def _register(self, path: pathlib.Path, attempt: _Attempt) -> None:
-        """Get the plugin's info, add it, and notify it; a plugin that does not answer that is not added."""
+        """Get the plugin's info, add it, and notify it. A plugin that does not answer is not added."""
         channel = open_channel(path, self._timing)
         try:
             stub = services.RegistrationStub(channel)
@@ -144,7 +144,7 @@ class Registrar:
             channel.close()
 
     def _get_info(self, stub: services.RegistrationStub) -> wire.PluginInfo:
-        """Wait for the connection, then ask; the two have deadlines of their own, as in a real kubelet."""
+        """Wait for the connection, then call GetInfo. Both have their own deadline, as in a real kubelet."""
         connected_by = time.monotonic() + self._timing.dial
         while True:
             began = time.monotonic()
@@ -162,10 +162,10 @@ class Registrar:
 def _sockets(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, _Identity]]:
     try:
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            sorted_entries = sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
         return
-    for entry in found:
+    for entry in sorted_entries:
         if entry.name.startswith("."):
             continue
         try:

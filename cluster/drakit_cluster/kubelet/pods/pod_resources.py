@@ -1,8 +1,8 @@
 """The kubelet's PodResources service: which devices the containers of this node have, share ids included.
 
 Source: the kubelet's podresources API v1, with KubeletPodResourcesDynamicResources and KubeletPodResourcesGet as in 1.36. A container
-lists every device of a claim that it uses, also where it names one request only. Every device has its own CDI names alone; a real kubelet of 1.36
-repeats those of the devices before it.
+lists every device of a claim that it uses, even if it names one request. Every device has only its own CDI names; a real kubelet of 1.36
+also repeats those of the previous devices.
 """
 
 import pathlib
@@ -44,11 +44,13 @@ class PodResources(services.PodResourcesListerServicer):
     def Get(  # noqa: N802 - gRPC's name.
         self, request: wire.GetPodResourcesRequest, context: grpc.ServicerContext
     ) -> wire.GetPodResourcesResponse:
-        wanted = Key(request.pod_namespace, request.pod_name)
-        found = next((pod for pod in self._pods() if key_of(pod) == wanted), None)
-        if found is not None:
-            return wire.GetPodResourcesResponse(pod_resources=self._pod(found))
-        context.abort(grpc.StatusCode.UNKNOWN, f"pod {wanted.name} in namespace {wanted.namespace} not found")  # A real kubelet's code.
+        key = Key(request.pod_namespace, request.pod_name)
+        matching_pod = next((pod for pod in self._pods() if key_of(pod) == key), None)
+        if matching_pod is not None:
+            return wire.GetPodResourcesResponse(pod_resources=self._pod(matching_pod))
+        context.abort(
+            grpc.StatusCode.UNKNOWN, f"pod {key.name} in namespace {key.namespace} not found"
+        )  # The code that a real kubelet returns.
         return wire.GetPodResourcesResponse()
 
     def _pod(self, pod: Object) -> wire.PodResources:
@@ -70,7 +72,7 @@ class PodResources(services.PodResourcesListerServicer):
 
 
 def serve(service: PodResources, socket: pathlib.Path) -> grpc.Server:
-    """Serve on a unix socket for its owner only; the caller stops the server. Raise RuntimeError where the socket cannot be made."""
+    """Serve on a unix socket for its owner only; the caller stops the server. Raise RuntimeError if the socket cannot be created."""
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket.unlink(missing_ok=True)
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"))

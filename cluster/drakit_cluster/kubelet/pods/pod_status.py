@@ -1,8 +1,7 @@
-"""The status of a pod from its containers: pure. Source: core/v1 PodStatus.
+"""The status of a pod, computed from its containers without side effects, and the health of devices in it.
 
-How the health of devices shows in the status of the pods that have them.
-
-Source: KEP-4680 and the kubelet of 1.36: containerStatuses[].allocatedResourcesStatus, of regular containers and for claims that they list.
+Sources: core/v1 PodStatus; for containerStatuses[].allocatedResourcesStatus, which regular containers have for the claims that they list,
+KEP-4680 and the kubelet of 1.36.
 """
 
 import enum
@@ -18,7 +17,7 @@ from drakit_cluster.objects.json_types import Object
 from drakit_cluster.runtime import ContainerView, State
 
 RUN_SECONDS = "drakit.dev/run-seconds"
-"""Annotation: how long the pod's pretended containers run before they succeed."""
+"""Annotation: how long the pod's simulated containers run before they succeed."""
 Views = Mapping[str, ContainerView]
 
 
@@ -58,10 +57,10 @@ def init_restarts(pod: Object) -> bool:
 
 
 def phase_of(pod: Object, views: Views) -> Phase:
-    """Return the phase of a pod that is to run, with ``views`` of all containers that were started, by name."""
-    if not init_restarts(pod) and any(has_failed(view) for view in _some(pod, "initContainers", views)):
+    """Return the phase of a pod that should run. ``views`` are those of all started containers, by name."""
+    if not init_restarts(pod) and any(has_failed(view) for view in _views_of(pod, "initContainers", views)):
         return Phase.FAILED
-    main = _some(pod, "containers", views)
+    main = _views_of(pod, "containers", views)
     if not main:
         return Phase.PENDING
     if len(main) < len(_names(pod, "containers")) or any(view.state is State.RUNNING or will_restart(pod, view) for view in main):
@@ -70,23 +69,23 @@ def phase_of(pod: Object, views: Views) -> Phase:
 
 
 def final_phase(pod: Object, views: Views) -> Phase:
-    """Return the phase of a pod whose containers run no more."""
-    return Phase.FAILED if any(has_failed(view) for view in _some(pod, "containers", views)) else Phase.SUCCEEDED
+    """Return the phase of a pod whose containers have ended."""
+    return Phase.FAILED if any(has_failed(view) for view in _views_of(pod, "containers", views)) else Phase.SUCCEEDED
 
 
 def _names(pod: Object, group: str) -> list[str]:
     return [json_types.text(container, "name") for container in json_types.objects(pod, "spec", group)]
 
 
-def _some(pod: Object, group: str, views: Views) -> list[ContainerView]:
+def _views_of(pod: Object, group: str, views: Views) -> list[ContainerView]:
     return [views[name] for name in _names(pod, group) if name in views]
 
 
 def status_of(
     pod: Object, phase: Phase, views: Views, waiting: Mapping[str, Waiting], health: Mapping[str, list[Object]] | None = None
 ) -> Object:
-    """Return what the kubelet writes into the pod's status; ``health`` is that of the devices of containers, by name."""
-    main = _some(pod, "containers", views)
+    """Return the status that the kubelet writes. ``health`` is the health of the devices by container name."""
+    main = _views_of(pod, "containers", views)
     ready = phase is Phase.RUNNING and len(main) == len(_names(pod, "containers")) and all(view.state is State.RUNNING for view in main)
     unready = "" if ready else "PodCompleted" if phase is Phase.SUCCEEDED else "ContainersNotReady"
     conditions = [
@@ -112,15 +111,15 @@ def status_of(
 
 
 def _is_initialized(pod: Object, views: Views) -> bool:
-    done = [view for view in _some(pod, "initContainers", views) if view.state is State.EXITED and not has_failed(view)]
+    done = [view for view in _views_of(pod, "initContainers", views) if view.state is State.EXITED and not has_failed(view)]
     return len(done) == len(_names(pod, "initContainers"))
 
 
 def _condition(pod: Object, kind: str, *, holds: bool, reason: str = "") -> Object:
-    """Return a condition; its time of transition stays while its status does. No reason is null: a patch then removes it."""
+    """Return a condition. Its transition time changes only with its status. An empty reason is null, so that a patch removes it."""
     status = "True" if holds else "False"
-    known = next((condition for condition in json_types.objects(pod, "status", "conditions") if condition.get("type") == kind), {})
-    since = json_types.text(known, "lastTransitionTime") if known.get("status") == status else naming.now()
+    existing = next((condition for condition in json_types.objects(pod, "status", "conditions") if condition.get("type") == kind), {})
+    since = json_types.text(existing, "lastTransitionTime") if existing.get("status") == status else naming.now()
     return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason or None}
 
 
@@ -163,7 +162,7 @@ def _state(view: ContainerView | None, waiting: Waiting | None) -> Object:
 
 @dataclass(frozen=True, kw_only=True)
 class PodHealth:
-    """The health of the devices of pods. ``table`` is None where the gate is off; ``messages`` says whether texts are shown."""
+    """The health of the devices of pods. ``table`` is None if the gate is off. ``messages`` says whether messages are included."""
 
     preparation: Preparation
     table: HealthTable | None
@@ -171,20 +170,20 @@ class PodHealth:
 
     def statuses(self, pod: Object) -> dict[str, list[Object]]:
         """Return allocatedResourcesStatus of each regular container that uses claims, by its name; a container without devices has no entry."""
-        found = {
+        by_container = {
             json_types.text(container, "name"): self._container(pod, container)
             for container in json_types.objects(pod, "spec", "containers")
         }
-        return {name: statuses for name, statuses in found.items() if statuses}
+        return {name: statuses for name, statuses in by_container.items() if statuses}
 
     def due(self, pod: Object) -> float | None:
-        """Return after how many seconds some device of the pod will be Unknown if nothing is heard of it; None for never."""
+        """Return the seconds until the first device of the pod becomes Unknown without a new report, or None."""
         if self.table is None:
             return None
         containers = json_types.objects(pod, "spec", "containers")
         used = [(driver, device) for container in containers for _, driver, device in self.preparation.uses(pod, container)]
-        left = [self.table.of(driver, device)[2] for driver, device in used]
-        return min((seconds for seconds in left if seconds is not None), default=None)
+        remaining = [self.table.of(driver, device)[2] for driver, device in used]
+        return min((seconds for seconds in remaining if seconds is not None), default=None)
 
     def _container(self, pod: Object, container: Object) -> list[Object]:
         if self.table is None:
@@ -199,11 +198,11 @@ class PodHealth:
         return [{"name": name, "resources": json_types.from_objects(resources)} for name, resources in statuses.items()]
 
     def _resources(self, table: HealthTable, devices: Sequence[tuple[str, PreparedDevice]]) -> list[Object]:
-        """Return one entry for each resource ID, which is a device's first CDI name: devices with the same one hide each other."""
+        """Return one entry for each resource ID, which is a device's first CDI name. Of devices with the same ID only the last is included."""
         resources: dict[str, Object] = {}
         for driver, device in devices:
             health, message, _ = table.of(driver, device)
             resource = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
-            shown: Object = {"resourceID": resource, "health": health}
-            resources[resource] = {**shown, "message": message} if message and self.messages else shown
+            entry: Object = {"resourceID": resource, "health": health}
+            resources[resource] = {**entry, "message": message} if message and self.messages else entry
         return list(resources.values())

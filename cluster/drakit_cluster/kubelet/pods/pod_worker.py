@@ -1,7 +1,8 @@
-"""One pod on the node, brought step by step to what the API says: one thread per pod, which does what is missing.
+"""The reconciler of one pod on the node, which runs in a thread of its own.
 
-Start: claims prepared, sandbox, init containers one after the other, containers. End (deleted, finished, or gone by force): containers
-stopped, claims unprepared, and only then a terminal status or the pod's final deletion, so that the devices are free when others see it.
+Start: prepare the claims, create the sandbox, run the init containers one after the other, start the containers. End (deleted, finished, or
+deleted by force): stop the containers, unprepare the claims, and only then write a terminal status or confirm the deletion. The devices are
+therefore free when others see the end of the pod.
 """
 
 import threading
@@ -43,7 +44,7 @@ _API_RETRY_SECONDS = (0.1, 5.0)
 
 
 class PodWorker:
-    """Runs one pod. ``on_end`` is called from its thread when nothing more is to be done for the pod."""
+    """Runs one pod. ``on_end`` is called from its thread when nothing is left to do for the pod."""
 
     def __init__(self, pod: Object, services: Services, on_end: Callable[["PodWorker"], None]) -> None:
         self.uid = uid_of(pod)
@@ -51,7 +52,7 @@ class PodWorker:
         self._services = services
         self._on_end = on_end
         self._starter = ContainerStarter(services)
-        self._gone = False
+        self._deleted = False
         self._ran = False
         self._sent: Object = {}
         self._prepare_backoff = Backoff(*services.timing.prepare_retry, jitter=0.2)
@@ -67,10 +68,10 @@ class PodWorker:
         self._thread.start()
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         """Whether the pod is known to be deleted from the API."""
         with self._lock:
-            return self._gone
+            return self._deleted
 
     @property
     def pod(self) -> Object:
@@ -84,12 +85,12 @@ class PodWorker:
         with self._lock:
             return version_of(self._pod)
 
-    def update(self, pod: Object, *, gone: bool = False) -> None:
-        """Send the pod's present state in the API to the worker; ``gone`` says that it is deleted."""
+    def update(self, pod: Object, *, deleted: bool = False) -> None:
+        """Send the pod's current state in the API to the worker; ``deleted`` says that it was deleted."""
         with self._lock:
             if version_of(pod) > version_of(self._pod):
                 self._pod = pod
-            self._gone = self._gone or gone
+            self._deleted = self._deleted or deleted
         self._wake.set()
 
     def poke(self, *, retry: bool = False) -> None:
@@ -99,34 +100,34 @@ class PodWorker:
         self._wake.set()
 
     def stop(self) -> None:
-        """Leave the pod as it is; the thread ends after the call at hand."""
+        """Leave the pod as it is; the thread ends after the current call."""
         self._stopping.set()
         self._wake.set()
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread, at most so long."""
+        """Wait for the thread, at most ``seconds``."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
             with self._lock:
-                pod, gone = self._pod, self._gone
+                pod, deleted = self._pod, self._deleted
             try:
-                if gone or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
-                    self._end(pod, gone=gone)
+                if deleted or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+                    self._end(pod, deleted=deleted)
                     break
                 delay = self._sync(pod)
                 self._api_backoff.reset()
             except (PreparationError, errors.ApiError) as error:
                 delay = self._api_backoff.next()
-                _log.debug("pod is tried again", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
+                _log.debug("pod sync failed", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
             self._wake.wait(delay)
         if not self._stopping.is_set():
             self._on_end(self)
 
     def _sync(self, pod: Object) -> float | None:
-        """Do what is missing for the pod to run; return after how many seconds to check again, None to wait for a change."""
+        """Bring the pod one step closer to running; return the seconds until the next check, or None to wait for a change."""
         delay = self._make_sandbox(pod)
         if delay is not None:
             return delay
@@ -139,15 +140,15 @@ class PodWorker:
         if phase is Phase.RUNNING and not self._ran:
             self._ran = True
             self._services.recorder.normal(POD, pod, "Running", "containers run")
-        return _sooner(delay, self._services.health.due(pod))
+        return _earlier(delay, self._services.health.due(pod))
 
     def _make_sandbox(self, pod: Object) -> float | None:
-        """Prepare the claims and make the sandbox if there is none; return a delay if that has to be tried again."""
+        """Prepare the claims and create the sandbox if there is none; return the delay of a retry, or None."""
         services, key = self._services, key_of(pod)
         if services.runtime.has_sandbox(self.uid):
             return None
-        if (early := self._prepare_due - time.monotonic()) > 0:
-            return early
+        if (remaining := self._prepare_due - time.monotonic()) > 0:
+            return remaining
         try:
             prepared = services.preparation.prepare(pod)
         except PreparationError as error:
@@ -168,15 +169,15 @@ class PodWorker:
         return None
 
     def _finish(self, pod: Object, phase: Phase) -> None:
-        """End a pod whose containers are done, then say so; the change that this makes ends the worker."""
-        if self._take_down(pod, grace=0):
+        """End a pod whose containers have finished, then write its phase. That change of the pod ends the worker."""
+        if self._clean_up(pod, grace=0):
             self._write_status(pod, phase)
             self._services.recorder.normal(POD, pod, "Completed", f"phase {phase.value}")
 
-    def _end(self, pod: Object, *, gone: bool) -> None:
-        """End a pod that is deleted, gone or terminal. Raise ApiError where its end could not be written."""
-        deleting = pod_claims.is_deleting(pod) and not gone
-        if not self._take_down(pod, grace=json_types.number(pod, "metadata", "deletionGracePeriodSeconds") if deleting else 0):
+    def _end(self, pod: Object, *, deleted: bool) -> None:
+        """End a pod that is being deleted, deleted or terminal. Raise ApiError if the write fails."""
+        deleting = pod_claims.is_deleting(pod) and not deleted
+        if not self._clean_up(pod, grace=json_types.number(pod, "metadata", "deletionGracePeriodSeconds") if deleting else 0):
             return
         if deleting:
             self._confirm_deletion(pod)
@@ -189,10 +190,10 @@ class PodWorker:
                 self._write_status(pod, pod_status.final_phase(pod, views))
             self._services.api.delete(POD, key.name, namespace=key.namespace, uid=self.uid, grace_seconds=0)
         except (errors.NotFoundError, errors.ConflictError):
-            _log.debug("pod was gone already", pod=key.name)
+            _log.debug("pod already deleted", pod=key.name)
 
-    def _take_down(self, pod: Object, *, grace: float) -> bool:
-        """Stop the containers and unprepare the claims, however often that must be tried; False if the kubelet stops before."""
+    def _clean_up(self, pod: Object, *, grace: float) -> bool:
+        """Stop the containers and unprepare the claims, with retries; return False if the kubelet stops first."""
         services = self._services
         services.runtime.stop(self.uid, grace)
         backoff = Backoff(*services.timing.unprepare_retry, jitter=0.2)
@@ -212,7 +213,7 @@ class PodWorker:
         return {view.name: view for view in self._services.runtime.containers(self.uid)}
 
     def _write_status(self, pod: Object, phase: Phase) -> None:
-        """Write the status if it differs from what was written last; what comes back is how the pod is now."""
+        """Write the status if it differs from the last one. The response updates the pod."""
         status = pod_status.status_of(pod, phase, self._views(), self._starter.waiting, self._services.health.statuses(pod))
         if status == self._sent or self._stopping.is_set():
             return
@@ -225,12 +226,12 @@ class PodWorker:
         self._sent = status
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return min((delay for delay in (one, other) if delay is not None), default=None)
+def _earlier(first: float | None, second: float | None) -> float | None:
+    return min((delay for delay in (first, second) if delay is not None), default=None)
 
 
 class ContainerStarter:
-    """Starts what should run and does not. Used by one thread."""
+    """Starts the containers that should run and do not. Not thread-safe."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -241,7 +242,7 @@ class ContainerStarter:
     def start_missing(self, pod: Object) -> float | None:
         """Start the first init container that is not done, or if all are, every container that should run.
 
-        Return after how many seconds to come again; None where an exit or a change will tell.
+        Return the seconds until the next attempt, or None to wait for an exit or a change.
         """
         for container in json_types.objects(pod, "spec", "initContainers"):
             delay, done = self._start_init(pod, container)
@@ -251,7 +252,7 @@ class ContainerStarter:
         return min((delay for delay in delays if delay is not None), default=None)
 
     def _start_init(self, pod: Object, container: Object) -> tuple[float | None, bool]:
-        """Return the delay until the init container can be tried again, and whether it has succeeded."""
+        """Return the delay until the next attempt to start the init container, and whether it has succeeded."""
         name, delay = json_types.text(container, "name"), None
         view = self._views(pod).get(name)
         if view is None or (pod_status.has_failed(view) and pod_status.init_restarts(pod)):
@@ -266,7 +267,7 @@ class ContainerStarter:
         return self._start(pod, container, run_seconds=_run_seconds(pod))
 
     def _start(self, pod: Object, container: Object, *, run_seconds: float | None) -> float | None:
-        """Start a container unless it is too early for that; return after how many seconds to try, None if it runs."""
+        """Start a container unless its backoff still runs; return the seconds until the next attempt, None if it runs."""
         name, now = json_types.text(container, "name"), time.monotonic()
         backoff, due = self._attempts.get(name) or (Backoff(*self._services.timing.container_retry), now)
         if due > now:
@@ -299,7 +300,7 @@ class ContainerStarter:
 
 
 def _run_seconds(pod: Object) -> float | None:
-    """Return how long the pod's pretended containers run; None, also for what is no number, means until they are stopped."""
+    """Return the run time of the pod's simulated containers. None, also for an invalid number, means until they are stopped."""
     try:
         seconds = float(json_types.text(pod, "metadata", "annotations", pod_status.RUN_SECONDS))
     except ValueError:

@@ -1,8 +1,8 @@
 """Claims on the node: prepared before a pod's sandbox is made, unprepared after the containers of the last pod have stopped.
 
-The order of checks and writes is a real kubelet's: a pod that may not use its claims leaves no trace; one that may is recorded, on disk,
-before any driver is called, so that whatever a driver began is undone even after a crash. Calls are made without the lock: two pods that
-begin to share a claim at the same moment may both cause a Prepare.
+The order of checks and writes is that of a real kubelet. A pod that may not use its claims is not recorded. A pod that may is recorded on
+disk before the first call to a driver, so that its claims are unprepared even after a crash. Calls run without the lock: two pods that start
+to share a claim at the same time may both cause a Prepare.
 """
 
 import threading
@@ -22,11 +22,11 @@ from drakit_cluster.objects.resources import CLAIM
 
 
 class PreparationError(Exception):
-    """Claims that could not be prepared or unprepared now; worth trying again."""
+    """Claims that could not be prepared or unprepared now; the caller retries."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _UsableClaim:
     """A claim that a pod may use, and the drivers of its allocation in the order of the results."""
 
     key: Key
@@ -35,7 +35,7 @@ class _Wanted:
 
 
 class Preparation:
-    """The claims in use on one node. Raise CheckpointError when made over a damaged checkpoint.
+    """The claims in use on one node. The constructor raises CheckpointError for a damaged checkpoint.
 
     ``for_workloads`` says whether a claim that is allocated for a workload may be used by pods that it is not reserved for (KEP-5194).
     """
@@ -49,17 +49,17 @@ class Preparation:
         self._records = {record.key: record for record in checkpoint.load()}
 
     def prepare(self, pod: Object) -> list[str]:
-        """Prepare what the pod needs and is not prepared; return what was, for people to read. Raise PreparationError."""
-        wanted = [self._wanted(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
-        if not wanted:
+        """Prepare the claims of the pod that are not prepared yet; return a description of each. Raise PreparationError."""
+        claims = [self._usable_claim(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
+        if not claims:
             return []
-        for driver in dict.fromkeys(driver for claim in wanted for driver in claim.drivers):
+        for driver in dict.fromkeys(driver for claim in claims for driver in claim.drivers):
             if not self._plugins.is_registered(driver):
                 raise PreparationError(f"DRA driver {driver} is not registered")
-        batches, fresh = self._track(uid_of(pod), wanted)
-        for driver, claims in batches.items():
-            self._prepare_batch(driver, claims)
-        return self._finish(fresh)
+        batches, new_records = self._track(uid_of(pod), claims)
+        for driver, batch in batches.items():
+            self._prepare_batch(driver, batch)
+        return self._finish(new_records)
 
     def unprepare(self, pod_uid: str) -> list[str]:
         """Release the pod's claims, unprepare those that no other pod uses, and return these. Raise PreparationError."""
@@ -67,10 +67,10 @@ class Preparation:
             last, batches = self._release(pod_uid)
         try:
             for driver in sorted(batches):
-                self._ask(driver, "NodeUnprepareResources", batches[driver])
+                self._call(driver, "NodeUnprepareResources", batches[driver])
             with self._lock:
                 for record in last:
-                    # Another thread may have taken the same pod's claims back meanwhile, and a new pod may have come since.
+                    # Another thread may have released the same claims in the meantime, and a new pod may have recorded them again.
                     if self._records.get(record.key) is record:
                         del self._records[record.key]
                 if last:
@@ -81,16 +81,16 @@ class Preparation:
         return [f"claim {record.key.namespace}/{record.key.name}" for record in last]
 
     def has(self, pod_uid: str) -> bool:
-        """Return whether some claim is held for the pod."""
+        """Return whether the pod uses a claim."""
         return pod_uid in self.pods()
 
     def pods(self, driver: str = "") -> set[str]:
-        """Return the UIDs of the pods that hold claims, or claims with devices of one driver."""
+        """Return the UIDs of the pods that use claims; with ``driver``, only claims of that driver."""
         with self._lock:
             return set().union(*(record.pods for record in self._records.values() if not driver or driver in record.drivers))
 
     def cdi_ids(self, pod: Object, container: Object) -> list[str]:
-        """Return the CDI names that a container of the pod gets; twice, as from a real kubelet, what it lists twice."""
+        """Return the CDI names that a container of the pod gets. A request listed twice gives its names twice, as in a real kubelet."""
         return [name for _, _, device in self._listed(pod, container) for name in device.cdi_ids]
 
     def uses(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
@@ -100,30 +100,30 @@ class Preparation:
     def claimed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return every prepared device of each claim that a container uses, whichever requests the container names."""
         namespace = key_of(pod).namespace
-        claims = dict.fromkeys(claim for claim, _ in _wishes(pod, container))
+        claims = dict.fromkeys(claim for claim, _ in _container_requests(pod, container))
         return [(Key(namespace, claim), driver, device) for claim in claims for driver, device in self.used(pod, claim, "")]
 
     def _listed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
-        """Return what each entry of a container's claims stands for, one entry after the other."""
-        namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
-        for claim, request in _wishes(pod, container):
-            found += [(Key(namespace, claim), driver, device) for driver, device in self.used(pod, claim, request)]
-        return found
+        """Return the devices of each entry of a container's claims, in order."""
+        namespace, devices = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
+        for claim, request in _container_requests(pod, container):
+            devices += [(Key(namespace, claim), driver, device) for driver, device in self.used(pod, claim, request)]
+        return devices
 
     def used(self, pod: Object, claim: str, request: str) -> list[tuple[str, PreparedDevice]]:
-        """Return the drivers and devices that the pod has by a request of a claim, or by all of it if empty."""
+        """Return the drivers and devices of a request of a claim that the pod uses, or of the whole claim if ``request`` is empty."""
         with self._lock:
             record = self._records.get(Key(key_of(pod).namespace, claim))
             return record.devices(request) if record is not None and uid_of(pod) in record.pods else []
 
     def devices(self, namespace: str, claim: str) -> dict[str, tuple[PreparedDevice, ...]]:
-        """Return what drivers answered for a claim, by driver; empty for one that is not in use."""
+        """Return the devices of a claim by driver; empty if the claim is not in use."""
         with self._lock:
             record = self._records.get(Key(namespace, claim))
             return dict(record.drivers) if record else {}
 
-    def _wanted(self, pod: Object, reference: pod_claims.Reference) -> _Wanted:
-        """Return a claim of the pod if it may use it; it is read from the API, because a cache could be too old."""
+    def _usable_claim(self, pod: Object, reference: pod_claims.Reference) -> _UsableClaim:
+        """Return a claim that the pod may use. It is read from the API, because a cache may be stale."""
         if not reference.claim:
             raise PreparationError(f"ResourceClaim of {reference.name} not created yet")
         key = Key(key_of(pod).namespace, reference.claim)
@@ -141,29 +141,29 @@ class Preparation:
             raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not allocated")
         results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
         drivers = dict.fromkeys(json_types.text(result, "driver") for result in results)
-        return _Wanted(key=key, uid=uid_of(claim), drivers=tuple(drivers))
+        return _UsableClaim(key=key, uid=uid_of(claim), drivers=tuple(drivers))
 
-    def _track(self, pod_uid: str, wanted: Sequence[_Wanted]) -> tuple[dict[str, list[ClaimId]], list[ClaimRecord]]:
-        """Record that the pod uses the claims; return what is to be prepared by driver, and the records it concerns."""
+    def _track(self, pod_uid: str, claims: Sequence[_UsableClaim]) -> tuple[dict[str, list[ClaimId]], list[ClaimRecord]]:
+        """Record that the pod uses the claims; return the claims to prepare by driver, and their records."""
         batches: dict[str, list[ClaimId]] = {}
-        fresh: list[ClaimRecord] = []
+        new_records: list[ClaimRecord] = []
         with self._lock:
-            for claim in wanted:
+            for claim in claims:
                 _check_free(self._records.get(claim.key), claim)
-            for claim in wanted:
+            for claim in claims:
                 record = self._records.setdefault(claim.key, ClaimRecord(key=claim.key, uid=claim.uid))
                 record.pods.add(pod_uid)
                 if record.prepared:
                     continue
-                fresh.append(record)
+                new_records.append(record)
                 for driver in claim.drivers:
                     record.drivers.setdefault(driver, ())
                     batches.setdefault(driver, []).append(_id_of(record))
             self._save()
-        return batches, fresh
+        return batches, new_records
 
     def _prepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
-        answers = self._ask(driver, "NodePrepareResources", claims)
+        answers = self._call(driver, "NodePrepareResources", claims)
         with self._lock:
             for claim in claims:
                 record = self._records.get(Key(claim.namespace, claim.name))
@@ -171,14 +171,14 @@ class Preparation:
                     record.drivers[driver] = answers[claim.uid].devices
             self._save()
 
-    def _finish(self, fresh: Sequence[ClaimRecord]) -> list[str]:
+    def _finish(self, records: Sequence[ClaimRecord]) -> list[str]:
         with self._lock:
-            for record in fresh:
+            for record in records:
                 record.prepared = True
-            return [_described(record) for record in fresh]
+            return [_described(record) for record in records]
 
     def _release(self, pod_uid: str) -> tuple[list[ClaimRecord], dict[str, list[ClaimId]]]:
-        """Return the records of which the pod is the last user, and their claims by driver; drop it from all others."""
+        """Remove the pod from shared records; return the records that only it uses, and their claims by driver."""
         last: list[ClaimRecord] = []
         batches: dict[str, list[ClaimId]] = {}
         shared = False
@@ -197,8 +197,8 @@ class Preparation:
             self._save()
         return last, batches
 
-    def _ask(self, driver: str, call: str, claims: list[ClaimId]) -> dict[str, Answer]:
-        """Return a driver's answers: none for unknown claims, no error, none missing. Raise PreparationError."""
+    def _call(self, driver: str, call: str, claims: list[ClaimId]) -> dict[str, Answer]:
+        """Return a driver's answers. Raise PreparationError for an answer about an unknown claim, an error, or a missing answer."""
         endpoint = self._plugins.choose(driver)
         if endpoint is None:
             raise PreparationError(f"DRA driver {driver} is not registered")
@@ -206,14 +206,14 @@ class Preparation:
             answers = endpoint.prepare(claims) if call == "NodePrepareResources" else endpoint.unprepare(claims)
         except CallError as error:
             raise PreparationError(str(error)) from error
-        asked = {claim.uid: claim for claim in claims}
+        requested = {claim.uid: claim for claim in claims}
         for uid, answer in answers.items():
-            if uid not in asked:
+            if uid not in requested:
                 raise PreparationError(f"{call} returned result for unknown claim UID {uid}")
             if answer.error:
-                claim = asked[uid]
+                claim = requested[uid]
                 raise PreparationError(f"{call} failed for ResourceClaim {claim.namespace}/{claim.name}: {answer.error}")
-        if skipped := len(asked) - len(answers):
+        if skipped := len(requested) - len(answers):
             raise PreparationError(f"{call} skipped {skipped} ResourceClaims")
         return answers
 
@@ -224,8 +224,8 @@ class Preparation:
             raise PreparationError(f"checkpoint not written: {error}") from error
 
 
-def _check_free(record: ClaimRecord | None, claim: _Wanted) -> None:
-    """Refuse a claim that stands in for a deleted one of its name, or that is being unprepared for the pod before."""
+def _check_free(record: ClaimRecord | None, claim: _UsableClaim) -> None:
+    """Refuse a claim if a deleted claim of the same name is still in use, or if it is being unprepared for another pod."""
     if record is None:
         return
     if record.uid != claim.uid:
@@ -236,13 +236,13 @@ def _check_free(record: ClaimRecord | None, claim: _Wanted) -> None:
         raise PreparationError(f"ResourceClaim {claim.key.namespace}/{claim.key.name} is being unprepared for another pod")
 
 
-def _wishes(pod: Object, container: Object) -> list[tuple[str, str]]:
-    """Return the claims and requests that a container uses: those it names, and its share of the one for extended resources."""
+def _container_requests(pod: Object, container: Object) -> list[tuple[str, str]]:
+    """Return the claims and requests that a container uses: those that it lists, and its part of the claim for extended resources."""
     claims = {reference.name: reference.claim for reference in pod_claims.references(pod) if not reference.special}
     named = [(claims.get(json_types.text(use, "name")), use) for use in json_types.objects(container, "resources", "claims")]
     status, name = json_types.mapping(pod, "status", "extendedResourceClaimStatus"), json_types.text(container, "name")
-    mine = [mapping for mapping in json_types.objects(status, "requestMappings") if mapping.get("containerName") == name]
-    extended = [(json_types.text(status, "resourceClaimName"), json_types.text(one, "requestName")) for one in mine]
+    mappings = [mapping for mapping in json_types.objects(status, "requestMappings") if mapping.get("containerName") == name]
+    extended = [(json_types.text(status, "resourceClaimName"), json_types.text(mapping, "requestName")) for mapping in mappings]
     return [*((claim, json_types.text(use, "request")) for claim, use in named if claim), *extended]
 
 

@@ -1,7 +1,7 @@
 """The kubelet's record of a claim on its node, and the checkpoint file.
 
-The file has a real kubelet's form: ``{"Data": text, "Checksum": CRC-32 of the text}``. Whether a claim is prepared is not in it, on
-purpose: a kubelet that starts again must not believe in devices from before a reboot.
+The file has a real kubelet's form: ``{"Data": text, "Checksum": CRC-32 of the text}``. It does not say whether a claim is
+prepared: a restarted kubelet must not trust devices from before a reboot.
 """
 
 import json
@@ -21,12 +21,12 @@ API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be read; the kubelet does not start over it."""
+    """An unreadable checkpoint, with which the kubelet does not start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDevice:
-    """One device of a driver's answer. Empty ``requests`` mean every request of the claim; ``share_id`` is None where it was not set."""
+    """One device of a driver's answer. Empty ``requests`` mean every request of the claim; ``share_id`` is None if it was not set."""
 
     requests: tuple[str, ...]
     pool: str
@@ -37,7 +37,8 @@ class PreparedDevice:
 
 @dataclass(kw_only=True)
 class ClaimRecord:
-    """One claim in use. ``drivers`` holds every driver of the allocation, also one that returned no devices, for it is unprepared too.
+    """One claim in use. ``drivers`` holds every driver of the allocation. A driver that returned no devices is included, because its
+    claim is unprepared too.
 
     ``prepared`` and ``unpreparing`` are not saved.
     """
@@ -50,7 +51,7 @@ class ClaimRecord:
     unpreparing: bool = False
 
     def devices(self, request: str) -> list[tuple[str, PreparedDevice]]:
-        """Return the drivers and devices of a container that asks for ``request`` of the claim, or for all of it if empty."""
+        """Return the drivers and devices for ``request`` of the claim, or for the whole claim if it is empty."""
         return [
             (driver, device)
             for driver, devices in self.drivers.items()
@@ -60,13 +61,13 @@ class ClaimRecord:
 
 
 class Checkpoint:
-    """The file; every write is whole and on disk when it returns."""
+    """The checkpoint file. Writes are atomic and synced to disk."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
 
     def save(self, records: Iterable[ClaimRecord]) -> None:
-        """Replace what was saved. Raise OSError where the disk refuses; then the old content is still there."""
+        """Replace the content. Raise OSError if the write fails; the old content then remains."""
         states = [_encode(record) for record in records]
         data = json.dumps({"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": states})
         content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})
@@ -83,7 +84,7 @@ class Checkpoint:
             raise
 
     def load(self) -> list[ClaimRecord]:
-        """Return what was saved, nothing if there is no file; raise CheckpointError for a damaged one."""
+        """Return the saved records, none if there is no file; raise CheckpointError for a damaged one."""
         try:
             content = self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
