@@ -1,1 +1,1 @@
-"""Simulation: what a fleet of nodes would do with a workload, decided by the allocator of the local cluster, without a cluster."""
+"""Simulation of a workload on a fleet of nodes, with the allocator of the local cluster, but without a cluster."""

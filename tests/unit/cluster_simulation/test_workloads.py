@@ -38,11 +38,11 @@ def test_a_template_may_be_a_resource_claim_template_or_several() -> None:
     "text, message",
     [
         ("template,arival\ngpu=1,0\n", "unknown column arival"),
-        ("template,arrival\ngpu=1,soon\n", "w.csv:2: 'soon' is no time"),
+        ("template,arrival\ngpu=1,soon\n", "w.csv:2: 'soon' is not a time"),
         ("template,arrival\nlarge,0\n", "w.csv:2: large: no template of this name"),
         ("template,arrival\ngpu=99,0\n", "1 to 32 devices, not 99"),
         ("template,arrival\nnic=fast,0\n", "fast is no bandwidth"),
-        ("template,arrival,gang\ngpu=1,0,0\n", "gang: '0' is no number"),
+        ("template,arrival,gang\ngpu=1,0,0\n", "gang: '0' is not a number"),
         ("template,arrival\n,0\n", "template: is missing"),
         ("template,arrival\n", "has no tasks"),
     ],
@@ -56,7 +56,7 @@ def test_a_mistake_names_file_and_row(text: str, message: str) -> None:
     "text, message",
     [
         ("{}", "needs a list named tasks"),
-        ("tasks: [1]", r"tasks\[0\]: is no mapping"),
+        ("tasks: [1]", r"tasks\[0\]: is not a mapping"),
         ("tasks: [{tmpl: x}]", "unknown field tmpl"),
         ("a: [", "w.yaml"),
     ],

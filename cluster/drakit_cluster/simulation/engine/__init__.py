@@ -1,1 +1,1 @@
-"""The engine: an event queue over nodes that are indexed by what they still fit."""
+"""The engine: an event queue, and nodes that are indexed by the pods that they may fit."""

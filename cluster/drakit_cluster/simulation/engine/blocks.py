@@ -1,8 +1,8 @@
-"""The devices of one node type by block, with the answers about a block cached by the block's state.
+"""The devices of one node type by block, with results for a block cached by the state of the block.
 
-A block is a GPU with its partitions, or any device that shares no counters. Its state is what claims hold of it. How many devices of each
-request it still has, how much of it is in use, and how fragmented that leaves it depend on the state alone, so that 40,000 GPUs that are
-in a few hundred states cost a few hundred answers. The answers come from the allocator's own judgement of devices.
+A block is a GPU with its partitions, or any device that shares no counters. Its state is what claims use of it. The free devices for each
+request, the use and the fragmentation of a block depend only on its state. 40,000 GPUs in a few hundred states therefore need a few hundred
+computations. The allocator itself decides which devices are suitable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,15 @@ from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
 PLENTY = 1 << 30
-"""As good as any number of devices: one device that many may share."""
+"""A number that stands for any number of devices, for a device that many claims may share."""
 _MEASURED = ("memory", "multiprocessors")
-"""The counters by which a GPU's use is measured, where it has them: the larger share counts."""
+"""The counters that measure the use of a GPU, if it has them. The larger share is its use."""
 
-Held = tuple[str, int, int, tuple[tuple[str, int], ...]]
-"""Of one device: its name, holders, shares, and what is taken of its capacities in nanos."""
-State = tuple[Held, ...]
+DeviceUse = tuple[str, int, int, tuple[tuple[str, int], ...]]
+"""The use of one device: its name, holders, shares, and the consumed amounts of its capacities in nanos."""
+State = tuple[DeviceUse, ...]
 Room = tuple[int, ...]
-"""Devices of each want of a template, at most; see :class:`Needs`."""
+"""An upper bound of the devices for each want of a template; see :class:`Needs`."""
 
 
 class Choice(NamedTuple):
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """The least that a node must have. ``certain`` is false where only the allocator can tell."""
+    """The minimum that a node must have. ``certain`` is false if only the allocator can decide."""
 
     certain: bool = True
     wants: int = 0
@@ -55,18 +55,18 @@ class Needs:
         return self.pods(totals) > 0
 
     def pods(self, totals: Sequence[int]) -> int:
-        """Return for how many pods ``totals`` devices of each want are enough, at most."""
-        most = PLENTY
+        """Return an upper bound of the pods for which ``totals`` devices of each want are enough."""
+        limit = PLENTY
         for want, count in self.exact:
-            most = min(most, totals[want] // count)
+            limit = min(limit, totals[want] // count)
         for options in self.alternatives:
-            most = min(most, sum(totals[want] // count if count else PLENTY for want, count in options))
-        return most
+            limit = min(limit, sum(totals[want] // count if count else PLENTY for want, count in options))
+        return limit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """One block of a node type. ``label`` groups blocks of one model in reports; ``first`` is where its devices begin in the inventory."""
+    """One block of a node type. ``label`` groups blocks of one model in reports; ``number`` is its position."""
 
     number: int
     label: str
@@ -80,7 +80,7 @@ class Block:
 
 
 class NodeType:
-    """Nodes that offer the same. ``spans`` says that their pools are shared with other nodes, so that no block tells all."""
+    """Nodes that offer the same. ``spans`` says that their pools also serve other nodes, so that blocks are not independent."""
 
     def __init__(self, label: str, node: Object, allocator: Allocator, *, spans: bool) -> None:
         self.label = label
@@ -94,7 +94,7 @@ class NodeType:
             for number, group in enumerate(symmetry.group_blocks(problem.inventory.devices))
         ]
         self.block_of: Mapping[DeviceId, int] = {device.id: block.number for block in self.blocks for device in block.devices}
-        self._is_whole = all(pool.condition is Condition.USABLE for pool in problem.inventory.pools)
+        self._is_complete = all(pool.condition is Condition.USABLE for pool in problem.inventory.pools)
         self._needs: dict[PodTemplate, Needs] = {}
         self._rooms: dict[tuple[PodTemplate, int, State], Room | None] = {}
         self._used: dict[tuple[int, State], float] = {}
@@ -106,42 +106,42 @@ class NodeType:
         return self._needs[template]
 
     def room(self, template: PodTemplate, block: int, state: State) -> Room | None:
-        """Return how many devices of each want a block in a state has, at most; None where looking at a device raises an error."""
+        """Return an upper bound of the devices for each want in a block in a state; None if a device causes an error."""
         key = (template, block, state)
         if key not in self._rooms:
             self._rooms[key] = self._find_room(template, self.blocks[block], state)
         return self._rooms[key]
 
     def used(self, block: int, state: State) -> float:
-        """Return which share of a block is in use, from 0 to 1."""
+        """Return the share of a block that is in use, from 0 to 1."""
         key = (block, state)
         if key not in self._used:
             self._used[key] = self._find_used(self.blocks[block], state) if state else 0.0
         return self._used[key]
 
     def first_device(self, template: PodTemplate, block: int, state: State) -> State | None:
-        """Return the block's state once the template's first want got the first device that suits there; None where there is none."""
+        """Return the block's state after the template's first want gets the first suitable device; None without such a device."""
         problem = self.problem(template.claims, self._allocated(self.blocks[block], state))
         if not problem.wants:
             return None
         want = problem.wants[0]
         for device in self.blocks[block].devices:
             if problem.suitability.verdict(want, device) is None:
-                after = self._allocated(self.blocks[block], state)
+                allocated = self._allocated(self.blocks[block], state)
                 if problem.suitability.shared(device):
                     demands = problem.suitability.demands(want, device) or ()
-                    after.share(device.id, {demand.name: Quantity(nanos=demand.amount) for demand in demands})
+                    allocated.share(device.id, {demand.name: Quantity(nanos=demand.amount) for demand in demands})
                 else:
-                    after.hold(device.id)
-                return state_of(self.blocks[block], after)
+                    allocated.hold(device.id)
+                return state_of(self.blocks[block], allocated)
         return None
 
     def problem(self, claims: Sequence[Object], allocated: AllocatedState) -> Problem:
-        """Return what the allocator has to solve on a node of this type, without the errors of any version."""
+        """Return the allocator's problem on a node of this type, without the known errors of any version."""
         return self._allocator.problem(claims=claims, node=self.node, allocated=allocated)
 
     def _allocated(self, block: Block, state: State) -> AllocatedState:
-        """Return a cluster in which nothing but this block is in use."""
+        """Return the allocated state in which only this block is in use."""
         allocated = AllocatedState()
         ids = {device.name: device.id for device in block.devices}
         for name, holders, shares, taken in state:
@@ -154,7 +154,7 @@ class NodeType:
         return allocated
 
     def _find_needs(self, template: PodTemplate) -> Needs:
-        if self.spans or not self._is_whole:
+        if self.spans or not self._is_complete:
             return Needs(certain=False)
         try:
             problem = self.problem(template.claims, AllocatedState())
@@ -176,7 +176,7 @@ class NodeType:
         problem = self.problem(template.claims, self._allocated(block, state))
         counts = []
         for want in problem.wants:
-            count = _suiting(problem, want, block)
+            count = _count_suitable(problem, want, block)
             if count is None:
                 return None
             counts.append(count)
@@ -187,11 +187,11 @@ class NodeType:
         counters = {position for device in block.devices for position, _ in device.draws}
         if not counters:
             return max(self._taken(device, allocated) for device in block.devices)
-        left = self.inventory.remaining(allocated)
+        remaining = self.inventory.remaining(allocated)
         totals: dict[str, list[int]] = {}
         for position in counters:
             sums = totals.setdefault(self.inventory.kinds[position][1], [0, 0])
-            sums[0] += self.inventory.totals[position] - left[position]
+            sums[0] += self.inventory.totals[position] - remaining[position]
             sums[1] += self.inventory.totals[position]
         measured = [totals[name] for name in _MEASURED if name in totals] or list(totals.values())
         return min(1.0, max((used / total for used, total in measured if total), default=0.0))
@@ -205,23 +205,23 @@ class NodeType:
 
 
 def state_of(block: Block, allocated: AllocatedState) -> State:
-    """Return the state of a block of which ``allocated`` says what is in use."""
+    """Return the state of a block under ``allocated``."""
     first = block.devices[0].id
     uses = allocated.pool(first.driver, first.pool)
     if not uses:
         return ()
-    held = []
+    used_devices = []
     for device in block.devices:
         use = uses.get(device.name)
         if use is not None:
-            held.append((device.name, use.holders, use.shares, tuple(sorted(use.taken.items()))))
-    return tuple(held)
+            used_devices.append((device.name, use.holders, use.shares, tuple(sorted(use.taken.items()))))
+    return tuple(used_devices)
 
 
-def _suiting(problem: Problem, want: Want, block: Block) -> int | None:
-    """Return how many devices of a want the block has at most, by number and by counters; None for an error."""
+def _count_suitable(problem: Problem, want: Want, block: Block) -> int | None:
+    """Return an upper bound of the devices for a want in the block, by number and by counters; None for an error."""
     suitability = problem.suitability
-    suiting: list[Device] = []
+    suitable: list[Device] = []
     for device in block.devices:
         verdict = suitability.verdict(want, device)
         if isinstance(verdict, AllocationError):
@@ -229,11 +229,11 @@ def _suiting(problem: Problem, want: Want, block: Block) -> int | None:
         if verdict is None:
             if want.admin or suitability.shared(device):
                 return PLENTY
-            suiting.append(device)
-    count = len(suiting)
+            suitable.append(device)
+    count = len(suitable)
     if count > 1:
-        least: dict[int, int] = dict(suiting[0].draws)
-        for device in suiting[1:]:
+        least: dict[int, int] = dict(suitable[0].draws)
+        for device in suitable[1:]:
             draws = dict(device.draws)
             least = {position: min(amount, draws[position]) for position, amount in least.items() if position in draws}
         for position, amount in least.items():
@@ -242,7 +242,7 @@ def _suiting(problem: Problem, want: Want, block: Block) -> int | None:
 
 
 def _label(devices: Sequence[Device]) -> str:
-    """Return the model of a block: the product's name, or the driver's with the size of a shared capacity."""
+    """Return the model of a block: the product name, or the driver name with its largest capacity."""
     attributes = json_types.mapping(devices[0].spec, "attributes")
     product = json_types.text(attributes, "productName", "string")
     if product:

@@ -1,9 +1,9 @@
-"""Nodes by what they still fit: for each template a heap of the nodes that may have room, best score first.
+"""An index of nodes: for each template a heap of the nodes that may have room, best score first.
 
-A node is in a template's heap while it has at least as many devices of each request as the template needs; whether they fit together is the
-allocator's decision. A node that the allocator refused leaves the heap until something on it changes. For gangs the pods that all nodes may
-have room for are summed, so that a gang that cannot fit is not tried. A change costs the logarithm of the
-number of nodes for each template, and so does taking the best node; entries that are out of date are dropped when they come up.
+A node is in the heap of a template while it has at least as many devices for each request as the template needs. The allocator decides
+whether they fit together. A node that the allocator refused leaves the heap until something on it changes. The pods that all nodes may have
+room for are summed, so that a gang that cannot fit is not tried. An update costs O(log n) for each template, and so does taking the best of n
+nodes. Stale entries are dropped when they reach the top.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from drakit_cluster.simulation.engine.policies import Scorer
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
 _SPARSE = 4
-"""A heap with that many entries for each node is built anew."""
+"""A heap with more than this many entries for each node is rebuilt."""
 
 
 class _Candidates:
@@ -25,7 +25,7 @@ class _Candidates:
     def __init__(self, size: int) -> None:
         self.heap: list[tuple[float, int]] = []
         self.scores: list[float | None] = [None] * size
-        """The score under which a node is in the heap; None where it has no room."""
+        """The score of each node in the heap; None for a node without room."""
 
     def best(self) -> int | None:
         """Return the rank of the best node, or None."""
@@ -50,7 +50,7 @@ class _Candidates:
 
 
 class _Watched:
-    """One template: the types of nodes where its pods may run, its candidates, and how many devices of each want every node has."""
+    """One template: the types of nodes where its pods may run, its candidates, and the devices of every node for each want."""
 
     def __init__(self, template: PodTemplate, nodes: Sequence[Node]) -> None:
         size = len(nodes)
@@ -60,7 +60,7 @@ class _Watched:
         self.rooms: list[list[Room | None]] = [[] for _ in range(size)]
         self.totals: list[list[int]] = [[] for _ in range(size)]
         self.pods = [0] * size
-        """For how many pods a node may have room."""
+        """The number of pods for which each node may have room."""
         self.pods_of_all = 0
 
     def put(self, rank: int, score: float | None, pods: int) -> None:
@@ -79,7 +79,7 @@ class NodeIndex:
         self._watched: dict[PodTemplate, _Watched] = {}
 
     def best(self, template: PodTemplate) -> Node | None:
-        """Return the best node that may have room, or None where the template fits nowhere."""
+        """Return the best node that may have room, or None if the template fits nowhere."""
         rank = self._watch(template).candidates.best()
         return None if rank is None else self._nodes[rank]
 
@@ -88,7 +88,7 @@ class NodeIndex:
         return self._watch(template).pods_of_all >= pods
 
     def refused(self, template: PodTemplate, node: Node) -> None:
-        """Leave a node out for a template until something on it changes."""
+        """Exclude a node for a template until something on it changes."""
         self._watch(template).put(node.rank, None, 0)
 
     def changed(self, changes: Iterable[tuple[Node, Sequence[int]]]) -> None:
@@ -103,16 +103,16 @@ class NodeIndex:
             watched = self._watched[template] = _Watched(template, self._nodes)
             for node in self._nodes:
                 if node.type in watched.types:
-                    self._begin(watched, node)
+                    self._add_node(watched, node)
         return watched
 
-    def _begin(self, watched: _Watched, node: Node) -> None:
+    def _add_node(self, watched: _Watched, node: Node) -> None:
         needs = node.type.offers.needs(watched.template)
         if needs.certain:
             rooms = [_room(node, watched.template, number) for number in range(len(node.states))]
             watched.rooms[node.rank] = rooms
             watched.totals[node.rank] = [sum(room[want] for room in rooms if room) for want in range(needs.wants)]
-        self._place(watched, node, needs)
+        self._update_candidate(watched, node, needs)
 
     def _update(self, watched: _Watched, node: Node, numbers: Sequence[int]) -> None:
         if node.type not in watched.types:
@@ -121,14 +121,14 @@ class NodeIndex:
         if needs.certain:
             rooms, totals = watched.rooms[node.rank], watched.totals[node.rank]
             for number in numbers:
-                before, after = rooms[number], _room(node, watched.template, number)
-                if before != after:
-                    rooms[number] = after
+                old_room, new_room = rooms[number], _room(node, watched.template, number)
+                if old_room != new_room:
+                    rooms[number] = new_room
                     for want in range(needs.wants):
-                        totals[want] += (after[want] if after else 0) - (before[want] if before else 0)
-        self._place(watched, node, needs)
+                        totals[want] += (new_room[want] if new_room else 0) - (old_room[want] if old_room else 0)
+        self._update_candidate(watched, node, needs)
 
-    def _place(self, watched: _Watched, node: Node, needs: Needs) -> None:
+    def _update_candidate(self, watched: _Watched, node: Node, needs: Needs) -> None:
         rank = node.rank
         unknown = not needs.certain or None in watched.rooms[rank]
         pods = PLENTY if unknown else needs.pods(watched.totals[rank])

@@ -1,4 +1,4 @@
-"""The nodes of one run: what is in use on each, and the allocator's decisions there, in the node's own names."""
+"""The nodes of one run: the devices in use on each, and the allocator's decisions there."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from drakit_cluster.simulation.workload.templates import PodTemplate
 
 @dataclass(eq=False)
 class Node:
-    """One node. ``used`` speaks of the prototype's pools, unless the node's pools span nodes."""
+    """One node. ``used`` is in the names of the prototype's pools, unless the node's pools span nodes."""
 
     rank: int
     name: str
@@ -44,8 +44,8 @@ class Grant(NamedTuple):
         return [_device(result) for claim in self.claims for result in _results(claim)]
 
     def names(self) -> list[str]:
-        """Return driver/device of everything that the pod got, shares with what they consume."""
-        return [_shown(result) for claim in self.claims for result in _results(claim)]
+        """Return driver/device of each device of the pod, with the consumed capacity of shares."""
+        return [_description(result) for claim in self.claims for result in _results(claim)]
 
 
 class PlacedType:
@@ -64,7 +64,7 @@ class PlacedType:
         return self._group.node
 
     def allocator(self, first: str = "") -> Allocator:
-        """Return the allocator; with ``first`` one to which the devices of that counter set are offered first."""
+        """Return the allocator; with ``first``, one that gets the devices of that counter set first."""
         if first not in self._allocators:
             slices = variants.reordered(self._slices, variants.first_of(first)) if first else self._slices
             self._allocators[first] = self._make.over(slices)
@@ -72,7 +72,7 @@ class PlacedType:
 
 
 class AllocatorFactory:
-    """Makes allocators that share their selectors. Those over the same slices are one."""
+    """Creates allocators that share their selectors, one for each list of slices."""
 
     def __init__(self, classes: Mapping[str, Object], gates: FeatureGates, errors: KnownErrors, variant: Variant) -> None:
         self._classes = classes
@@ -81,19 +81,19 @@ class AllocatorFactory:
         self._selectors = selectors.Selectors(gates)
         self._variant = variant
         self._changed: dict[int, Sequence[Object]] = {}
-        self._made: dict[int, tuple[Sequence[Object], Allocator]] = {}
+        self._allocators: dict[int, tuple[Sequence[Object], Allocator]] = {}
 
     def changed(self, slices: Sequence[Object]) -> Sequence[Object]:
-        """Return the slices as the policy wants them; the same for the same."""
+        """Return the slices as the policy changes them, cached by identity."""
         if id(slices) not in self._changed:
             self._changed[id(slices)] = self._variant.applied(slices)
         return self._changed[id(slices)]
 
     def over(self, slices: Sequence[Object]) -> Allocator:
-        """Return an allocator over the slices; the same for the same."""
-        if id(slices) not in self._made:
-            self._made[id(slices)] = (slices, Allocator(slices, self._classes, self._selectors, self._gates, self._errors))
-        return self._made[id(slices)][1]
+        """Return the allocator over the slices, cached by identity."""
+        if id(slices) not in self._allocators:
+            self._allocators[id(slices)] = (slices, Allocator(slices, self._classes, self._selectors, self._gates, self._errors))
+        return self._allocators[id(slices)][1]
 
 
 class Nodes:
@@ -125,7 +125,7 @@ class Nodes:
             node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
 
     def allocate(self, template: PodTemplate, node: Node, first: str = "") -> Grant | None:
-        """Allocate a pod's devices on a node, or return None where they do not fit. Raise AllocationError as the allocator does."""
+        """Allocate a pod's devices on a node, or return None if they do not fit. Raise AllocationError as the allocator does."""
         results = node.type.allocator(first).allocate(
             claims=template.claims, node=node.type.node, allocated=node.used, new_share_id=self._share_ids.__next__
         )
@@ -141,7 +141,7 @@ class Nodes:
             grant.node.used.remove(claim)
 
     def restore(self, grant: Grant) -> None:
-        """Allocate again the devices that a pod has just released."""
+        """Allocate the devices of a released grant again."""
         for claim in grant.claims:
             grant.node.used.add(claim)
 
@@ -149,7 +149,7 @@ class Nodes:
         return {"metadata": {"uid": next(self._uids)}, "status": {"allocation": allocation}}
 
     def update(self, grant: Grant) -> Iterable[tuple[Node, Sequence[int]]]:
-        """Read again what changed with a grant; yield nodes, and the numbers of their blocks that changed."""
+        """Update the block states after a change of a grant; yield each node with the numbers of its changed blocks."""
         if self.spans:
             for node in self.all:
                 node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
@@ -162,22 +162,22 @@ class Nodes:
         yield grant.node, changed
 
     def grants_of(self, claim: Object) -> list[Grant]:
-        """Return what a claim that was allocated before the run holds, by node."""
+        """Return the devices of a claim from before the run, as one grant for each node."""
         by_node: dict[int, list[Object]] = {}
         for result in _results(claim):
             node = self._by_name.get(json_types.text(result, "pool")) or self._owner(result)
             if node is not None:
-                own = result | {"pool": node.type.prototype} if result["pool"] == node.name else result
-                by_node.setdefault(node.rank, []).append(own)
+                renamed = result | {"pool": node.type.prototype} if result["pool"] == node.name else result
+                by_node.setdefault(node.rank, []).append(renamed)
         grants = []
         for rank, results in by_node.items():
             allocation: Object = {"devices": {"results": json_types.from_objects(results)}}
-            held: Object = {"metadata": claim.get("metadata"), "status": {"allocation": allocation}}
-            grants.append(Grant(self.all[rank], (held,)))
+            claim_on_node: Object = {"metadata": claim.get("metadata"), "status": {"allocation": allocation}}
+            grants.append(Grant(self.all[rank], (claim_on_node,)))
         return grants
 
     def _hold(self, claims: Iterable[Object]) -> None:
-        """Count claims that are allocated before the run: each result on the node whose pool it names."""
+        """Add claims that are allocated before the run: each result on the node of its pool."""
         for claim in claims:
             if self.spans:
                 if self.all:
@@ -200,7 +200,7 @@ def _device(result: Object) -> DeviceId:
     return DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
 
 
-def _shown(result: Object) -> str:
+def _description(result: Object) -> str:
     consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
     text = f"{json_types.text(result, 'driver')}/{json_types.text(result, 'device')}"
     return f"{text} ({consumed})" if consumed else text

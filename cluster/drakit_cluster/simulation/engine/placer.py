@@ -1,4 +1,4 @@
-"""One pod at a time: which node it gets, which devices there, and what is free again when it ends."""
+"""Placement of pods one at a time: the choice of a node, the allocation there, and its release."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from drakit_cluster.simulation.workload.templates import PodTemplate
 
 
 class Observer:
-    """Is told of every change of a block; the base class ignores it."""
+    """Observes every change of a block; the base class ignores it."""
 
     def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
         """Record the nodes before the first event."""
@@ -19,7 +19,7 @@ class Observer:
         """Record that blocks of a node have a new state."""
 
     def at(self, time: float, waiting: int) -> None:
-        """Record that all events until ``time`` are processed, and how many pods wait."""
+        """Record that all events until ``time`` are processed, and the number of waiting pods."""
 
 
 class Placer:
@@ -33,7 +33,7 @@ class Placer:
         self._observer.begin(nodes, fragmentation)
 
     def may_fit(self, template: PodTemplate, pods: int) -> bool:
-        """Return whether the nodes have as many devices of each request as that many pods need."""
+        """Return whether the nodes have enough devices for each request of ``pods`` pods."""
         return self._index.may_fit(template, pods)
 
     def place(self, template: PodTemplate) -> Grant | None:

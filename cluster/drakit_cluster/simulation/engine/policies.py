@@ -1,7 +1,7 @@
-"""Policies: which node a pod gets of those that fit, and what they change in the slices.
+"""Policies: the choice of one of the nodes that fit a pod, and changes of the slices.
 
-A policy gives each node a score for a template; the lowest wins, and of equal scores the first by name. Scores depend only on the state of
-the node, so that they are kept by state.
+A policy gives each node a score for a template; the lowest wins, and among equal scores the first node by name. Scores depend only on the
+state of the node, so they are cached by state.
 """
 
 import enum
@@ -43,18 +43,18 @@ def parse(text: str) -> Policy:
         name, _, value = change.partition("=")
         match name:
             case "order":
-                variant = replace(variant, order=DeviceOrder(_known(text, value, DeviceOrder)))
+                variant = replace(variant, order=DeviceOrder(_checked(text, value, DeviceOrder)))
             case "layout" if value:
                 variant = replace(variant, layout=() if value == "on-demand" else tuple(_profiles(value)))
             case "step" if value:
                 variant = replace(variant, step=value)
             case _:
                 raise WorkloadError(f"policy {text}: {change!r} is none of order=, layout= and step=; write {FORM}")
-    return Policy(name=text, choice=NodeChoice(_known(text, choice, NodeChoice)), variant=variant)
+    return Policy(name=text, choice=NodeChoice(_checked(text, choice, NodeChoice)), variant=variant)
 
 
-def _known(text: str, value: str, values: type[enum.StrEnum]) -> str:
-    if value not in {known.value for known in values}:
+def _checked(text: str, value: str, values: type[enum.StrEnum]) -> str:
+    if value not in {member.value for member in values}:
         raise WorkloadError(f"policy {text}: {value!r} is unknown; known are {', '.join(values)}")
     return value
 
@@ -70,41 +70,42 @@ def _profiles(text: str) -> list[str]:
 class Fragmentation:
     """The part of the free devices that cannot serve the expected pods (Weng et al., USENIX ATC 2023, for MIG placements).
 
-    The fragmentation of a block is what is free of it, times the share of pods that need such a block and cannot have it. Pods are expected
-    as often as their templates occur in the workload.
+    The fragmentation of a block is its free share, times the share of pods that need such a block and do not fit on it. Pods are expected as
+    often as their templates occur in the workload.
     """
 
     def __init__(self, weights: Mapping[PodTemplate, float]) -> None:
         self._weights = weights
         self._relevant: dict[tuple[NodeType, int], list[tuple[PodTemplate, int, float]]] = {}
-        self._known: dict[tuple[NodeType, int, State], float] = {}
-        self._after: dict[tuple[NodeType, int, State, PodTemplate], float] = {}
+        self._by_block: dict[tuple[NodeType, int, State], float] = {}
+        self._growth_by_key: dict[tuple[NodeType, int, State, PodTemplate], float] = {}
 
     def of_block(self, offers: NodeType, block: int, state: State) -> float:
         """Return the fragmentation of a block, from 0 to 1."""
         key = (offers, block, state)
-        if key not in self._known:
+        if key not in self._by_block:
             free = 1.0 - offers.used(block, state)
-            self._known[key] = free * self._unserved(offers, block, state) if free > 0 else 0.0
-        return self._known[key]
+            self._by_block[key] = free * self._unserved(offers, block, state) if free > 0 else 0.0
+        return self._by_block[key]
 
     def growth(self, offers: NodeType, block: int, state: State, template: PodTemplate) -> float:
-        """Return by how much fragmentation grows if the template's first device is taken from the block; infinite where none can be."""
+        """Return the growth of fragmentation if the template's first device is taken from the block; infinite if no device suits."""
         key = (offers, block, state, template)
-        if key not in self._after:
-            after = offers.first_device(template, block, state)
-            self._after[key] = float("inf") if after is None else self.of_block(offers, block, after) - self.of_block(offers, block, state)
-        return self._after[key]
+        if key not in self._growth_by_key:
+            new_state = offers.first_device(template, block, state)
+            old = self.of_block(offers, block, state)
+            self._growth_by_key[key] = float("inf") if new_state is None else self.of_block(offers, block, new_state) - old
+        return self._growth_by_key[key]
 
     def _unserved(self, offers: NodeType, block: int, state: State) -> float:
         relevant = self._of_interest(offers, block)
         total = sum(weight for _, _, weight in relevant)
-        missed = 0.0
+        unserved_weight = 0.0
         for template, want, weight in relevant:
             room = offers.room(template, block, state)
             if room is not None and not room[want]:
-                missed += weight
-        return missed / total if total else 0.0
+                unserved_weight += weight
+        return unserved_weight / total if total else 0.0
 
     def _of_interest(self, offers: NodeType, block: int) -> list[tuple[PodTemplate, int, float]]:
         """Return the wants that an unused block could serve."""
@@ -143,7 +144,7 @@ class Scorer:
                 return min(self._growths(node, template), default=0.0)
 
     def first(self, node: Node, template: PodTemplate) -> str:
-        """Return the counter set whose devices are to be offered first; "" for the order of the slices."""
+        """Return the counter set whose devices the allocator gets first; "" for the order of the slices."""
         if self._choice is not NodeChoice.LEAST_FRAGMENTATION or node.type.offers.spans:
             return ""
         growths = self._growths(node, template)

@@ -1,10 +1,10 @@
-"""The event queue: tasks arrive, wait, start, and give their devices back.
+"""The event queue: tasks arrive, wait, start, and release their devices.
 
-Pods that do not fit wait. When devices are given back, waiting tasks are tried again in the order of their arrival, as kube-scheduler does
-with pods of one priority; a task never waits for one that arrived before it and needs something else. At one time, tasks end before others
-arrive. The pods of a gang start together or not at all.
+Pods that do not fit wait. When devices are released, waiting tasks are retried in the order of their arrival, as kube-scheduler does with
+pods of one priority. A task never waits for an earlier task that needs something else. At equal times, tasks end before others arrive. The
+pods of a gang start together or not at all.
 
-However many tasks wait, one attempt answers for all that ask for the same: a retry costs the number of different requests, not of tasks.
+One attempt covers all waiting tasks with the same request, so the cost of a retry depends on the number of different requests, not of tasks.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from drakit_cluster.simulation.engine.policies import Fragmentation, Policy
 from drakit_cluster.simulation.workload.tasks import Task, Workload
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
-_TELL_EVERY = 200
+_PROGRESS_EVERY = 200
 
 
 @dataclass(eq=False, slots=True)
@@ -47,18 +47,18 @@ class Simulator:
         self._stalled: set[tuple[PodTemplate, int]] = set()
         self._waiting_pods = 0
 
-    def run(self, tell: Callable[[int], None] | None = None) -> list[Outcome]:
-        """Return what became of every task, in the order of arrival. ``tell`` gets the number of tasks that have arrived."""
+    def run(self, on_progress: Callable[[int], None] | None = None) -> list[Outcome]:
+        """Return the outcome of every task, in the order of arrival. ``on_progress`` gets the number of arrived tasks."""
         outcomes = [Outcome(task) for task in self._workload.tasks]
         for number, outcome in enumerate(outcomes):
             self._end_until(outcome.task.arrival)
             self._observer.at(outcome.task.arrival, self._waiting_pods)
             self._arrive(number, outcome)
-            if tell is not None and number % _TELL_EVERY == 0:
-                tell(number)
+            if on_progress is not None and number % _PROGRESS_EVERY == 0:
+                on_progress(number)
         self._end_until(float("inf"))
-        if tell is not None:
-            tell(len(outcomes))
+        if on_progress is not None:
+            on_progress(len(outcomes))
         return outcomes
 
     def _arrive(self, number: int, outcome: Outcome) -> None:
@@ -69,7 +69,7 @@ class Simulator:
             self._waiting_pods += outcome.task.pods
 
     def _end_until(self, time: float) -> None:
-        """Release the devices of all tasks that end by then, and try the waiting ones after each."""
+        """Release the devices of all tasks that end by ``time``, and retry the waiting tasks after each end."""
         while self._ends and self._ends[0][0] <= time:
             now = self._ends[0][0]
             self._observer.at(now, self._waiting_pods)
@@ -98,7 +98,7 @@ class Simulator:
                     heapq.heappush(heads, (waiting[0][0], place))
 
     def _retry_each(self, now: float) -> None:
-        """Try every waiting task by itself: with the errors of a version, what one task gets may let in another that did not fit."""
+        """Try every waiting task separately: with the known errors of a version, the start of one task may make another one fit."""
         everyone = [(number, key, outcome) for key, waiting in self._waiting.items() for number, outcome in waiting]
         for number, key, outcome in sorted(everyone, key=lambda entry: entry[0]):
             if self._start(outcome, now):
@@ -109,7 +109,7 @@ class Simulator:
         return key not in self._stalled and self._placer.may_fit(*key)
 
     def _start(self, outcome: Outcome, now: float) -> bool:
-        """Allocate the devices of all pods of a task, or of none."""
+        """Start a task: allocate the devices of all its pods, or of none. Return whether it started."""
         task = outcome.task
         grants: list[Grant] = []
         try:

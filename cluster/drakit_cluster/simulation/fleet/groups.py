@@ -1,8 +1,8 @@
-"""Fleets as groups of equal nodes: one node's slices stand for all, so that a fleet of any size costs the memory of a few nodes.
+"""Fleets as groups of equal nodes. The slices of one node represent its group, so a fleet of any size needs the memory of a few nodes.
 
-Two nodes are equal if their slices differ only in what no decision can depend on: the node's name, and texts that occur on one node only
-(UUIDs, serial numbers, MAC addresses) and that no selector reads. Within a node such texts keep their pattern, so that matchAttribute
-and distinctAttribute decide as before. Pools that offer devices to several nodes make no groups: their nodes share what is in use.
+Two nodes are equal if their slices differ only in values that no decision depends on: the node name, and texts that occur on one node only
+(UUIDs, serial numbers, MAC addresses) and that no selector reads. Equal texts within a node stay equal, so matchAttribute and
+distinctAttribute decide as before. With pools for several nodes, each node is a group of its own, because the nodes share devices.
 """
 
 import json
@@ -30,7 +30,7 @@ class Reads:
 
     @classmethod
     def of(cls, templates: Iterable[PodTemplate]) -> Self:
-        """Return what the pods of some templates read."""
+        """Return the properties that the pods of some templates read."""
         listed = list(templates)
         expressions = (text for template in listed for text in _expressions_of_claims(template.claims))
         return cls(expressions=frozenset(expressions), labels=frozenset(name for template in listed for name in template.node_selector))
@@ -38,7 +38,7 @@ class Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Nodes that offer the same. ``node`` and ``slices`` are those of the prototype; ``names`` are all nodes of the group."""
+    """Nodes with equal devices. ``node`` and ``slices`` are those of the prototype; ``names`` are all nodes of the group."""
 
     label: str
     node: Object
@@ -47,17 +47,17 @@ class Group:
 
     @property
     def prototype(self) -> str:
-        """The name of the node that stands for all."""
+        """The name of the node that represents the group."""
         return json_types.text(self.node, "metadata", "name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """The nodes of a fleet. ``shared`` is for nodes whose pools span nodes; ``held`` are claims that are allocated before the first task."""
+    """The nodes of a fleet. ``shared`` is for nodes whose pools span nodes; ``held`` are claims from before the first task."""
 
     groups: Sequence[Group] = ()
     shared: Sequence[Object] = ()
-    """Slices for several nodes; with them every node is a group of its own whose slices are these."""
+    """Slices for several nodes. If there are any, every node is a group of its own with all these slices."""
     classes: Mapping[str, Object] = field(default_factory=dict)
     held: Sequence[Object] = ()
 
@@ -79,12 +79,12 @@ def of_objects(
     slices: Sequence[Object], nodes: Sequence[Object], classes: Mapping[str, Object], reads: Reads, held: Sequence[Object] = ()
 ) -> Fleet:
     """Return the fleet of a cluster's objects."""
-    known = {_name(node): node for node in nodes}
+    nodes_by_name = {_name(node): node for node in nodes}
     by_node: defaultdict[str, list[Object]] = defaultdict(list)
     for entry in slices:
         by_node[json_types.text(entry, "spec", "nodeName")].append(entry)
-    names = sorted(known.keys() or by_node.keys() - {""})
-    objects: dict[str, Object] = {name: known.get(name, {"metadata": {"name": name}}) for name in names}
+    names = sorted(nodes_by_name.keys() or by_node.keys() - {""})
+    objects: dict[str, Object] = {name: nodes_by_name.get(name, {"metadata": {"name": name}}) for name in names}
     if _spans_nodes(slices):
         alone = [Group(label=_label(node), node=node, slices=slices, names=[name]) for name, node in objects.items()]
         return Fleet(groups=alone, shared=slices, classes=classes, held=held)
@@ -92,12 +92,12 @@ def of_objects(
     unread = _unread_texts(by_node, texts)
     groups: dict[str, list[str]] = defaultdict(list)
     for name, node in objects.items():
-        groups[_form(node, by_node.get(name, []), unread, reads.labels)].append(name)
-    made = [
+        groups[_normal_form(node, by_node.get(name, []), unread, reads.labels)].append(name)
+    equal_nodes = [
         Group(label=_label(objects[members[0]]), node=objects[members[0]], slices=by_node.get(members[0], []), names=members)
         for members in groups.values()
     ]
-    return Fleet(groups=made, classes=classes, held=held)
+    return Fleet(groups=equal_nodes, classes=classes, held=held)
 
 
 def _expressions_of_claims(claims: Iterable[Object]) -> Iterator[str]:
@@ -125,17 +125,17 @@ def _spans_nodes(slices: Sequence[Object]) -> bool:
 
 
 def _unread_texts(by_node: Mapping[str, Sequence[Object]], expressions: Sequence[str]) -> set[str]:
-    """Return the attribute texts that occur on one node only; none where an expression may read anything."""
+    """Return the attribute texts that occur on one node only; none if an expression may read any attribute."""
     if any(Footprint.of(expression) is None for expression in expressions):
         return set()
     read = {word for expression in expressions for word in _IDENTIFIER.findall(expression.replace(".", " "))}
     owner: dict[str, str] = {}
-    several: set[str] = set()
+    shared_texts: set[str] = set()
     for node, slices in by_node.items():
         for name, text in _texts(slices):
             if name.rpartition("/")[2] in read or owner.setdefault(text, node) != node:
-                several.add(text)
-    return owner.keys() - several
+                shared_texts.add(text)
+    return owner.keys() - shared_texts
 
 
 def _texts(slices: Sequence[Object]) -> Iterator[tuple[str, str]]:
@@ -146,8 +146,8 @@ def _texts(slices: Sequence[Object]) -> Iterator[tuple[str, str]]:
                     yield name, text
 
 
-def _form(node: Object, slices: Sequence[Object], unread: set[str], labels: frozenset[str]) -> str:
-    """Return what equal nodes have in common, as text."""
+def _normal_form(node: Object, slices: Sequence[Object], unread: set[str], labels: frozenset[str]) -> str:
+    """Return the normal form of a node as text; equal nodes have the same."""
     name = _name(node)
     numbers: dict[str, str] = {}
 
@@ -163,12 +163,12 @@ def _form(node: Object, slices: Sequence[Object], unread: set[str], labels: froz
             device | {"attributes": {key: renamed(value) for key, value in json_types.mapping(device, "attributes").items()}}
             for device in json_types.objects(spec, "devices")
         ]
-        own = json_types.text(pool, "name") == name
-        place: Json = pool | {"name": None if own else json_types.text(pool, "name"), "generation": None}
-        specs.append(spec | {"nodeName": None, "pool": place, "devices": json_types.from_objects(devices)})
-    known = json_types.mapping(node, "metadata", "labels")
+        is_named_after_node = json_types.text(pool, "name") == name
+        normalized_pool: Json = pool | {"name": None if is_named_after_node else json_types.text(pool, "name"), "generation": None}
+        specs.append(spec | {"nodeName": None, "pool": normalized_pool, "devices": json_types.from_objects(devices)})
+    node_labels = json_types.mapping(node, "metadata", "labels")
     shape: Json = {
-        "labels": {key: known.get(key) for key in (*labels, _INSTANCE_TYPE)},
+        "labels": {key: node_labels.get(key) for key in (*labels, _INSTANCE_TYPE)},
         "unschedulable": json_types.at(node, "spec", "unschedulable"),
         "taints": json_types.at(node, "spec", "taints"),
         "slices": specs,

@@ -1,4 +1,4 @@
-"""The changes of a policy to a node's slices: the order of devices, which MIG placements there are, and steps of bandwidth.
+"""The changes of a policy to the slices of a node: the order of devices, the MIG placements, and the step of bandwidth.
 
 A driver's author or a cluster's admin could publish each of these slices; the allocator is the same.
 """
@@ -15,7 +15,7 @@ _PROFILE = ("attributes", "profile", "string")
 
 
 class DeviceOrder(enum.StrEnum):
-    """The order in which a node offers its devices. The scheduler takes the first that fits."""
+    """The order of the devices of a node. The scheduler takes the first device that fits."""
 
     PUBLISHED = "published"
     LARGEST_FIRST = "largest-first"
@@ -24,25 +24,25 @@ class DeviceOrder(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Changes of the slices. ``layout`` are MIG profiles that every GPU is partitioned into for good; none means on demand."""
+    """Changes of the slices. ``layout`` are the fixed MIG profiles of every GPU; none means partitions on demand."""
 
     order: DeviceOrder = DeviceOrder.PUBLISHED
     layout: tuple[str, ...] = ()
     step: str = ""
-    """The least bandwidth and the step of shares, as a quantity; as published without one."""
+    """The minimum and the step of the bandwidth of shares, as a quantity; empty for the published policy."""
 
     def applied(self, slices: Sequence[Object]) -> list[Object]:
         """Return the slices of one node as they would be published. Raise WorkloadError for a layout that no GPU has."""
         devices = [device for entry in slices for device in json_types.objects(entry, "spec", "devices")]
-        made = list(slices)
+        changed_slices = list(slices)
         if self.layout:
-            kept = _static(devices, self.layout)
-            made = _mapped(made, lambda listed: [device for device in listed if id(device) in kept])
+            kept_ids = _static(devices, self.layout)
+            changed_slices = _mapped(changed_slices, lambda listed: [device for device in listed if id(device) in kept_ids])
         if self.step:
-            made = _mapped(made, lambda listed: [_stepped(device, self.step) for device in listed])
+            changed_slices = _mapped(changed_slices, lambda listed: [_stepped(device, self.step) for device in listed])
         if self.order is not DeviceOrder.PUBLISHED:
-            made = reordered(made, _ORDERS[self.order])
-        return made
+            changed_slices = reordered(changed_slices, _ORDERS[self.order])
+        return changed_slices
 
 
 def reordered(slices: Sequence[Object], order: Callable[[list[Object]], list[Object]]) -> list[Object]:
@@ -50,33 +50,33 @@ def reordered(slices: Sequence[Object], order: Callable[[list[Object]], list[Obj
     pools: dict[tuple[str, str], list[Object]] = {}
     for entry in sorted(slices, key=lambda item: json_types.text(item, "metadata", "name")):
         pools.setdefault(_pool(entry), []).extend(json_types.objects(entry, "spec", "devices"))
-    waiting = {key: iter(order(devices)) for key, devices in pools.items()}
-    made = []
+    remaining = {key: iter(order(devices)) for key, devices in pools.items()}
+    reordered_slices = []
     for entry in sorted(slices, key=lambda item: json_types.text(item, "metadata", "name")):
         count = len(json_types.objects(entry, "spec", "devices"))
-        made.append(_with_devices(entry, [next(waiting[_pool(entry)]) for _ in range(count)]) if count else entry)
-    return made
+        reordered_slices.append(_with_devices(entry, [next(remaining[_pool(entry)]) for _ in range(count)]) if count else entry)
+    return reordered_slices
 
 
 def counter_set(device: Object) -> str:
-    """Return the first counter set that the device draws from; its own name where it draws from none."""
+    """Return the first counter set that the device draws from, or its own name if it draws from none."""
     return json_types.text(device, "consumesCounters", 0, "counterSet") or json_types.text(device, "name")
 
 
-def first_of(wanted: str) -> Callable[[list[Object]], list[Object]]:
+def first_of(preferred: str) -> Callable[[list[Object]], list[Object]]:
     """Return the order in which devices of one counter set come first."""
-    return lambda devices: sorted(devices, key=lambda device: counter_set(device) != wanted)
+    return lambda devices: sorted(devices, key=lambda device: counter_set(device) != preferred)
 
 
 def _round_robin(devices: list[Object]) -> list[Object]:
     """Return one device of every GPU, then the second of every GPU, and so on."""
-    seen: dict[str, int] = {}
-    turns = []
+    counts: dict[str, int] = {}
+    numbered = []
     for device in devices:
         key = counter_set(device)
-        seen[key] = seen.get(key, 0) + 1
-        turns.append((seen[key], device))
-    return [device for _, device in sorted(turns, key=lambda turn: turn[0])]
+        counts[key] = counts.get(key, 0) + 1
+        numbered.append((counts[key], device))
+    return [device for _, device in sorted(numbered, key=lambda entry: entry[0])]
 
 
 _ORDERS: dict[DeviceOrder, Callable[[list[Object]], list[Object]]] = {
@@ -86,40 +86,40 @@ _ORDERS: dict[DeviceOrder, Callable[[list[Object]], list[Object]]] = {
 
 
 def _static(devices: Sequence[Object], layout: Sequence[str]) -> set[int]:
-    """Return which devices stay: on GPUs that have all profiles those of the layout, all other devices as they are."""
+    """Return the ids of the devices to keep: those of the layout on GPUs that have all its profiles, and all other devices."""
     sets: dict[str, list[Object]] = {}
     for device in devices:
         sets.setdefault(counter_set(device), []).append(device)
-    kept: set[int] = set()
+    kept_ids: set[int] = set()
     for partitions in sets.values():
         profiles = {json_types.text(device, *_PROFILE) for device in partitions}
-        chosen = partitions
+        selected = partitions
         if set(layout) <= profiles:
             fitting = _fitting(partitions, layout)
             if fitting is None:
                 raise WorkloadError(f"layout {'+'.join(layout)}: these profiles do not fit together on one GPU")
-            chosen = fitting
-        kept |= {id(device) for device in chosen}
-    return kept
+            selected = fitting
+        kept_ids |= {id(device) for device in selected}
+    return kept_ids
 
 
 def _fitting(partitions: Sequence[Object], layout: Sequence[str]) -> list[Object] | None:
-    """Return devices of the profiles that draw on no counter twice too much: found by trying placements in order, largest profile first."""
+    """Return devices of the profiles that fit together, or None. The search tries placements in order, the largest profile first."""
     total: dict[str, int] = {}
     for device in partitions:
         for name, amount in _draws(device).items():
             total[name] = max(total.get(name, 0), amount)
 
-    def fill(rest: Sequence[str], used: dict[str, int]) -> list[Object] | None:
-        if not rest:
+    def fill(profiles: Sequence[str], used: dict[str, int]) -> list[Object] | None:
+        if not profiles:
             return []
         for device in partitions:
-            if json_types.text(device, *_PROFILE) != rest[0]:
+            if json_types.text(device, *_PROFILE) != profiles[0]:
                 continue
-            after = used | {name: used.get(name, 0) + amount for name, amount in _draws(device).items()}
-            if any(amount > total[name] for name, amount in after.items()):
+            consumed = used | {name: used.get(name, 0) + amount for name, amount in _draws(device).items()}
+            if any(amount > total[name] for name, amount in consumed.items()):
                 continue
-            if (rest_fitting := fill(rest[1:], after)) is not None:
+            if (rest_fitting := fill(profiles[1:], consumed)) is not None:
                 return [device, *rest_fitting]
         return None
 

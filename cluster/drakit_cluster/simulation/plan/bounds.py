@@ -50,7 +50,7 @@ class Demand:
 def supply_of_type(offers: NodeType, templates: Sequence[PodTemplate]) -> Supply:
     """Return the supply of an empty node of a type."""
     return Supply(
-        pods={template: _most(offers, template, [()] * len(offers.blocks)) for template in templates},
+        pods={template: _pod_limit(offers, template, [()] * len(offers.blocks)) for template in templates},
         amounts=_amounts(offers, AllocatedState()),
     )
 
@@ -58,25 +58,25 @@ def supply_of_type(offers: NodeType, templates: Sequence[PodTemplate]) -> Supply
 def supply_of_node(node: Node, templates: Sequence[PodTemplate]) -> Supply:
     """Return the free supply of a node."""
     offers = node.type.offers
-    return Supply(pods={template: _most(offers, template, node.states) for template in templates}, amounts=_amounts(offers, node.used))
+    return Supply(pods={template: _pod_limit(offers, template, node.states) for template in templates}, amounts=_amounts(offers, node.used))
 
 
 def shortage(demand: Demand, supplies: Sequence[tuple[Supply, int]]) -> str:
     """Return why these numbers of nodes are too few; empty if counting proves nothing."""
     for template, count in demand.counts.items():
-        most = sum(number * supply.pods[template] for supply, number in supplies)
-        if most < count:
-            return f"there are {count} pods of {template.name}, but at most {most} fit on the nodes"
+        limit = sum(number * supply.pods[template] for supply, number in supplies)
+        if limit < count:
+            return f"there are {count} pods of {template.name}, but at most {limit} fit on the nodes"
     for dimension in dict.fromkeys(name for least in demand.least.values() for name in least):
         needed = sum(count * demand.least[template].get(dimension, 0) for template, count in demand.counts.items())
-        there = sum(number * supply.amounts.get(dimension, 0) for supply, number in supplies)
-        if there < needed:
+        available = sum(number * supply.amounts.get(dimension, 0) for supply, number in supplies)
+        if available < needed:
             driver, name = dimension
-            return f"the pods need at least {Quantity(nanos=needed)} of {name} of {driver}, but the nodes have {Quantity(nanos=there)}"
+            return f"the pods need at least {Quantity(nanos=needed)} of {name} of {driver}, but the nodes have {Quantity(nanos=available)}"
     return ""
 
 
-def _most(offers: NodeType, template: PodTemplate, states: Sequence[object]) -> int:
+def _pod_limit(offers: NodeType, template: PodTemplate, states: Sequence[object]) -> int:
     """Return an upper bound of the pods of one template that fit on a node."""
     if not template.may_run_on(offers.node):
         return 0
@@ -100,15 +100,15 @@ def _amounts(offers: NodeType, allocated: AllocatedState) -> dict[Dimension, int
     amounts: dict[Dimension, int] = {}
     inventory = offers.inventory
     drivers = {pool.number: pool.id.driver for pool in inventory.usable}
-    for (pool, name), left in zip(inventory.kinds, inventory.remaining(allocated), strict=True):
+    for (pool, name), remaining in zip(inventory.kinds, inventory.remaining(allocated), strict=True):
         key = (drivers[pool], name)
-        amounts[key] = amounts.get(key, 0) + max(left, 0)
+        amounts[key] = amounts.get(key, 0) + max(remaining, 0)
     for device in inventory.devices:
         if device.shareable and not allocated.use(device.id).held:
-            taken = allocated.use(device.id).taken
+            consumed = allocated.use(device.id).taken
             for name, capacity in device.capacities.items():
                 key = (device.driver, name)
-                amounts[key] = amounts.get(key, 0) + max(capacity.value.nanos - taken.get(name, 0), 0)
+                amounts[key] = amounts.get(key, 0) + max(capacity.value.nanos - consumed.get(name, 0), 0)
     return amounts
 
 

@@ -33,7 +33,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A pod on a node, with its devices. ``moved_from`` is where it was before; empty for a pod that is new."""
+    """A pod on a node, with its devices. ``moved_from`` is its previous node; empty for a new pod."""
 
     name: str
     node: str
@@ -61,7 +61,7 @@ class _GivenUpError(Exception):
 
 
 @dataclass(eq=False)
-class _Wanting:
+class _PendingPod:
     """A pod that needs a place: a new pod, or a pod that must move (``was``)."""
 
     name: str
@@ -73,8 +73,8 @@ class _Wanting:
 class _Change:
     """The pods that leave and enter one node."""
 
-    gone: tuple[Pod, ...] = ()
-    come: tuple[_Wanting, ...] = ()
+    leaving: tuple[Pod, ...] = ()
+    entering: tuple[_PendingPod, ...] = ()
 
 
 class MovePlanner:
@@ -90,101 +90,101 @@ class MovePlanner:
         self._on: dict[int, list[Pod]] = {}
         for pod in pods:
             self._on.setdefault(pod.grant.node.rank, []).append(pod)
-        self._known: dict[tuple[int, frozenset[str], tuple[str, ...]], list[Grant] | None] = {}
+        self._decisions: dict[tuple[int, frozenset[str], tuple[str, ...]], list[Grant] | None] = {}
 
-    def plan(self, wanted: Sequence[tuple[str, PodTemplate]], most: int = MOVES_MAX) -> Plan:
-        """Return the plan with the fewest moves that gives all wanted pods a place, with at most ``most`` moves."""
-        queue = [_Wanting(name, template) for name, template in wanted]
+    def plan(self, new_pods: Sequence[tuple[str, PodTemplate]], max_moves: int = MOVES_MAX) -> Plan:
+        """Return the plan with the fewest moves that gives all new pods a place, with at most ``max_moves`` moves."""
+        queue = [_PendingPod(name, template) for name, template in new_pods]
         for self._one_gpu in (False, True):
             self._steps = 0
             try:
-                for moves in range(most + 1):
+                for moves in range(max_moves + 1):
                     if (changes := self._place(queue, moves, {})) is not None:
-                        return Plan(found=True, exact=not self._one_gpu, placed=self._written(changes))
+                        return Plan(found=True, exact=not self._one_gpu, placed=self._placed(changes))
             except _GivenUpError:
                 continue
             if not self._one_gpu:
                 return Plan(found=False, exact=True)
         return Plan(found=False, exact=False)
 
-    def _place(self, queue: Sequence[_Wanting], moves: int, changes: dict[int, _Change]) -> dict[int, _Change] | None:
+    def _place(self, queue: Sequence[_PendingPod], moves: int, changes: dict[int, _Change]) -> dict[int, _Change] | None:
         """Return the changes that give all pods in the queue a place with this number of moves, or None."""
         if not queue:
             return changes
-        first, *rest = queue
-        for rank, gone in self._ways(first, moves, changes):
-            before = changes.get(rank, _Change())
-            change = _Change(gone=(*before.gone, *gone), come=(*before.come, first))
+        first, *others = queue
+        for rank, leaving in self._options(first, moves, changes):
+            old_change = changes.get(rank, _Change())
+            change = _Change(leaving=(*old_change.leaving, *leaving), entering=(*old_change.entering, first))
             if self._decide(rank, change) is None:
                 continue
-            evicted = [_Wanting(pod.name, pod.template, pod) for pod in gone]
-            complete = self._place([*rest, *evicted], moves - len(gone), changes | {rank: change})
+            evicted = [_PendingPod(pod.name, pod.template, pod) for pod in leaving]
+            complete = self._place([*others, *evicted], moves - len(leaving), changes | {rank: change})
             if complete is not None:
                 return complete
         return None
 
-    def _ways(self, wanting: _Wanting, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
+    def _options(self, pending: _PendingPod, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
         """Yield nodes with the pods that would have to leave, few before many. Only the first of equal unchanged nodes is yielded."""
         for size in range(moves + 1):
-            seen: set[object] = set()
+            visited: set[object] = set()
             for node in self._nodes.all:
-                if not wanting.template.may_run_on(node.type.node):
+                if not pending.template.may_run_on(node.type.node):
                     continue
                 change = changes.get(node.rank)
-                if change is None and (look := self._look(node)) in seen:
+                if change is None and (node_key := self._node_key(node)) in visited:
                     continue
                 if change is None:
-                    seen.add(look)
-                gone = change.gone if change is not None else ()
-                staying = [pod for pod in self._on.get(node.rank, ()) if pod not in gone]
-                for group in self._groups(node, staying, wanting):
+                    visited.add(node_key)
+                leaving = change.leaving if change is not None else ()
+                staying = [pod for pod in self._on.get(node.rank, ()) if pod not in leaving]
+                for group in self._groups(node, staying, pending):
                     for pods in combinations(group, size):
                         yield node.rank, pods
                     if not size:
                         break
 
-    def _groups(self, node: Node, staying: Sequence[Pod], wanting: _Wanting) -> list[list[Pod]]:
+    def _groups(self, node: Node, staying: Sequence[Pod], pending: _PendingPod) -> list[list[Pod]]:
         """Return the pods that may leave together: all of the node; in the second search those of one GPU, and only for new pods."""
         if not self._one_gpu:
             return [list(staying)]
         by_block: dict[int, list[Pod]] = {}
-        for pod in staying if wanting.was is None else ():
+        for pod in staying if pending.was is None else ():
             for number in {node.type.offers.block_of[device] for device in pod.grant.devices()}:
                 by_block.setdefault(number, []).append(pod)
         return list(by_block.values()) or [[]]
 
-    def _look(self, node: Node) -> object:
+    def _node_key(self, node: Node) -> object:
         """Return a key that is equal for nodes with the same type, state and pods."""
         pods = tuple(sorted((pod.template.name, tuple(pod.grant.names())) for pod in self._on.get(node.rank, ())))
         return (id(node.type), tuple(node.states), pods)
 
     def _decide(self, rank: int, change: _Change) -> list[Grant] | None:
         """Return the devices of all new pods of a node, decided together, next to the pods that stay; None if they do not fit."""
-        key = (rank, frozenset(pod.name for pod in change.gone), tuple(pod.name for pod in change.come))
-        if key not in self._known:
+        key = (rank, frozenset(pod.name for pod in change.leaving), tuple(pod.name for pod in change.entering))
+        if key not in self._decisions:
             if self._steps >= self._budget:
                 raise _GivenUpError
             self._steps += 1
-            self._known[key] = self._try(self._nodes.all[rank], change)
-        return self._known[key]
+            self._decisions[key] = self._try(self._nodes.all[rank], change)
+        return self._decisions[key]
 
     def _try(self, node: Node, change: _Change) -> list[Grant] | None:
-        for pod in change.gone:
+        for pod in change.leaving:
             self._nodes.release(pod.grant)
-        together = PodTemplate(name="together", claims=[claim for pod in change.come for claim in pod.template.claims])
+        together = PodTemplate(name="together", claims=[claim for pod in change.entering for claim in pod.template.claims])
         try:
             grant = self._nodes.allocate(together, node) if self._may_fit(node, change) else None
         except AllocationError:
             grant = None
         if grant is not None:
             self._nodes.release(grant)
-        for pod in change.gone:
+        for pod in change.leaving:
             self._nodes.restore(pod.grant)
         if grant is None:
             return None
         claims = list(grant.claims)
         split = []
-        for newcomer in change.come:
+        for newcomer in change.entering:
             split.append(Grant(node, tuple(claims[: len(newcomer.template.claims)])))
             claims = claims[len(newcomer.template.claims) :]
         return split
@@ -193,9 +193,9 @@ class MovePlanner:
         """Return whether each new pod may fit alone after the others have left: a cheap check before the allocator decides."""
         offers = node.type.offers
         states = list(node.states)
-        for number in {offers.block_of[device] for pod in change.gone for device in pod.grant.devices()}:
+        for number in {offers.block_of[device] for pod in change.leaving for device in pod.grant.devices()}:
             states[number] = blocks.state_of(offers.blocks[number], node.used)
-        for pod in change.come:
+        for pod in change.entering:
             needs = offers.needs(pod.template)
             if not needs.certain:
                 continue
@@ -204,30 +204,30 @@ class MovePlanner:
                 return False
         return True
 
-    def _written(self, changes: dict[int, _Change]) -> list[Placed]:
+    def _placed(self, changes: dict[int, _Change]) -> list[Placed]:
         placed = []
         for rank, change in sorted(changes.items()):
             grants = self._decide(rank, change) or []
-            for pod, grant in zip(change.come, grants, strict=True):
-                before = pod.was.grant if pod.was is not None else None
+            for pod, grant in zip(change.entering, grants, strict=True):
+                old_grant = pod.was.grant if pod.was is not None else None
                 placed.append(
                     Placed(
                         name=pod.name,
                         node=grant.node.name,
                         devices=grant.names(),
-                        moved_from=before.node.name if before is not None else "",
-                        devices_before=before.names() if before is not None else (),
+                        moved_from=old_grant.node.name if old_grant is not None else "",
+                        devices_before=old_grant.names() if old_grant is not None else (),
                     )
                 )
         return placed
 
 
-def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], wanted: Sequence[tuple[str, PodTemplate]]) -> bool:
+def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[tuple[str, PodTemplate]]) -> bool:
     """Return whether the plan works in a simulation: all moving pods end, then all pods of the plan start on their nodes.
 
     It does not change the nodes.
     """
-    templates = dict(wanted) | {pod.name: pod.template for pod in pods}
+    templates = dict(new_pods) | {pod.name: pod.template for pod in pods}
     by_name = {node.name: node for node in nodes.all}
     moving = {move.name for move in plan.moves}
     released = [pod for pod in pods if pod.name in moving]
@@ -258,10 +258,10 @@ def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
         namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
         users.setdefault(f"pod {namespace}/{owner}" if owner else f"claim {namespace}/{name}", []).append(claim)
     pods = []
-    for name, held in users.items():
-        grants = [grant for claim in held for grant in nodes.grants_of(claim)]
+    for name, pod_claims in users.items():
+        grants = [grant for claim in pod_claims for grant in nodes.grants_of(claim)]
         if grants and all(grant.node is grants[0].node for grant in grants):
-            specs = [{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in held]
+            specs = [{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in pod_claims]
             template = PodTemplate(name=name, claims=specs)
             pods.append(
                 Pod(name=name, template=template, grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)))

@@ -34,19 +34,19 @@ class Partition:
         """Return whether the pods fit on so many nodes of each type. Raise GivenUpError."""
         return self._share(pods, [placed for placed, _ in types], tuple(number for _, number in types))
 
-    def _share(self, pods: Counts, types: Sequence[PlacedType], left: Counts) -> bool:
+    def _share(self, pods: Counts, types: Sequence[PlacedType], nodes_left: Counts) -> bool:
         if not any(pods):
             return True
-        if (pods, left) in self._failed:
+        if (pods, nodes_left) in self._failed:
             return False
         for place, placed in enumerate(types):
-            if left[place]:
-                fewer = tuple(number - (place == other) for other, number in enumerate(left))
+            if nodes_left[place]:
+                fewer_nodes = tuple(number - (place == other) for other, number in enumerate(nodes_left))
                 for choice in self._maximal(placed, pods):
-                    rest = tuple(count - taken for count, taken in zip(pods, choice, strict=True))
-                    if self._share(rest, types, fewer):
+                    pods_left = tuple(count - taken for count, taken in zip(pods, choice, strict=True))
+                    if self._share(pods_left, types, fewer_nodes):
                         return True
-        self._failed.add((pods, left))
+        self._failed.add((pods, nodes_left))
         return False
 
     def _maximal(self, placed: PlacedType, pods: Counts) -> list[Counts]:
@@ -66,10 +66,10 @@ class Partition:
         """Yield the choices that may fit: at most as many pods of each template as fit alone."""
         limits = []
         for place, count in enumerate(pods):
-            most = 0
-            while most < count and self._fits(placed, tuple(most + 1 if place == other else 0 for other in range(len(pods)))):
-                most += 1
-            limits.append(range(most + 1))
+            limit = 0
+            while limit < count and self._fits(placed, tuple(limit + 1 if place == other else 0 for other in range(len(pods)))):
+                limit += 1
+            limits.append(range(limit + 1))
         return itertools.product(*limits)
 
     def _fits(self, placed: PlacedType, choice: Counts) -> bool:

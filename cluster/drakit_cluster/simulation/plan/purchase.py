@@ -66,31 +66,33 @@ class Planner:
         self._demand = Demand.of(pods, [placed.offers for placed in (*self._base.types, *self._types)])
         self._base_supply = [(bounds.supply_of_node(node, self._templates), 1) for node in self._base.all]
         self._supplies = [bounds.supply_of_type(placed.offers, self._templates) for placed in self._types]
-        self._tried: dict[Mix, list[Outcome]] = {}
+        self._outcomes: dict[Mix, list[Outcome]] = {}
 
     def plan(self) -> Purchase:
         """Return the smallest purchase."""
         if impossible := self._impossible():
             return Purchase(impossible=impossible)
-        smallest = self._several() if len(self._machines) > 1 else self._one()
+        smallest = self._smallest_mix() if len(self._machines) > 1 else self._smallest_of_one_machine()
         if smallest is None:
             return Purchase(impossible=[f"even {_NODES_MAX} nodes are not enough"])
         mix, proven, shortage = smallest
         names = [(machine.label, number) for machine, number in zip(self._machines, mix, strict=True) if number]
-        made = Purchase(nodes=names, outcomes=self._run(mix), exact=proven, why=shortage)
-        return made if proven else self._proven(made, mix)
+        purchase = Purchase(nodes=names, outcomes=self._run(mix), exact=proven, why=shortage)
+        return purchase if proven else self._proven(purchase, mix)
 
     def _impossible(self) -> list[str]:
         """Return why pods fit neither on the fleet nor on any machine, by template."""
         reasons = []
-        now = {id(outcome.task.template) for outcome in self._run((0,) * len(self._machines)) if outcome.started is not None}
+        placeable = {id(outcome.task.template) for outcome in self._run((0,) * len(self._machines)) if outcome.started is not None}
         for template in self._templates:
-            why = [f"{placed.offers.label}: {reason}" for placed in self._types if (reason := refusals.why_not(template, placed))]
-            if len(why) == len(self._types) and id(template) not in now:
-                reasons.append(f"{template.name}: {'; '.join(why) or 'there is no machine to add'}")
+            reasons_by_machine = [
+                f"{placed.offers.label}: {reason}" for placed in self._types if (reason := refusals.why_not(template, placed))
+            ]
+            if len(reasons_by_machine) == len(self._types) and id(template) not in placeable:
+                reasons.append(f"{template.name}: {'; '.join(reasons_by_machine) or 'there is no machine to add'}")
         return reasons
 
-    def _one(self) -> tuple[Mix, bool, str] | None:
+    def _smallest_of_one_machine(self) -> tuple[Mix, bool, str] | None:
         """Return the smallest number of nodes of one machine, whether counting proves it, and the shortage with one node fewer."""
         least, shortage = self._least()
         high, step = least, 1
@@ -118,7 +120,7 @@ class Planner:
                 break
         return number, shortage
 
-    def _several(self) -> tuple[Mix, bool, str] | None:
+    def _smallest_mix(self) -> tuple[Mix, bool, str] | None:
         """Return the mix with the fewest nodes; among equals, the one with most nodes of the first machine."""
         simulated, proven, shortage = 0, True, ""
         for total in itertools.count():
@@ -137,10 +139,10 @@ class Planner:
             proven = proven and not unproven
         return None
 
-    def _proven(self, made: Purchase, mix: Mix) -> Purchase:
+    def _proven(self, purchase: Purchase, mix: Mix) -> Purchase:
         """Try to prove by an exhaustive search that fewer nodes are too few; only for an empty fleet."""
         if self._base.all:
-            return dataclasses.replace(made, why="fewer nodes were only simulated, because the fleet is not empty")
+            return dataclasses.replace(purchase, why="fewer nodes were only simulated, because the fleet is not empty")
         pods = tuple(self._demand.counts[template] for template in self._templates)
         search = Partition(self._templates, _DECISIONS)
         try:
@@ -148,10 +150,10 @@ class Planner:
                 if not self._shortage(fewer) and search.possible(pods, list(zip(self._types, fewer, strict=True))):
                     names = ", ".join(f"{number} {machine.label}" for machine, number in zip(self._machines, fewer, strict=True) if number)
                     why = f"{names} would be enough with the right node for each pod, which first fit in this order does not find"
-                    return dataclasses.replace(made, why=why)
+                    return dataclasses.replace(purchase, why=why)
         except GivenUpError:
-            return dataclasses.replace(made, why="fewer nodes were only simulated; an exhaustive search would take too long")
-        return dataclasses.replace(made, exact=True, why="an exhaustive search shows that the pods do not fit on fewer nodes")
+            return dataclasses.replace(purchase, why="fewer nodes were only simulated; an exhaustive search would take too long")
+        return dataclasses.replace(purchase, exact=True, why="an exhaustive search shows that the pods do not fit on fewer nodes")
 
     def _shortage(self, mix: Mix) -> str:
         supplies: list[tuple[Supply, int]] = [*self._base_supply, *zip(self._supplies, mix, strict=True)]
@@ -161,15 +163,15 @@ class Planner:
         return all(outcome.started is not None for outcome in self._run(mix))
 
     def _run(self, mix: Mix) -> list[Outcome]:
-        if mix not in self._tried:
+        if mix not in self._outcomes:
             added = [
                 dataclasses.replace(machine, names=[f"new-{machine.label}-{place:04}" for place in range(number)])
                 for machine, number in zip(self._machines, mix, strict=True)
                 if number
             ]
             fleet = dataclasses.replace(self._fleet, groups=[*self._fleet.groups, *added])
-            self._tried[mix] = simulator.Simulator(Nodes(fleet), self._workload, policies.Policy()).run()
-        return self._tried[mix]
+            self._outcomes[mix] = simulator.Simulator(Nodes(fleet), self._workload, policies.Policy()).run()
+        return self._outcomes[mix]
 
 
 def _mixes(total: int, kinds: int) -> Iterator[Mix]:
@@ -179,5 +181,5 @@ def _mixes(total: int, kinds: int) -> Iterator[Mix]:
             yield (total,)
         return
     for first in range(total, -1, -1):
-        for rest in _mixes(total - first, kinds - 1):
-            yield (first, *rest)
+        for others in _mixes(total - first, kinds - 1):
+            yield (first, *others)

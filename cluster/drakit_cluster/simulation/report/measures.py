@@ -1,7 +1,7 @@
 """Use and fragmentation over time, by model of device.
 
 Shares are of all devices of a model: 0.25 of four GPUs is one GPU. A span from the first second to the last arrival is cut into equal bins,
-and each value is the mean over its bin, weighted by time. What happens after the last arrival is not part of it.
+and each value is the mean over its bin, weighted by time. Events after the last arrival are not included.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ BINS = 240
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSeries:
-    """One model: how many devices there are, and shares from 0 to 1 for each bin."""
+    """One model: the number of devices, and shares from 0 to 1 for each bin."""
 
     model: str
     count: int
@@ -67,13 +67,13 @@ class Recorder(Observer):
         self._fragmentation = Fragmentation({})
 
     def begin(self, nodes: Nodes, fragmentation: Fragmentation) -> None:
-        """Count the devices of every model, those of pools that span nodes once."""
+        """Count the devices of every model. Devices of pools that span nodes count once."""
         self._fragmentation = fragmentation
-        seen: set[DeviceId] = set()
+        counted_devices: set[DeviceId] = set()
         for node in nodes.all:
             blocks = node.type.offers.blocks
-            counted = [not nodes.spans or block.devices[0].id not in seen for block in blocks]
-            seen.update(block.devices[0].id for block in blocks if nodes.spans)
+            counted = [not nodes.spans or block.devices[0].id not in counted_devices for block in blocks]
+            counted_devices.update(block.devices[0].id for block in blocks if nodes.spans)
             self._last.append([(0.0, 0.0)] * len(blocks))
             self._counted.append(counted)
             for block, is_counted in zip(blocks, counted, strict=True):
@@ -82,26 +82,26 @@ class Recorder(Observer):
             self.changed(node, range(len(blocks)))
 
     def changed(self, node: Node, numbers: Sequence[int]) -> None:
-        """Replace what the blocks added to the sums of their models."""
+        """Replace the contributions of the blocks to the sums of their models."""
         offers, last = node.type.offers, self._last[node.rank]
         for number in numbers:
             if not self._counted[node.rank][number]:
                 continue
             state = node.states[number]
-            before, after = last[number], (offers.used(number, state), self._fragmentation.of_block(offers, number, state))
+            old, new = last[number], (offers.used(number, state), self._fragmentation.of_block(offers, number, state))
             model = self._models[offers.blocks[number].label]
-            model.used += after[0] - before[0]
-            model.fragmented += after[1] - before[1]
-            last[number] = after
+            model.used += new[0] - old[0]
+            model.fragmented += new[1] - old[1]
+            last[number] = new
 
     def at(self, time: float, waiting: int) -> None:
-        """Add what was so until ``time`` to the bins."""
+        """Add the current sums to the bins until ``time``."""
         end = min(time, self._span)
         while self._now < end:
             place = min(int(self._now / self._width), BINS - 1)
             until = min(end, self._span if place == BINS - 1 else (place + 1) * self._width)
             length = until - self._now
-            if length <= 0:  # The edge of a bin as the last digit of a float has it.
+            if length <= 0:  # Rounding at the edge of a bin.
                 length, until = 0.0, min(end, self._now + self._width * 1e-9)
             for model in self._models.values():
                 model.used_over[place] += length * model.used
@@ -110,7 +110,7 @@ class Recorder(Observer):
             self._now = until
 
     def series(self) -> Series:
-        """Return what was recorded."""
+        """Return the recorded figures."""
         return Series(
             times=[round(number * self._width, 3) for number in range(BINS)],
             waiting=[round(value / self._width, 3) for value in self._waiting],
@@ -126,5 +126,5 @@ class Recorder(Observer):
         )
 
 
-def _share(value: float, whole: float) -> float:
-    return round(max(0.0, value / whole), 5)
+def _share(value: float, total: float) -> float:
+    return round(max(0.0, value / total), 5)

@@ -47,9 +47,9 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>\n{"".join(parts)}</body></html>\n'
 
 
-def _section(title: str, words: str, *content: str) -> str:
-    introduction = f'<p class="soft">{_text(words)}</p>' if words else ""
-    return f"<h2>{_text(title)}</h2>{introduction}{''.join(content)}\n"
+def _section(title: str, introduction: str, *content: str) -> str:
+    paragraph = f'<p class="soft">{_text(introduction)}</p>' if introduction else ""
+    return f"<h2>{_text(title)}</h2>{paragraph}{''.join(content)}\n"
 
 
 def _tasks(runs: Sequence[Result], total: int) -> str:
@@ -130,10 +130,10 @@ def _panels(runs: Sequence[Result], *, fragmented: bool) -> list[plots.Panel]:
 def _fragmentation(runs: Sequence[Result]) -> str:
     """Return the plots of the models that were fragmented at some time."""
     panels = [panel for panel in _panels(runs, fragmented=True) if any(any(line.y) for line in panel.lines)]
-    words = "The share of free devices that the next pod cannot use, weighted by how often each kind of pod occurs in the workload."
+    introduction = "The share of free devices that the next pod cannot use, weighted by how often each kind of pod occurs in the workload."
     if not panels:
-        return _section("Fragmentation", f"{words} There was none.")
-    return _section("Fragmentation", words, _plot(plots.over_time(panels, label="fragmented", share=True)))
+        return _section("Fragmentation", f"{introduction} There was none.")
+    return _section("Fragmentation", introduction, _plot(plots.over_time(panels, label="fragmented", share=True)))
 
 
 def _refusals(runs: Sequence[Result]) -> str:

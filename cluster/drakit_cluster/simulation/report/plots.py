@@ -1,6 +1,6 @@
-"""Plots as SVG that follows the page's colours: ink and rules are CSS variables, lines are told apart in light and dark and by the colour-blind.
+"""Plots as SVG that follows the page's colours: text and axes use CSS variables, and the line colours suit light, dark and colour blindness.
 
-The only module that knows matplotlib. The same input gives the same bytes.
+This is the only module that uses matplotlib. The same input gives the same bytes.
 """
 
 import io
@@ -14,13 +14,13 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 _INK, _RULE = "#101010", "#d0d0d0"
-"""Stand for the page's colours, which only the page knows."""
+"""Placeholders, which the colours of the page replace."""
 _LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("-", (0, (5, 3)), (0, (1.5, 2)))
-"""One after the other: a line that lies on another one leaves it visible."""
+"""Dash patterns in turn, so that a line over another one leaves it visible."""
 _HOUR, _DAY = 3600.0, 86400.0
 _TICKS = (0, 1, 10, 60, 600, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY)
-"""Where waiting times are marked, in seconds."""
+"""The tick marks of waiting times, in seconds."""
 _STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": ["sans-serif"],
@@ -60,7 +60,7 @@ class Panel:
 
 
 def over_time(panels: Sequence[Panel], *, label: str, share: bool) -> str:
-    """Return panels one below the other over one axis of time; x is in seconds. With ``share`` y is from 0 to 1, written in percent."""
+    """Return panels one below the other with a common time axis; x is in seconds. With ``share`` y is from 0 to 1, written in percent."""
     last = max((line.x[-1] for panel in panels for line in panel.lines if line.x), default=0.0)
     unit, name = (_DAY, "days") if last > 3 * _DAY else (_HOUR, "hours") if last > 2 * _HOUR else (60.0, "minutes")
 
@@ -78,7 +78,7 @@ def over_time(panels: Sequence[Panel], *, label: str, share: bool) -> str:
 
 
 def distribution(lines: Sequence[Line]) -> str:
-    """Return which share of tasks waited at most so long: x in seconds on a logarithmic axis, y from 0 to 1."""
+    """Return the cumulative distribution of waiting times: x in seconds on a logarithmic axis, y from 0 to 1."""
 
     def finish(axes: Any) -> None:
         axes.set_xscale("symlog", linthresh=1)
@@ -116,7 +116,7 @@ def _drawn(panels: Sequence[Panel], *, xlabel: str, ylabel: str, finish: Any) ->
 
 
 def _plain(text: str) -> str:
-    """Return a text that is not read as a formula."""
+    """Return a text that matplotlib does not read as a formula."""
     return text.replace("$", r"\$")
 
 

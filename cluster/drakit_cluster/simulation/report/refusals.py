@@ -66,6 +66,6 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
 
 
 def _text(obstacle: Obstacle) -> str:
-    most = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
-    more = f" ({len(most.devices)}x {most.text})" if most is not None else ""
-    return f"request {obstacle.request}: {obstacle.text}{more}" if obstacle.request else f"{obstacle.text}{more}"
+    largest = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
+    group = f" ({len(largest.devices)}x {largest.text})" if largest is not None else ""
+    return f"request {obstacle.request}: {obstacle.text}{group}" if obstacle.request else f"{obstacle.text}{group}"

@@ -65,12 +65,12 @@ def run(
     *,
     gates: FeatureGates | None = None,
     errors: KnownErrors = known_errors.NONE,
-    tell: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Result:
     """Simulate a workload with a policy and return the result. Raise WorkloadError for a policy that does not fit the fleet."""
     nodes = Nodes(fleet, gates=gates, errors=errors, variant=policy.variant)
     recorder = Recorder(workload)
-    outcomes = Simulator(nodes, workload, policy, recorder).run(tell)
+    outcomes = Simulator(nodes, workload, policy, recorder).run(on_progress)
     return Result(
         policy=policy,
         outcomes=outcomes,
@@ -98,16 +98,16 @@ def mean(values: Sequence[float]) -> float:
 
 def duration(seconds: float) -> str:
     """Return a duration as text, such as 1h30m, rounded to seconds."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    parts = [f"{value}{unit}" for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")) if value]
+    parts = [f"{value}{unit}" for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (seconds_left, "s")) if value]
     return "".join(parts) or "0s"
 
 
 def _policy(result: Result, *, placements: bool) -> Json:
     waits = result.waits
-    made: Object = {
+    encoded: Object = {
         "policy": result.policy.name,
         "started": result.started,
         "delayed": result.delayed,
@@ -127,8 +127,8 @@ def _policy(result: Result, *, placements: bool) -> Json:
         "waitingPods": _numbers(result.series.waiting),
     }
     if placements:
-        made["placements"] = [_placement(outcome) for outcome in result.outcomes]
-    return made
+        encoded["placements"] = [_placement(outcome) for outcome in result.outcomes]
+    return encoded
 
 
 def _model(series: ModelSeries) -> Json:

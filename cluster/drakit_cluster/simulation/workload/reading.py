@@ -1,6 +1,6 @@
 """Workload files: CSV with a header, or YAML with a list ``tasks``. Both have the same fields.
 
-``name``, ``arrival`` (seconds, or 90s, 10m, 2h, 1d), ``duration`` (the same; empty for ever), ``template`` (names of ResourceClaimTemplates
+``name``, ``arrival`` (seconds, or 90s, 10m, 2h, 1d), ``duration`` (the same; empty for no end), ``template`` (names of ResourceClaimTemplates
 or shorthand, joined by +), ``count`` (that many tasks), ``gang`` (pods of one task that start together), and in YAML ``nodeSelector``.
 """
 
@@ -27,16 +27,16 @@ class Catalogue:
         self._claims = {
             json_types.text(template, "metadata", "name"): json_types.mapping(template, "spec", "spec") for template in claim_templates
         }
-        self._known: dict[tuple[str, str], PodTemplate] = {}
+        self._templates: dict[tuple[str, str], PodTemplate] = {}
 
     def template(self, text: str, node_selector: Object | None = None) -> PodTemplate:
         """Return the template that ``text`` names. Raise WorkloadError for a name that is neither a template nor shorthand."""
         selector = node_selector or {}
         key = (text, str(sorted(selector.items())))
-        if key not in self._known:
+        if key not in self._templates:
             plain = self._read(text)
-            self._known[key] = PodTemplate(name=text, claims=plain.claims, node_selector=selector)
-        return self._known[key]
+            self._templates[key] = PodTemplate(name=text, claims=plain.claims, node_selector=selector)
+        return self._templates[key]
 
     def _read(self, text: str) -> PodTemplate:
         names = [part.strip() for part in text.split("+")]
@@ -52,15 +52,15 @@ class Catalogue:
 def read(file: str, text: str, catalogue: Catalogue) -> Workload:
     """Return the workload of a file; a name that ends in .csv is read as CSV. Raise WorkloadError with file and row."""
     rows = _csv(file, text) if file.endswith(".csv") else _yaml(file, text)
-    made: list[Task] = []
+    file_tasks: list[Task] = []
     for where, row in rows:
         try:
-            made += _tasks(row, len(made), catalogue)
+            file_tasks += _tasks(row, len(file_tasks), catalogue)
         except WorkloadError as error:
             raise WorkloadError(f"{where}: {error}") from error
-    if not made:
+    if not file_tasks:
         raise WorkloadError(f"{file}: has no tasks")
-    return tasks.ordered(made)
+    return tasks.ordered(file_tasks)
 
 
 def seconds(text: str) -> float:
@@ -69,9 +69,9 @@ def seconds(text: str) -> float:
     try:
         value = float(number) * _SECONDS[unit]
     except ValueError:
-        raise WorkloadError(f"{text!r} is no time: write seconds, or 90s, 10m, 2h, 1d") from None
+        raise WorkloadError(f"{text!r} is not a time: write seconds, or 90s, 10m, 2h, 1d") from None
     if not 0 <= value < float("inf"):
-        raise WorkloadError(f"{text!r} is no time: it must be 0 or more, and finite")
+        raise WorkloadError(f"{text!r} is not a time: it must be 0 or more, and finite")
     return value
 
 
@@ -96,14 +96,14 @@ def _yaml(file: str, text: str) -> list[tuple[str, Object]]:
     for number, row in enumerate(listed):
         where = f"{file}: tasks[{number}]"
         if not isinstance(row, dict):
-            raise WorkloadError(f"{where}: is no mapping with {', '.join(FIELDS)}")
+            raise WorkloadError(f"{where}: is not a mapping with {', '.join(FIELDS)}")
         if unknown := row.keys() - set(FIELDS):
             raise WorkloadError(f"{where}: unknown field {min(unknown)}; known are {', '.join(FIELDS)}")
         rows.append((where, row))
     return rows
 
 
-def _tasks(row: Object, before: int, catalogue: Catalogue) -> list[Task]:
+def _tasks(row: Object, tasks_before: int, catalogue: Catalogue) -> list[Task]:
     template = _text(row, "template")
     if not template:
         raise WorkloadError(f"template: is missing; name a ResourceClaimTemplate, or write {templates.SHORTHAND}")
@@ -112,7 +112,7 @@ def _tasks(row: Object, before: int, catalogue: Catalogue) -> list[Task]:
     count = _count(row, "count")
     return [
         Task(
-            name=(name or f"task-{before + number}") if count == 1 else f"{name or f'task-{before}'}-{number}",
+            name=(name or f"task-{tasks_before + number}") if count == 1 else f"{name or f'task-{tasks_before}'}-{number}",
             template=catalogue.template(template, json_types.mapping(row, "nodeSelector")),
             arrival=seconds(_text(row, "arrival") or "0"),
             duration=seconds(duration) if duration else None,
@@ -125,12 +125,12 @@ def _tasks(row: Object, before: int, catalogue: Catalogue) -> list[Task]:
 def _text(row: Mapping[str, Json], name: str) -> str:
     value = row.get(name)
     if isinstance(value, (dict, list, bool)):
-        raise WorkloadError(f"{name}: {value!r} is no text or number")
+        raise WorkloadError(f"{name}: {value!r} is not a text or number")
     return "" if value is None else str(value).strip()
 
 
 def _count(row: Mapping[str, Json], name: str) -> int:
     text = _text(row, name) or "1"
     if not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
-        raise WorkloadError(f"{name}: {text!r} is no number from 1 to {COUNT_MAX}")
+        raise WorkloadError(f"{name}: {text!r} is not a number from 1 to {COUNT_MAX}")
     return int(text)

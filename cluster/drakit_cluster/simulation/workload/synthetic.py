@@ -51,8 +51,8 @@ def parse_asks(text: str) -> dict[str, float]:
 
 
 def make(mix: Mix, seed: int, catalogue: Catalogue) -> Workload:
-    """Return the tasks that a seed gives."""
-    source = random.Random(seed)  # noqa: S311 - simulation, no secret
+    """Return the random tasks of a seed."""
+    source = random.Random(seed)  # noqa: S311 - not used for secrets
     names, weights = list(mix.asks), list(mix.asks.values())
     sizes, size_weights = list(mix.gangs), list(mix.gangs.values())
     location = math.log(mix.mean_duration) - _SPREAD**2 / 2
@@ -72,7 +72,7 @@ def make(mix: Mix, seed: int, catalogue: Catalogue) -> Workload:
 
 
 def _arrival(source: random.Random, span: float) -> float:
-    """Return one arrival; drawing again where the hour is quiet makes the rate follow the day."""
+    """Return one arrival. Rejection sampling makes the rate follow the hour of the day."""
     while True:
         time = source.uniform(0, span)
         rate = 1 - 0.5 * math.cos(2 * math.pi * (time % DAY) / DAY)
@@ -81,7 +81,7 @@ def _arrival(source: random.Random, span: float) -> float:
 
 
 def default_asks(slices: Iterable[Object]) -> dict[str, float]:
-    """Return weights for what some nodes offer: every MIG profile by its size, whole GPUs, and bandwidth where it is shared."""
+    """Return weights by the devices of some slices: every MIG profile by its size, full GPUs, and shared bandwidth."""
     asks: dict[str, float] = {}
     for device in (listed for entry in slices for listed in json_types.objects(entry, "spec", "devices")):
         attributes = json_types.mapping(device, "attributes")

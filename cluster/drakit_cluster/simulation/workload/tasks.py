@@ -1,4 +1,4 @@
-"""Tasks: pods that arrive together at one time and hold their devices for a while."""
+"""Tasks: pods that arrive together at one time and use their devices for some time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Tasks in the order of their arrival; those of one time in the order in which they were written."""
+    """Tasks in the order of their arrival; tasks with the same arrival keep the order of the file."""
 
     tasks: Sequence[Task]
 
@@ -29,7 +29,7 @@ class Workload:
         return list(dict.fromkeys(task.template for task in self.tasks))
 
     def weights(self) -> dict[PodTemplate, float]:
-        """Return which share of all pods each template has: what the next pod most likely asks for."""
+        """Return the share of all pods of each template, which is the probability that the next pod has it."""
         counts: dict[PodTemplate, float] = {}
         for task in self.tasks:
             counts[task.template] = counts.get(task.template, 0.0) + task.pods

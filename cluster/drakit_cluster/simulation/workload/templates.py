@@ -18,7 +18,7 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PodTemplate:
-    """The request of every pod of one kind. Templates are compared by identity, because everything learned is kept by template."""
+    """The request of every pod of one kind. Templates are compared by identity, because caches use them as keys."""
 
     name: str
     claims: Sequence[Object]
@@ -26,7 +26,7 @@ class PodTemplate:
     tolerations: Sequence[Object] = ()
 
     def may_run_on(self, node: Object) -> bool:
-        """Return whether labels, taints and cordon let a pod go to the node, whatever devices are free there."""
+        """Return whether labels, taints and cordon allow a pod on the node, regardless of free devices."""
         if json_types.at(node, "spec", "unschedulable") is True:
             return False
         labels = json_types.mapping(node, "metadata", "labels")
@@ -41,7 +41,7 @@ def from_claim_spec(name: str, spec: Object) -> PodTemplate:
 
 
 def combined(name: str, parts: Sequence[PodTemplate]) -> PodTemplate:
-    """Return a template that asks for the claims of all parts."""
+    """Return a template with the claims of all parts."""
     return PodTemplate(name=name, claims=[claim for part in parts for claim in part.claims])
 
 
@@ -60,29 +60,29 @@ def _claim(name: str, spec: Object) -> Object:
     return {"metadata": {"namespace": "default", "name": name}, "spec": spec}
 
 
-def _request(name: str, part: str, whole: str) -> Object:
+def _request(name: str, part: str, text: str) -> Object:
     kind, _, value = part.partition("=")
     value, _, times = value.partition("*")
     count = times or "1"
     if kind == "gpu" and value.isdecimal() and not times:
         count = value
     if not count.isdecimal() or not 1 <= int(count) <= 32:
-        raise WorkloadError(f"{whole}: a request has 1 to 32 devices, not {count}")
+        raise WorkloadError(f"{text}: a request has 1 to 32 devices, not {count}")
     exact: Object = {"allocationMode": "ExactCount", "count": int(count)}
     if kind == "mig" and value:
         exact |= {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": profile_selector(value)}}]}
     elif kind == "gpu" and value.isdecimal():
         exact |= {"deviceClassName": GPU_CLASS}
     elif kind == "nic" and value:
-        exact |= {"deviceClassName": NIC_CLASS, "capacity": {"requests": {"bandwidth": _bandwidth(value, whole)}}}
+        exact |= {"deviceClassName": NIC_CLASS, "capacity": {"requests": {"bandwidth": _bandwidth(value, text)}}}
     else:
-        raise WorkloadError(f"{whole}: no template of this name, and {part!r} is not {SHORTHAND}")
+        raise WorkloadError(f"{text}: no template of this name, and {part!r} is not {SHORTHAND}")
     return {"name": name, "exactly": exact}
 
 
-def _bandwidth(value: str, whole: str) -> str:
+def _bandwidth(value: str, text: str) -> str:
     try:
         quantity.parse(value)
     except quantity.QuantityError as error:
-        raise WorkloadError(f"{whole}: {value} is no bandwidth: {error}") from error
+        raise WorkloadError(f"{text}: {value} is no bandwidth: {error}") from error
     return value

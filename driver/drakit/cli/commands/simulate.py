@@ -162,8 +162,8 @@ def _results(fleet: "Fleet", work: "Workload", policies: Sequence[str], gates: "
     parsed = [choosing.parse(text) for text in policies]
     results = []
     for policy in parsed:
-        with _progress(policy.name, len(work.tasks)) as report_progress:
-            results.append(reporting.run(fleet, work, policy, gates=gates, errors=repeated, tell=report_progress))
+        with _progress(policy.name, len(work.tasks)) as report:
+            results.append(reporting.run(fleet, work, policy, gates=gates, errors=repeated, on_progress=report))
     return results
 
 
