@@ -183,7 +183,7 @@ class LocalCluster:
         try:
             for event in watch:
                 if event.type in (EventType.ADDED, EventType.MODIFIED):
-                    yield _happening(event.object)
+                    yield _event_summary(event.object)
         finally:
             self._watches.discard(watch)
             watch.close()
@@ -222,7 +222,7 @@ class LocalCluster:
             watch.close()
 
 
-def _happening(event: Object) -> Happening:
+def _event_summary(event: Object) -> Happening:
     involved = json_types.mapping(event, "involvedObject")
     return Happening(
         time=json_types.text(event, "series", "lastObservedTime")

@@ -50,7 +50,7 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ApiFault:
-    """The fault of requests by clients whose user agent is ``agent``, whatever its version; of all clients if empty.
+    """The fault of requests by clients with the user agent ``agent`` of any version; of all clients if empty.
 
     ``methods`` are the affected HTTP methods, all if empty. ``share`` is the fraction of affected requests. ``status`` is the status of a
     refusal. ``seconds`` is the longest delay, which also ends when the fault is cleared.

@@ -188,9 +188,13 @@ def _concerned(holder: Object, requested: Sequence[_Selection]) -> list[_Selecti
 
 def _count(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
     """Return a warning for more devices than one node has, or than a claim may have."""
-    count, most, node = json_types.number(option, "count"), *_most(selected)
-    where = f"node {node} has the most with {_devices(most)}" if node else f"{_devices(most)} {'is' if most == 1 else 'are'} selected"
-    if json_types.text(option, "allocationMode") == "All" and most > MAX_RESULTS:
+    count, available, node = json_types.number(option, "count"), *_most_on_one_node(selected)
+    where = (
+        f"node {node} has the most with {_devices(available)}"
+        if node
+        else f"{_devices(available)} {'is' if available == 1 else 'are'} selected"
+    )
+    if json_types.text(option, "allocationMode") == "All" and available > MAX_RESULTS:
         text = f"requests all, but {where}, and a claim gets at most {MAX_RESULTS}"
         return [findings.warning(document, f"{path}.allocationMode", text, "select fewer, or write ExactCount and a count")]
     if count > MAX_RESULTS:
@@ -199,17 +203,17 @@ def _count(document: Document, option: Object, path: str, selected: Sequence[Pub
                 document, f"{path}.count", f"requests {count}, but a claim gets at most {MAX_RESULTS}", f"write at most {MAX_RESULTS}"
             )
         ]
-    if count <= most or any(device.shared for device in selected):
+    if count <= available or any(device.shared for device in selected):
         return []
-    return [findings.warning(document, f"{path}.count", f"requests {count}, but {where}", f"write at most {most}, or select more")]
+    return [findings.warning(document, f"{path}.count", f"requests {count}, but {where}", f"write at most {available}, or select more")]
 
 
-def _most(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
+def _most_on_one_node(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
     """Return the largest number of these devices that one node can use, and its name if several nodes have some."""
     by_node = Counter(device.node for device in devices)
     everywhere = by_node.pop("", 0)
-    node, most = max(by_node.items(), key=lambda item: item[1], default=("", 0))
-    return most + everywhere, node if len(by_node) > 1 else ""
+    node, largest = max(by_node.items(), key=lambda item: item[1], default=("", 0))
+    return largest + everywhere, node if len(by_node) > 1 else ""
 
 
 def _devices(number: int) -> str:

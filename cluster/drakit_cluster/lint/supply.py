@@ -47,12 +47,12 @@ def _replaced(pool: PublishedPool) -> Iterator[Finding]:
 
 
 def _incomplete(pool: PublishedPool) -> Iterator[Finding]:
-    wrong: dict[int, Document] = {}
+    wrong_counts: dict[int, Document] = {}
     for published_slice in pool.slices:
-        wrong.setdefault(json_types.number(published_slice.object, "spec", "pool", "resourceSliceCount"), published_slice.document)
+        wrong_counts.setdefault(json_types.number(published_slice.object, "spec", "pool", "resourceSliceCount"), published_slice.document)
     slice_count = len(pool.slices)
-    wrong.pop(slice_count, None)
-    for count, document in wrong.items():
+    wrong_counts.pop(slice_count, None)
+    for count, document in wrong_counts.items():
         actual = f"these files have {slice_count} slice{'' if slice_count == 1 else 's'} of pool {pool.id}"
         text = f"is {count}, but {actual}: no device of an incomplete pool is allocated"
         yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {slice_count}, or add the missing slices")
@@ -225,13 +225,13 @@ def check_rules(rules: Iterable[Accepted], published: Catalogue) -> Iterator[Fin
             text = "is missing: the rule selects no device"
             yield findings.warning(rule.document, _SELECTOR, text, "write driver, pool and device, or {} for every device")
         elif not any(json_types.text(selector, name) for name in _FIELDS):
-            yield _everything(rule)
+            yield _selects_everything(rule)
         else:
-            yield from _ambiguous(rule, selector)
-            yield from _nothing(rule, selector, published.devices)
+            yield from _ambiguous_names(rule, selector)
+            yield from _selects_nothing(rule, selector, published.devices)
 
 
-def _everything(rule: Accepted) -> Finding:
+def _selects_everything(rule: Accepted) -> Finding:
     effect = json_types.text(rule.object, "spec", "taint", "effect")
     consequences = {
         "NoExecute": "every pod that uses a device and does not tolerate it is evicted",
@@ -241,7 +241,7 @@ def _everything(rule: Accepted) -> Finding:
     return findings.warning(rule.document, _SELECTOR, text, "add driver, pool or device to the selector")
 
 
-def _ambiguous(rule: Accepted, selector: Object) -> Iterator[Finding]:
+def _ambiguous_names(rule: Accepted, selector: Object) -> Iterator[Finding]:
     """Yield ambiguous names: a pool is unique only in its driver, a device only in its pool."""
     for name, holder in (("pool", "driver"), ("device", "pool")):
         value = json_types.text(selector, name)
@@ -250,7 +250,7 @@ def _ambiguous(rule: Accepted, selector: Object) -> Iterator[Finding]:
             yield findings.warning(rule.document, f"{_SELECTOR}.{name}", text, f"add {holder}: NAME")
 
 
-def _nothing(rule: Accepted, selector: Object, devices: list[PublishedDevice]) -> Iterator[Finding]:
+def _selects_nothing(rule: Accepted, selector: Object, devices: list[PublishedDevice]) -> Iterator[Finding]:
     if not devices or any(taint_rules.selects(rule.object, device.id) for device in devices):
         return
     remaining = devices

@@ -54,7 +54,7 @@ Amounts = Mapping[str, Quantity]
 
 
 def decode_policy(value: Json) -> RequestPolicy | None:
-    """Return the ``requestPolicy`` in ``value``; None where there is none. Raise QuantityError on a malformed quantity."""
+    """Return the ``requestPolicy`` in ``value``, or None. Raise QuantityError on a malformed quantity."""
     if not isinstance(value, dict):
         return None
     valid_range = value.get("validRange")
@@ -94,7 +94,7 @@ def decode_amounts(value: Json) -> dict[str, Quantity]:
 
 
 def consumed(requested: Quantity | None, capacity: Capacity) -> Quantity:
-    """Return what a request (None where it names no amount) takes from ``capacity``. Fitting is not checked."""
+    """Return the amount that a request (None for the default) consumes of ``capacity``. It is not checked against free capacity."""
     policy = capacity.policy
     if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.value
@@ -142,12 +142,12 @@ def _outside(amount: Quantity, valid: ValidRange) -> bool:
 
 
 def consume_all(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity]:
-    """Return what one allocation takes of every capacity; zero amounts are included."""
+    """Return what one allocation consumes of every capacity; zero amounts are included."""
     return {name: consumed(requests.get(name), capacity) for name, capacity in capacities.items()}
 
 
 def demand(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity] | None:
-    """Return what one allocation takes of every capacity, or None where no device in this state could ever serve the requests.
+    """Return what one allocation consumes of every capacity, or None if the device can never serve the requests.
 
     None: a requested name the device lacks, an amount that its policy forbids, or one below zero.
     """

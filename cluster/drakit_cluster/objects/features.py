@@ -132,8 +132,8 @@ def _steps(path: str) -> tuple[str, ...]:
 
 def _parents(value: Json, steps: tuple[str, ...], path: str = "") -> list[tuple[Object, str]]:
     """Return every object that holds the last step's field, with the field's path."""
-    step, rest = steps[0], steps[1:]
-    if not rest:
+    step, remaining = steps[0], steps[1:]
+    if not remaining:
         return [(value, f"{path}.{step}".lstrip("."))] if isinstance(value, dict) and step in value else []
     children: list[tuple[Json, str]] = []
     if isinstance(value, list):
@@ -142,7 +142,7 @@ def _parents(value: Json, steps: tuple[str, ...], path: str = "") -> list[tuple[
         children = [(child, f"{path}[{name}]") for name, child in value.items()]
     elif isinstance(value, dict):
         children = [(value.get(step), f"{path}.{step}")]
-    return [parent for child, below in children for parent in _parents(child, rest, below)]
+    return [parent for child, below in children for parent in _parents(child, remaining, below)]
 
 
 def disabled_fields(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[Gate, str, int]]:

@@ -46,7 +46,7 @@ class Quantity:
     nanos: int
     format: Format = field(default=Format.DECIMAL, compare=False)
     source: str = field(default="", compare=False, repr=False)
-    """The text it was read from, or ``""`` where it was computed."""
+    """The text it was read from, or ``""`` if it was computed."""
 
     @classmethod
     def of(cls, units: int, form: Format = Format.DECIMAL) -> Self:
@@ -56,8 +56,8 @@ class Quantity:
     @property
     def units(self) -> int:
         """The value in whole units, a fraction rounded away from zero (Go's ``Quantity.Value``)."""
-        whole = -(-abs(self.nanos) // NANOS)
-        return whole if self.nanos >= 0 else -whole
+        magnitude = -(-abs(self.nanos) // NANOS)
+        return magnitude if self.nanos >= 0 else -magnitude
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(nanos=self.nanos + other.nanos, format=self.format)
@@ -87,14 +87,14 @@ def _parse_text(text: str) -> Quantity:
     match = _FORM.fullmatch(text)
     if match is None:
         raise QuantityError(f"{text!r} is no quantity: write digits and one suffix, such as 10Gi, 500m or 1e3")
-    sign, whole, fraction, binary, decimal, power = match.groups()
-    digits = int(whole + (fraction or ""))
+    sign, integer, fraction, binary, decimal, power = match.groups()
+    digits = int(integer + (fraction or ""))
     exponent = int(power) if power else _DECIMAL[decimal or ""]
     if abs(exponent) > _EXPONENT_LIMIT:
         raise QuantityError(f"{text!r} is no quantity that fits: the exponent is beyond {_EXPONENT_LIMIT}")
     scale = exponent - len(fraction or "") + 9
-    nanos, rest = divmod(digits * 10 ** max(scale, 0) * 2 ** _BINARY.get(binary or "", 0), 10 ** max(-scale, 0))
-    nanos += 1 if rest else 0
+    nanos, remainder = divmod(digits * 10 ** max(scale, 0) * 2 ** _BINARY.get(binary or "", 0), 10 ** max(-scale, 0))
+    nanos += 1 if remainder else 0
     form = Format.BINARY if binary else Format.EXPONENT if power else Format.DECIMAL
     if form is Format.BINARY:
         nanos = min(nanos, _MAX_BINARY)

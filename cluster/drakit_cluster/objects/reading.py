@@ -28,7 +28,7 @@ class ReadingError(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """One document, or one item of a List in it. ``number`` counts documents from 1, ``line`` is where it begins.
+    """One document, or one item of a List in it. ``number`` counts documents from 1, ``line`` is its first line.
 
     ``inside`` is the path in ``body`` of what the text contains; it is empty for complete objects.
     """
@@ -80,8 +80,8 @@ def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
 
 def _json_parts(text: str) -> Iterator[Part]:
     decoder, position, number = json.JSONDecoder(object_pairs_hook=_unique), 0, 0
-    while rest := text[position:].lstrip():
-        position = len(text) - len(rest)
+    while remaining := text[position:].lstrip():
+        position = len(text) - len(remaining)
         number += 1
         body, end = decoder.raw_decode(text, position)
         yield Part(number=number, line=text.count("\n", 0, position) + 1, body=body)
@@ -141,11 +141,11 @@ def _hint(error: Exception, text: str) -> str:
     """Return the likely cause, with the field and a fix, where a mapping ends too early."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None or _ENDED not in str(error.problem):
         return ""
-    *before, line = text.splitlines()[: error.problem_mark.line + 1]
+    *earlier_lines, line = text.splitlines()[: error.problem_mark.line + 1]
     name = line.partition(":")[0].strip(" -")
     if max(line.count('"'), line.count("'")) > _PAIR:
         return f" ({name}: a quote within quotes? write the text on lines of its own, after {name}: |-)"
-    indent, known_indents = _indent(line), {_indent(earlier_line) for earlier_line in before if earlier_line.strip()}
+    indent, known_indents = _indent(line), {_indent(earlier_line) for earlier_line in earlier_lines if earlier_line.strip()}
     # The deeper of two indentations that are equally near.
     nearest = min(known_indents, key=lambda known_indent: (abs(known_indent - indent), -known_indent), default=0)
     return "" if indent in known_indents else f" ({name}: nothing above is indented by {indent}: write {nearest})"

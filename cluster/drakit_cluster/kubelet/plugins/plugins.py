@@ -73,7 +73,7 @@ class Plugins:
 
     def add(self, facts: PluginFacts) -> Endpoint:
         """Add a registered instance of a driver. Raise RegistrationError for an endpoint that is registered already."""
-        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name), version=facts.version)
+        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._update_usable(facts.name), version=facts.version)
         with self._lock:
             if self._closed:
                 raise RegistrationError("the kubelet is stopping")
@@ -84,7 +84,7 @@ class Plugins:
         endpoint.connect()
         if self._health is not None:
             self._health.begin(facts.name, endpoint, facts.versions)
-        if self._has_ended():
+        if self._is_closed():
             # close() may have run before the health stream existed.
             self._close(endpoint)
             raise RegistrationError("the kubelet is stopping")
@@ -99,7 +99,7 @@ class Plugins:
             if not instances:
                 self._endpoints.pop(name, None)
         self._close(endpoint)
-        self._review(name)
+        self._update_usable(name)
 
     def is_registered(self, name: str) -> bool:
         """Return whether some instance of the driver is registered, usable or not."""
@@ -132,7 +132,7 @@ class Plugins:
         for endpoint in endpoints:
             self._close(endpoint)
 
-    def _has_ended(self) -> bool:
+    def _is_closed(self) -> bool:
         with self._lock:
             return self._closed
 
@@ -141,7 +141,7 @@ class Plugins:
             self._health.end(endpoint)
         endpoint.close()
 
-    def _review(self, name: str) -> None:
+    def _update_usable(self, name: str) -> None:
         """Schedule or cancel the deletion of the driver's slices if it became unusable or usable."""
         with self._lock:
             usable = any(endpoint.connected for endpoint in self._endpoints.get(name, ()))

@@ -91,11 +91,11 @@ class Preparation:
 
     def cdi_ids(self, pod: Object, container: Object) -> list[str]:
         """Return the CDI names that a container of the pod gets. A request listed twice gives its names twice, as in a real kubelet."""
-        return [name for _, _, device in self._listed(pod, container) for name in device.cdi_ids]
+        return [name for _, _, device in self._container_devices(pod, container) for name in device.cdi_ids]
 
     def uses(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
-        return list(dict.fromkeys(self._listed(pod, container)))
+        return list(dict.fromkeys(self._container_devices(pod, container)))
 
     def claimed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return every prepared device of each claim that a container uses, whichever requests the container names."""
@@ -103,7 +103,7 @@ class Preparation:
         claims = dict.fromkeys(claim for claim, _ in _container_requests(pod, container))
         return [(Key(namespace, claim), driver, device) for claim in claims for driver, device in self.used(pod, claim, "")]
 
-    def _listed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+    def _container_devices(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return the devices of each entry of a container's claims, in order."""
         namespace, devices = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
         for claim, request in _container_requests(pod, container):
@@ -175,7 +175,7 @@ class Preparation:
         with self._lock:
             for record in records:
                 record.prepared = True
-            return [_described(record) for record in records]
+            return [_description(record) for record in records]
 
     def _release(self, pod_uid: str) -> tuple[list[ClaimRecord], dict[str, list[ClaimId]]]:
         """Remove the pod from shared records; return the records that only it uses, and their claims by driver."""
@@ -250,6 +250,6 @@ def _id_of(record: ClaimRecord) -> ClaimId:
     return ClaimId(namespace=record.key.namespace, name=record.key.name, uid=record.uid)
 
 
-def _described(record: ClaimRecord) -> str:
+def _description(record: ClaimRecord) -> str:
     devices = [f"{driver}/{device.device}" for driver, devices in record.drivers.items() for device in devices]
     return f"claim {record.key.namespace}/{record.key.name}: {', '.join(devices) or 'no devices'}"

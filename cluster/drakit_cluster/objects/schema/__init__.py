@@ -1,5 +1,5 @@
 """The shape of every kind as data: field names, types and list keys.
 
-Belongs here: names, types, list keys and what a document must say, as decoding, merging and the OpenAPI need them. What values are
-allowed belongs to ``validation``.
+This package has names, types, list keys and required fields, for decoding, merging and the OpenAPI. Rules about allowed values belong to
+``validation``.
 """

@@ -35,8 +35,8 @@ def dns_subdomain(value: str) -> str:
 
 def path_segment(value: str) -> str:
     """Check a name that only has to fit into a URL, such as that of a role."""
-    wrong = value in (".", "..") or "/" in value or "%" in value
-    return "must not be '.' or '..', nor contain '/' or '%'" if wrong else ""
+    invalid = value in (".", "..") or "/" in value or "%" in value
+    return "must not be '.' or '..', nor contain '/' or '%'" if invalid else ""
 
 
 def c_identifier(value: str) -> str:

@@ -1,6 +1,6 @@
 """Validation of each kind: pure functions from the new object (and the stored one) to a list of failures.
 
-``table`` says which rules a kind has when it is created, updated, or when its status is; one module per kind, or per part that several
-kinds share. A rule is here only if Kubernetes 1.36 has it, or the text beside it says that it is ours. Failures carry Kubernetes' types
-and field paths; the words are ours and say what to write instead.
+``table`` has the rules of each kind for creation, for updates, and for updates of the status. There is one module for each kind, and for
+each part that several kinds share. Every rule is one of Kubernetes 1.36, unless a comment says that it is ours. Failures have Kubernetes'
+types and field paths. Their messages are ours and say what to write instead.
 """

@@ -29,13 +29,13 @@ _CONDITIONS, _FAILING = "bindingConditions", "bindingFailureConditions"
 
 
 def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
-    """Yield the failures of a device; ``old`` is the one of the same name in the stored slice, None where there is none."""
+    """Yield the failures of a device; ``old`` is the one of the same name in the stored slice, or None."""
     attributes, capacity = json_types.mapping(device, "attributes"), json_types.mapping(device, "capacity")
     yield from _check_counts(attributes, capacity, path)
     yield from _ALWAYS(device, path)
     rule = shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
     yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
-    # Taints that did not change are not checked again: a newer server may have accepted them.
+    # Unchanged taints are not checked again: a newer server may have accepted them.
     if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
         yield from rules.items("taints", taint, limit=MAX_TAINTS)(device, path)
     for resource, mapping in json_types.mapping(device, "nodeAllocatableResourceMappings").items():

@@ -61,7 +61,7 @@ def not_supported(field: str, value: Json, allowed: tuple[str, ...]) -> Failure:
 
 
 def immutable(field: str, value: Json) -> Failure:
-    """Return the failure of a change where none is allowed."""
+    """Return the failure of a change of an immutable field."""
     return invalid(field, value, "field is immutable")
 
 
@@ -79,7 +79,7 @@ def _with(head: str, detail: str) -> str:
 
 
 def refusal(kind: str, name: str, failures: list[Failure], details: Details) -> errors.InvalidError:
-    """Return the error that names each failure with its field; ``details`` say what it is about."""
+    """Return the error that names each failure with its field; ``details`` identify its object."""
     causes = tuple(Cause(reason=failure.type, message=failure.message, field=failure.field) for failure in failures)
     listed = [f"{failure.field}: {failure.message}" for failure in failures]
     text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"

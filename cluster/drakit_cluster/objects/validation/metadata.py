@@ -23,7 +23,7 @@ _CASCADING = ("orphan", "foregroundDeletion")
 _OPERATIONS = ("Apply", "Update")
 _TEMPLATE_FIELDS = ("annotations", "labels")
 _GO_SPELLINGS = {"uid": "uID"}
-"""How Kubernetes spells a field in a failure where it derives the name from its Go field."""
+"""The spelling of fields in failures whose name Kubernetes derives from the Go field."""
 
 
 def create(obj: Object, *, namespaced: bool, naming: NameRule) -> Iterator[Failure]:

@@ -1,6 +1,6 @@
 """Rules of ResourceSlices: their nodes, their devices and their mixins. Rules of ResourcePoolStatusRequests.
 
-No released Kubernetes has mixins: their rules follow KEP-4815's text, and its limits where it gives some.
+No released Kubernetes has mixins: their rules and limits follow the text of KEP-4815.
 """
 
 from collections.abc import Iterator
@@ -159,18 +159,18 @@ def node_selector(selector: Json, path: str) -> Iterator[Failure]:
 _KINDS = ("device", "counterSet", "deviceCounterConsumption")
 
 
-def _described(holder: Json) -> int:
+def _name_count(holder: Json) -> int:
     return len(json_types.mapping(holder, "attributes")) + len(json_types.mapping(holder, "capacity"))
 
 
-def _check_described(mixin: Json, path: str) -> Iterator[Failure]:
-    if (total := _described(mixin)) > MAX_NAMES:
+def _check_name_count(mixin: Json, path: str) -> Iterator[Failure]:
+    if (total := _name_count(mixin)) > MAX_NAMES:
         yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
 
 
 _MIXIN = rules.all_of(
     rules.text(names.label, "name"),
-    _check_described,
+    _check_name_count,
     devices.attributes,
     rules.entries("capacity", names.qualified, shown=names.QUALIFIED_BYTES),
     devices.counters,
@@ -206,7 +206,7 @@ def _flat_limits(spec: Object) -> Iterator[Failure]:
         count = len(json_types.mapping(counter_set, "counters"))
         yield from _limit(count, f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
     for index, device in enumerate(json_types.items(flat, "devices")):
-        yield from _limit(_described(device), f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
+        yield from _limit(_name_count(device), f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
         for place, consumption in enumerate(json_types.items(device, "consumesCounters")):
             where = f"spec.devices[{index}].consumesCounters[{place}].includes"
             yield from _limit(len(json_types.mapping(consumption, "counters")), where, "counters", MAX_COUNTERS)
