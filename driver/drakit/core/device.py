@@ -250,7 +250,9 @@ class Device:
         if len(self.taints) > TAINTS_MAX:
             raise errors.InventoryError(f"over {TAINTS_MAX} taints", field=f"{field}.taints")
         if len(self.consumes) > CONSUMPTIONS_MAX:
-            raise errors.InventoryError(f"consumes counters of more than {CONSUMPTIONS_MAX} counter sets", field=f"{field}.consumesCounters")
+            raise errors.InventoryError(
+                f"consumes counters of more than {CONSUMPTIONS_MAX} counter sets", field=f"{field}.consumesCounters"
+            )
         if len({part.counter_set for part in self.consumes}) != len(self.consumes):
             raise errors.InventoryError("names a counter set twice", field=f"{field}.consumesCounters")
         if max(len(self.binding_conditions), len(self.binding_failure_conditions)) > CONDITIONS_MAX:

@@ -34,7 +34,9 @@ def test_one_name_in_two_pools_is_an_error_that_names_both() -> None:
 
 def test_devices_of_two_pools_that_draw_from_one_counter_set_are_refused() -> None:
     devices = (device.Device(name="a", consumes=(DRAWN,)), device.Device(name="b", consumes=(DRAWN,), pool="fast"))
-    message = r"^devices\[b\]\.consumesCounters\[card\]: device a of pool NODE consumes counters of this counter set too, .* in pool NODE/fast"
+    message = (
+        r"^devices\[b\]\.consumesCounters\[card\]: device a of pool NODE consumes counters of this counter set too, .* in pool NODE/fast"
+    )
     with pytest.raises(errors.InventoryError, match=message):
         inventory.Inventory(devices=devices, counter_sets=(CARD,))
 
