@@ -1,6 +1,6 @@
 """The authorizer: administrators may do everything, kubelets what their node needs, everybody else what roles grant.
 
-RBAC's rules: does one rule allow one request? Pure. Source: the rule matching of Kubernetes' RBAC authorizer.
+The functions that match a rule with a request read no stored objects. Source: the rule matching of Kubernetes' RBAC authorizer.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING,
 
 
 class Authorizer(Protocol):
-    """Decides about requests of known users."""
+    """Decides about the requests of authenticated users."""
 
-    def allows(self, user: User, wanted: Attributes) -> bool:
-        """Return whether ``user`` may do what ``wanted`` describes."""
+    def allows(self, user: User, attributes: Attributes) -> bool:
+        """Return whether ``user`` may do what ``attributes`` describe."""
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
         """Return the PolicyRules that hold for ``user`` in a namespace."""
@@ -33,10 +33,10 @@ _ALL: tuple[Object, ...] = (
 
 
 class KnownUsers:
-    """Lets every known user do everything."""
+    """Lets every authenticated user do everything."""
 
-    def allows(self, user: User, wanted: Attributes) -> bool:
-        return bool(user.name and wanted.verb)
+    def allows(self, user: User, attributes: Attributes) -> bool:
+        return bool(user.name and attributes.verb)
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:  # noqa: ARG002 -- the same for all.
         return list(_ALL)
@@ -44,14 +44,14 @@ class KnownUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class Rbac:
-    """Roles and bindings as they are stored now, and the node authorizer for kubelets. Without a matching rule the answer is no."""
+    """Roles and bindings as they are stored now, and the node authorizer for kubelets. A request that no rule matches is denied."""
 
     store: Store
 
-    def allows(self, user: User, wanted: Attributes) -> bool:
-        if user.is_admin or (user.node and nodes.allows(self.store, user.node, wanted)):
+    def allows(self, user: User, attributes: Attributes) -> bool:
+        if user.is_admin or (user.node and nodes.allows(self.store, user.node, attributes)):
             return True
-        return any(allows(rule, wanted) for rule in self._rules(user, wanted.namespace))
+        return any(allows(rule, attributes) for rule in self._rules(user, attributes.namespace))
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
         return list(_ALL) if user.is_admin else list(self._rules(user, namespace))
@@ -59,32 +59,32 @@ class Rbac:
     def _rules(self, user: User, namespace: str) -> Iterator[Object]:
         for binding in self._bindings(CLUSTER_ROLE_BINDING, ""):
             if _binds(binding, user, ""):
-                yield from self._role(binding, "")
+                yield from self._role_rules(binding, "")
         for binding in self._bindings(ROLE_BINDING, namespace) if namespace else ():
             if _binds(binding, user, namespace):
-                yield from self._role(binding, namespace)
+                yield from self._role_rules(binding, namespace)
 
     def _bindings(self, resource: Resource, namespace: str) -> Iterator[Object]:
         entries, _ = self.store.scan(resource)
         yield from (entry.view for entry in entries if entry.key.namespace == namespace)
 
-    def _role(self, binding: Object, namespace: str) -> list[Object]:
+    def _role_rules(self, binding: Object, namespace: str) -> list[Object]:
         name = json_types.text(binding, "roleRef", "name")
         if json_types.text(binding, "roleRef", "kind") == "Role":
-            found = self.store.get(ROLE, Key(namespace, name))
+            role = self.store.get(ROLE, Key(namespace, name))
         else:
-            found = self.store.get(CLUSTER_ROLE, Key("", name))
-        if found is None:
+            role = self.store.get(CLUSTER_ROLE, Key("", name))
+        if role is None:
             return []
-        return [*json_types.objects(found.view, "rules"), *self._aggregated(found.view)]
+        return [*json_types.objects(role.view, "rules"), *self._aggregated(role.view)]
 
     def _aggregated(self, role: Object) -> Iterator[Object]:
         """Yield the rules of the cluster roles that an aggregated role selects by label."""
         for selector in json_types.objects(role, "aggregationRule", "clusterRoleSelectors"):
-            wanted = json_types.mapping(selector, "matchLabels")
-            chosen = parse(CLUSTER_ROLE, label_selector=",".join(f"{key}={value}" for key, value in wanted.items()))
-            for entry in self.store.scan(CLUSTER_ROLE)[0] if wanted else ():
-                if entry.view is not role and chosen.matches(entry.view):
+            labels = json_types.mapping(selector, "matchLabels")
+            query = parse(CLUSTER_ROLE, label_selector=",".join(f"{key}={value}" for key, value in labels.items()))
+            for entry in self.store.scan(CLUSTER_ROLE)[0] if labels else ():
+                if entry.view is not role and query.matches(entry.view):
                     yield from json_types.objects(entry.view, "rules")
 
 
@@ -96,28 +96,28 @@ def _binds(binding: Object, user: User, namespace: str) -> bool:
 ANY = "*"
 
 
-def allows(rule: Object, wanted: Attributes) -> bool:
+def allows(rule: Object, attributes: Attributes) -> bool:
     """Return whether a PolicyRule allows the request. Rules only ever add rights."""
-    if not _has(json_types.strings(rule, "verbs"), wanted.verb):
+    if not _has(json_types.strings(rule, "verbs"), attributes.verb):
         return False
-    if wanted.path:
-        return any(_is_path(pattern, wanted.path) for pattern in json_types.strings(rule, "nonResourceURLs"))
+    if attributes.path:
+        return any(_is_path(pattern, attributes.path) for pattern in json_types.strings(rule, "nonResourceURLs"))
     names = json_types.strings(rule, "resourceNames")
     return (
-        _has(json_types.strings(rule, "apiGroups"), wanted.group)
-        and _is_resource(json_types.strings(rule, "resources"), wanted)
-        and (not names or wanted.name in names)
+        _has(json_types.strings(rule, "apiGroups"), attributes.group)
+        and _is_resource(json_types.strings(rule, "resources"), attributes)
+        and (not names or attributes.name in names)
     )
 
 
-def _has(listed: list[str], word: str) -> bool:
-    return ANY in listed or word in listed
+def _has(values: list[str], value: str) -> bool:
+    return ANY in values or value in values
 
 
-def _is_resource(listed: list[str], wanted: Attributes) -> bool:
-    if _has(listed, wanted.qualified):
+def _is_resource(resources: list[str], attributes: Attributes) -> bool:
+    if _has(resources, attributes.qualified):
         return True
-    return bool(wanted.subresource) and f"{ANY}/{wanted.subresource}" in listed
+    return bool(attributes.subresource) and f"{ANY}/{attributes.subresource}" in resources
 
 
 def _is_path(pattern: str, path: str) -> bool:
@@ -126,10 +126,10 @@ def _is_path(pattern: str, path: str) -> bool:
 
 
 def is_subject(subject: Object, name: str, groups: tuple[str, ...], account: tuple[str, str] | None, namespace: str) -> bool:
-    """Return whether a binding's subject means this user; a service account without a namespace is one of the binding's own."""
-    kind, called = json_types.text(subject, "kind"), json_types.text(subject, "name")
+    """Return whether a binding's subject is this user; a service account without a namespace is in the binding's namespace."""
+    kind, subject_name = json_types.text(subject, "kind"), json_types.text(subject, "name")
     if kind == "User":
-        return called == name
+        return subject_name == name
     if kind == "Group":
-        return called in groups
-    return kind == "ServiceAccount" and account == (json_types.text(subject, "namespace") or namespace, called)
+        return subject_name in groups
+    return kind == "ServiceAccount" and account == (json_types.text(subject, "namespace") or namespace, subject_name)

@@ -1,7 +1,7 @@
 """The rights of a kubelet: its own node, the pods bound to it and what they use, the slices and the lease of its node.
 
 This follows Kubernetes' node authorizer and NodeRestriction. A kubelet may not write claims, and may not use another node's objects.
-What a new object says about its node is looked at on creation: see ``refusal``.
+The node that an object names is checked when a kubelet writes it: see ``refusal``.
 """
 
 from collections.abc import Iterator
@@ -17,45 +17,45 @@ _SELECTED = ("list", "watch", "deletecollection")
 _WRITE = ("create", "update", "patch", "delete")
 
 
-def allows(store: Store, node: str, wanted: Attributes) -> bool:
+def allows(store: Store, node: str, attributes: Attributes) -> bool:
     """Return whether the kubelet of ``node`` may do this."""
-    rule = _RULES.get((wanted.group, wanted.resource))
-    return rule is not None and rule(store, node, wanted)
+    rule = _RULES.get((attributes.group, attributes.resource))
+    return rule is not None and rule(store, node, attributes)
 
 
-def _nodes(_store: Store, node: str, wanted: Attributes) -> bool:
-    if wanted.verb == "create":
+def _nodes(_store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.verb == "create":
         return True
-    return wanted.name == node and wanted.verb in (*_READ, "update", "patch") and wanted.subresource in ("", "status")
+    return attributes.name == node and attributes.verb in (*_READ, "update", "patch") and attributes.subresource in ("", "status")
 
 
-def _pods(store: Store, node: str, wanted: Attributes) -> bool:
-    if wanted.verb in ("list", "watch"):
-        return _selects(wanted, node)
-    found = store.get(resources.POD, Key(wanted.namespace, wanted.name))
-    own = found is not None and json_types.text(found.view, "spec", "nodeName") == node
-    if wanted.subresource == "eviction":
-        return own and wanted.verb == "create"
-    if wanted.subresource:
-        return own and wanted.subresource == "status" and wanted.verb in ("get", "update", "patch")
-    return wanted.verb in ("get", "delete") and (own or found is None)
+def _pods(store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.verb in ("list", "watch"):
+        return _selects(attributes, node)
+    entry = store.get(resources.POD, Key(attributes.namespace, attributes.name))
+    own = entry is not None and json_types.text(entry.view, "spec", "nodeName") == node
+    if attributes.subresource == "eviction":
+        return own and attributes.verb == "create"
+    if attributes.subresource:
+        return own and attributes.subresource == "status" and attributes.verb in ("get", "update", "patch")
+    return attributes.verb in ("get", "delete") and (own or entry is None)
 
 
-def _slices(store: Store, node: str, wanted: Attributes) -> bool:
-    if wanted.verb in _SELECTED:
-        return _selects(wanted, node)
-    if wanted.verb == "create":
+def _slices(store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.verb in _SELECTED:
+        return _selects(attributes, node)
+    if attributes.verb == "create":
         return True
-    found = store.get(resources.SLICE, Key("", wanted.name))
-    own = found is None or json_types.text(found.view, "spec", "nodeName") == node
-    return wanted.verb in ("get", *_WRITE) and own
+    entry = store.get(resources.SLICE, Key("", attributes.name))
+    own = entry is None or json_types.text(entry.view, "spec", "nodeName") == node
+    return attributes.verb in ("get", *_WRITE) and own
 
 
-def _claims(store: Store, node: str, wanted: Attributes) -> bool:
-    if wanted.verb != "get" or wanted.subresource:
+def _claims(store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.verb != "get" or attributes.subresource:
         return False
-    pods = _pods_of(store, node, wanted.namespace)
-    return any(wanted.name in _claim_names(pod) for pod in pods)
+    pods = _pods_of(store, node, attributes.namespace)
+    return any(attributes.name in _claim_names(pod) for pod in pods)
 
 
 def _claim_names(pod: Object) -> Iterator[str]:
@@ -73,11 +73,11 @@ def _pods_of(store: Store, node: str, namespace: str) -> Iterator[Object]:
             yield entry.view
 
 
-def _mounted(store: Store, node: str, wanted: Attributes) -> bool:
-    """Secrets and config maps may be read once a pod of the node names them anywhere in its spec."""
-    if wanted.verb not in _READ or not wanted.name:
+def _mounted(store: Store, node: str, attributes: Attributes) -> bool:
+    """Return whether the kubelet may read a secret or config map: a pod of its node names it anywhere in its spec."""
+    if attributes.verb not in _READ or not attributes.name:
         return False
-    return any(_mentions(pod.get("spec"), wanted.name) for pod in _pods_of(store, node, wanted.namespace))
+    return any(_mentions(pod.get("spec"), attributes.name) for pod in _pods_of(store, node, attributes.namespace))
 
 
 def _mentions(value: json_types.Json, name: str) -> bool:
@@ -88,29 +88,29 @@ def _mentions(value: json_types.Json, name: str) -> bool:
     return value == name
 
 
-def _accounts(store: Store, node: str, wanted: Attributes) -> bool:
-    """The service accounts of the node's pods: to read, and to ask tokens for."""
-    if (wanted.verb, wanted.subresource) not in (("get", ""), ("create", "token")):
+def _accounts(store: Store, node: str, attributes: Attributes) -> bool:
+    """Return whether the kubelet may read a service account or request its token: a pod of its node runs as it."""
+    if (attributes.verb, attributes.subresource) not in (("get", ""), ("create", "token")):
         return False
-    return any(_account(pod) == wanted.name for pod in _pods_of(store, node, wanted.namespace))
+    return any(_account(pod) == attributes.name for pod in _pods_of(store, node, attributes.namespace))
 
 
 def _account(pod: Object) -> str:
     return json_types.text(pod, "spec", "serviceAccountName") or "default"
 
 
-def _leases(_store: Store, node: str, wanted: Attributes) -> bool:
-    if wanted.namespace != LEASE_NAMESPACE:
+def _leases(_store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.namespace != LEASE_NAMESPACE:
         return False
-    return wanted.verb == "create" or (wanted.name == node and wanted.verb in ("get", *_WRITE))
+    return attributes.verb == "create" or (attributes.name == node and attributes.verb in ("get", *_WRITE))
 
 
-def _events(_store: Store, _node: str, wanted: Attributes) -> bool:
-    return wanted.verb in ("create", "update", "patch")
+def _events(_store: Store, _node: str, attributes: Attributes) -> bool:
+    return attributes.verb in ("create", "update", "patch")
 
 
-def _namespaces(_store: Store, _node: str, wanted: Attributes) -> bool:
-    return wanted.verb == "get" and not wanted.subresource
+def _namespaces(_store: Store, _node: str, attributes: Attributes) -> bool:
+    return attributes.verb == "get" and not attributes.subresource
 
 
 _RULES = {
@@ -127,9 +127,9 @@ _RULES = {
 }
 
 
-def _selects(wanted: Attributes, node: str) -> bool:
+def _selects(attributes: Attributes, node: str) -> bool:
     """Return whether a selection is limited to the node."""
-    return f"spec.nodeName={node}" in wanted.field_selector.replace("==", "=").split(",")
+    return f"spec.nodeName={node}" in attributes.field_selector.replace("==", "=").split(",")
 
 
 def refusal(node: str, resource: resources.Resource, new: Object) -> str:

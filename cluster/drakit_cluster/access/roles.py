@@ -1,4 +1,4 @@
-"""The roles that every cluster begins with, named and meant as Kubernetes' own, and the rights that a node driver's manifests ask for."""
+"""The roles of a new cluster, with the names and the meaning that Kubernetes gives them, and the rights that a node driver needs."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ _NODE = [
     _rule(_DRA, "resourceclaims", "get"),
     _rule(_DRA, "resourceslices", f"{_READ} {_CHANGE}"),
 ]
-"""What kubelets do at all. Bound to nobody: the node authorizer grants it object by object."""
+"""All that kubelets may do. No binding refers to this role: the node authorizer grants the rights object by object."""
 _SCHEDULER = [
     _rule("", "nodes pods namespaces", _READ),
     _rule("", "pods pods/status", "update patch"),
@@ -67,7 +67,7 @@ _DELEGATOR = [
     _rule("authentication.k8s.io", "tokenreviews", "create"),
     _rule("authorization.k8s.io", "subjectaccessreviews", "create"),
 ]
-"""What servers need that ask this one about tokens and rights, such as those that protect metrics."""
+"""The rights of a server that sends token and access reviews to this one, such as a server that protects its metrics."""
 _ROLES: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "cluster-admin": (_EVERYTHING, (users.MASTERS,)),
     "admin": ([*_EDIT, _rule(RBAC_GROUP, "roles rolebindings", f"{_READ} {_CHANGE}")], ()),
@@ -80,19 +80,19 @@ _ROLES: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "system:node": (_NODE, ()),
     "system:kube-scheduler": (_SCHEDULER, ()),
 }
-"""By name: the rules, and the groups that have them from the beginning."""
+"""By name: the rules, and the groups that a new cluster binds to them."""
 
 
 def bootstrap() -> list[tuple[Resource, Object]]:
     """Return the objects to create in an empty cluster."""
-    found: list[tuple[Resource, Object]] = []
+    objects: list[tuple[Resource, Object]] = []
     for name, (rules, groups) in _ROLES.items():
         metadata: Object = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
-        found.append((CLUSTER_ROLE, {"metadata": metadata, "rules": [*rules]}))
+        objects.append((CLUSTER_ROLE, {"metadata": metadata, "rules": [*rules]}))
         subjects: list[Json] = [{"kind": "Group", "apiGroup": RBAC_GROUP, "name": group} for group in groups]
         if subjects:
-            found.append((CLUSTER_ROLE_BINDING, {"metadata": metadata, "roleRef": _reference(name), "subjects": subjects}))
-    return found
+            objects.append((CLUSTER_ROLE_BINDING, {"metadata": metadata, "roleRef": _reference(name), "subjects": subjects}))
+    return objects
 
 
 def _reference(role: str) -> Object:
@@ -102,7 +102,7 @@ def _reference(role: str) -> Object:
 def driver_rules(writes_status_of: Sequence[str] = DRIVERS, *, follows_claims: bool = False) -> list[Json]:
     """Return the rules of a driver; ``writes_status_of`` names the drivers whose device statuses it writes on its own node, none means any.
 
-    ``follows_claims`` is for one with binding conditions, which has to see claims before their pods are bound.
+    ``follows_claims`` is for a driver with binding conditions, which must watch claims before their pods are bound.
     """
     names: Object = {"resourceNames": [*writes_status_of]} if writes_status_of else {}
     return [
@@ -118,12 +118,12 @@ def driver_rules(writes_status_of: Sequence[str] = DRIVERS, *, follows_claims: b
 def driver_objects(
     namespace: str, account: str, *, writes_status_of: Sequence[str] = DRIVERS, follows_claims: bool = False
 ) -> list[tuple[Resource, Object]]:
-    """Return the namespace, the service account, the role and its binding, in the order to create them; all but the first are named alike."""
-    named: Object = {"name": account}
+    """Return the namespace, the service account, the role and its binding, to create in this order; the last three are named ``account``."""
+    metadata: Object = {"name": account}
     subject: Json = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     return [
         (NAMESPACE, {"metadata": {"name": namespace}}),
         (SERVICEACCOUNT, {"metadata": {"name": account, "namespace": namespace}}),
-        (CLUSTER_ROLE, {"metadata": named, "rules": driver_rules(writes_status_of, follows_claims=follows_claims)}),
-        (CLUSTER_ROLE_BINDING, {"metadata": named, "roleRef": _reference(account), "subjects": [subject]}),
+        (CLUSTER_ROLE, {"metadata": metadata, "rules": driver_rules(writes_status_of, follows_claims=follows_claims)}),
+        (CLUSTER_ROLE_BINDING, {"metadata": metadata, "roleRef": _reference(account), "subjects": [subject]}),
     ]

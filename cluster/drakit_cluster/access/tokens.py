@@ -1,4 +1,4 @@
-"""Bearer tokens, which this process issues and keeps in memory only."""
+"""Bearer tokens, which this process issues and stores in memory only."""
 
 import hashlib
 import secrets
@@ -12,7 +12,7 @@ from drakit_cluster.objects import errors
 
 _SCHEME = "bearer "
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
-"""Whom a token is for unless it says otherwise: this API server, which takes no others."""
+"""The default audience of a token: this API server, which accepts no other audience."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,11 @@ class _Issued:
     user: User
     audiences: tuple[str, ...]
     expires: float | None
-    holds: Callable[[], bool] | None
+    still_valid: Callable[[], bool] | None
 
 
 class Tokens:
-    """The tokens that were issued. Only their hashes are kept, so looking one up takes the same time whether or not it exists."""
+    """The issued tokens. Only their hashes are stored, so that a lookup takes the same time whether or not the token exists."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Tokens:
         self._clock = clock
 
     def issue(self, name: str, groups: tuple[str, ...] = (), extra: Mapping[str, tuple[str, ...]] | None = None) -> str:
-        """Return a new token of the user ``name`` that holds until revoked."""
+        """Return a new token of the user ``name`` that is valid until revoked."""
         return self.issue_to(User(name=name, groups=groups, extra=dict(extra or {})))
 
     def issue_to(
@@ -40,47 +40,47 @@ class Tokens:
         user: User,
         *,
         seconds: float | None = None,
-        holds: Callable[[], bool] | None = None,
+        still_valid: Callable[[], bool] | None = None,
         audiences: tuple[str, ...] = (AUDIENCE,),
     ) -> str:
-        """Return a new token of ``user``, valid for ``seconds`` and as long as ``holds`` says so (no limit where None)."""
+        """Return a new token of ``user``, valid for ``seconds`` and as long as ``still_valid`` returns true (no limit where None)."""
         token = secrets.token_urlsafe(32)
-        known = User(name=user.name, uid=user.uid, groups=(*user.groups, AUTHENTICATED), extra=user.extra)
+        authenticated = User(name=user.name, uid=user.uid, groups=(*user.groups, AUTHENTICATED), extra=user.extra)
         expires = None if seconds is None else self._clock() + seconds
         with self._lock:
-            self._issued[_digest(token)] = _Issued(user=known, audiences=audiences, expires=expires, holds=holds)
+            self._issued[_digest(token)] = _Issued(user=authenticated, audiences=audiences, expires=expires, still_valid=still_valid)
         return token
 
     def revoke(self, token: str) -> None:
-        """Forget a token; an unknown one is ignored."""
+        """Remove a token; an unknown token is ignored."""
         with self._lock:
             self._issued.pop(_digest(token), None)
 
     def user(self, authorization: str) -> User:
-        """Return the user of an Authorization header; UnauthorizedError for none, another scheme, or a token that does not hold."""
+        """Return the user of an Authorization header; UnauthorizedError for none, another scheme, or an invalid token."""
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
-            known = self.known(authorization[len(_SCHEME) :].strip())
-            if known is not None and AUDIENCE in known[1]:
-                return known[0]
+            issued = self.lookup(authorization[len(_SCHEME) :].strip())
+            if issued is not None and AUDIENCE in issued[1]:
+                return issued[0]
         raise errors.UnauthorizedError("Unauthorized")
 
-    def known(self, token: str) -> tuple[User, tuple[str, ...]] | None:
-        """Return the user of a token and whom the token is for, None for a token that does not hold."""
+    def lookup(self, token: str) -> tuple[User, tuple[str, ...]] | None:
+        """Return the user and the audiences of a token, None for an invalid token."""
         digest = _digest(token)
         with self._lock:
-            found = self._issued.get(digest)
-        if found is None:
+            issued = self._issued.get(digest)
+        if issued is None:
             return None
-        if self._holds(found):
-            return found.user, found.audiences
+        if self._is_valid(issued):
+            return issued.user, issued.audiences
         with self._lock:
             self._issued.pop(digest, None)
         return None
 
-    def _holds(self, issued: _Issued) -> bool:
+    def _is_valid(self, issued: _Issued) -> bool:
         if issued.expires is not None and self._clock() >= issued.expires:
             return False
-        return issued.holds is None or issued.holds()
+        return issued.still_valid is None or issued.still_valid()
 
 
 def _digest(token: str) -> bytes:

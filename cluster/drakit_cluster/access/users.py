@@ -1,4 +1,4 @@
-"""Identities, as a token's review gives them, and what they ask for in RBAC's terms."""
+"""Identities, as a TokenReview returns them, and the attributes of their requests in RBAC's terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _ACCOUNT_PREFIX = "system:serviceaccount:"
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """An identity. ``extra`` is what the token says beside name and groups, such as the node of the pod it is bound to."""
+    """An identity. ``extra`` holds what a token states besides name and groups, such as the node of the pod it is bound to."""
 
     name: str
     uid: str = ""
@@ -34,8 +34,8 @@ class User:
     @property
     def node(self) -> str:
         """The node whose kubelet this is, or ``""``."""
-        named = self.name.removeprefix(_NODE_PREFIX) if self.name.startswith(_NODE_PREFIX) else ""
-        return named if NODES in self.groups else ""
+        node = self.name.removeprefix(_NODE_PREFIX) if self.name.startswith(_NODE_PREFIX) else ""
+        return node if NODES in self.groups else ""
 
     @property
     def account(self) -> tuple[str, str] | None:
@@ -48,8 +48,8 @@ class User:
     @property
     def pod_node(self) -> str:
         """The one node of the pod that a service account's token is bound to, or ``""``."""
-        named = self.extra.get(NODE_NAME, ())
-        return named[0] if self.account is not None and len(named) == 1 else ""
+        nodes = self.extra.get(NODE_NAME, ())
+        return nodes[0] if self.account is not None and len(nodes) == 1 else ""
 
 
 def account_name(namespace: str, name: str) -> str:
@@ -86,9 +86,9 @@ class Attributes:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def denial(user: User, wanted: Attributes, reason: str = "") -> str:
-    """Return the sentence that a refused user reads."""
-    what = f'resource "{wanted.qualified}" in API group "{wanted.group}"'
-    where = f' in the namespace "{wanted.namespace}"' if wanted.namespace else " at the cluster scope"
-    text = f'User "{user.name}" cannot {wanted.verb} ' + (f'path "{wanted.path}"' if wanted.path else what + where)
+def denial(user: User, attributes: Attributes, reason: str = "") -> str:
+    """Return the message for a user whose request is denied."""
+    target = f'resource "{attributes.qualified}" in API group "{attributes.group}"'
+    scope = f' in the namespace "{attributes.namespace}"' if attributes.namespace else " at the cluster scope"
+    text = f'User "{user.name}" cannot {attributes.verb} ' + (f'path "{attributes.path}"' if attributes.path else target + scope)
     return f"{text}: {reason}" if reason else text

@@ -67,7 +67,7 @@ class Registry:
         entries, version = self.store.scan(resource)
         return [entry for entry in entries if wanted.matches(entry.view)], version
 
-    def list(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
+    def list(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
         """Return the objects of a selection."""
         entries, version = self.select(resource, query.parse(resource, **where))
         return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
@@ -92,7 +92,7 @@ class Registry:
         namespace: str = "",
         kind: PatchKind,
         review: Review = TRUSTED,
-        **how: Unpack[api.How],
+        **how: Unpack[api.PatchOptions],
     ) -> Object:
         """Change an object by a patch."""
         writer = Writer(**how)
@@ -126,7 +126,7 @@ class Registry:
         return self._write(propose, review, grace=grace_seconds).copy()
 
     def delete_collection(
-        self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **where: Unpack[api.Where]
+        self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **where: Unpack[api.ListOptions]
     ) -> Listing:
         """Delete all objects of a selection, each as :meth:`delete` does."""
         listing = self.list(resource, **where)
@@ -139,7 +139,7 @@ class Registry:
         return Listing(items=listing.items, resource_version=str(self.store.version))
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.Where]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.ListOptions]
     ) -> watching.LocalWatch:
         """Return the changes after ``since``."""
         wanted = query.parse(resource, **where)

@@ -1,4 +1,4 @@
-"""The API as its callers see it: one protocol for the registry in this process and for the client over HTTPS."""
+"""The API for its callers: one protocol for the registry in this process and for the client over HTTPS."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack
@@ -11,22 +11,22 @@ from drakit_cluster.objects.resources import Resource
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Objects of one kind as they were at ``resource_version``; a watch from there misses nothing. ``resume`` continues a cut list."""
+    """Objects of one kind as they were at ``resource_version``; a watch from there misses no change. ``resume`` continues a list in pages."""
 
     items: list[Object]
     resource_version: str
     resume: str = ""
 
 
-class Where(TypedDict, total=False):
-    """Which objects of a kind: those of one namespace, or of all (None or empty), that both selectors choose."""
+class ListOptions(TypedDict, total=False):
+    """The selection of a list: objects of one namespace, or of all (None or empty), that match both selectors."""
 
     namespace: str | None
     field_selector: str
     label_selector: str
 
 
-class How(TypedDict, total=False):
+class PatchOptions(TypedDict, total=False):
     """The options of a patch: sub-resource, field manager, and whether an apply forces conflicts."""
 
     subresource: str
@@ -35,12 +35,12 @@ class How(TypedDict, total=False):
 
 
 class Api(Protocol):
-    """The verbs. Objects given are never changed, objects returned are the caller's own. Failures are ``errors.ApiError``."""
+    """The verbs. They never change an object that is passed in, and return copies. Failures are ``errors.ApiError``."""
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object; NotFoundError."""
 
-    def list(self, resource: Resource, **where: Unpack[Where]) -> Listing:
+    def list(self, resource: Resource, **where: Unpack[ListOptions]) -> Listing:
         """Return the objects of one namespace, or of all (None or empty)."""
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
@@ -49,7 +49,9 @@ class Api(Protocol):
     def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace an object (or its status); ConflictError if its resourceVersion or UID is not the stored one."""
 
-    def patch(self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[How]) -> Object:
+    def patch(
+        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[PatchOptions]
+    ) -> Object:
         """Change an object. Apply patches need ``manager``, and create a missing object."""
 
     def delete(
@@ -62,19 +64,19 @@ class Api(Protocol):
         resource_version: str | None = None,
         grace_seconds: int | None = None,
     ) -> Object:
-        """Delete an object if the preconditions hold; return it as it was last.
+        """Delete an object if the preconditions hold; return its last state.
 
-        With finalizers it stays, with a deletionTimestamp. So does a pod on a node until deleted with ``grace_seconds=0``.
+        An object with finalizers stays, with a deletionTimestamp. A pod on a node stays too, until deleted with ``grace_seconds=0``.
         """
 
-    def delete_collection(self, resource: Resource, **where: Unpack[Where]) -> Listing:
+    def delete_collection(self, resource: Resource, **where: Unpack[ListOptions]) -> Listing:
         """Delete all objects of a selection; return them."""
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[Where]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[ListOptions]
     ) -> Watch:
-        """Return the changes after ``since``; unset or "0" begins with an ADDED event for each present object.
+        """Return the changes after ``since``; unset or "0" begins with an ADDED event for each existing object.
 
-        A history that is lost gives GoneError here, or an ERROR event with code 410, as on a real server: handle both.
-        ``timeout`` is in seconds.
+        Where the history is lost, this raises GoneError, or the watch sends an ERROR event with code 410. A real server does
+        either, so handle both. ``timeout`` is in seconds.
         """

@@ -26,7 +26,7 @@ REQUEST_SECONDS = 10.0
 
 
 class UnreachableError(errors.ApiError, reason="Unreachable"):
-    """The server did not answer: it is gone, or the connection broke. Whether a write happened is not known."""
+    """The server did not answer: it has stopped, or the connection broke. A write may or may not have happened."""
 
 
 class ApiClient:
@@ -61,7 +61,7 @@ class ApiClient:
         """Return one object."""
         return self._object("GET", resource.path(namespace, name))
 
-    def list(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
+    def list(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
         """Return the objects of a selection; items get the apiVersion and kind that lists leave out."""
         return _listing(resource, self._object("GET", *_selected(resource, where)))
 
@@ -77,7 +77,9 @@ class ApiClient:
         name, namespace = json_types.text(obj, "metadata", "name"), json_types.text(obj, "metadata", "namespace")
         return self._object("PUT", resource.path(namespace, name, subresource), body=_typed(resource, obj))
 
-    def patch(self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[api.How]) -> Object:
+    def patch(
+        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[api.PatchOptions]
+    ) -> Object:
         """Change an object."""
         parameters = {"fieldManager": manager} if (manager := how.get("manager")) else {}
         if how.get("force"):
@@ -96,21 +98,21 @@ class ApiClient:
         grace_seconds: int | None = None,
     ) -> Object:
         """Delete an object; kinds that do not answer with the object give a metav1 Status."""
-        wanted = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        body["preconditions"] = {key: value for key, value in wanted.items() if value}
+        body["preconditions"] = {key: value for key, value in preconditions.items() if value}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         return self._object("DELETE", resource.path(namespace, name), body=body)
 
-    def delete_collection(self, resource: Resource, **where: Unpack[api.Where]) -> Listing:
+    def delete_collection(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
         """Delete all objects of a selection. Namespaced kinds need a namespace."""
         if resource.namespaced and not where.get("namespace"):
             raise errors.BadRequestError(f"metadata.namespace: deleting {resource.plural} needs a namespace")
         return _listing(resource, self._object("DELETE", *_selected(resource, where)))
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.Where]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.ListOptions]
     ) -> "HttpWatch":
         """Return the changes after ``since``; the connection is open when this returns."""
         path, parameters = _selected(resource, where)
@@ -121,8 +123,8 @@ class ApiClient:
             parameters["allowWatchBookmarks"] = "true"
         if timeout is not None:
             parameters["timeoutSeconds"] = str(max(1, round(timeout)))
-        patience = httpx.Timeout(REQUEST_SECONDS, read=None)
-        request = self._http.build_request("GET", path, params=parameters, timeout=patience)
+        http_timeout = httpx.Timeout(REQUEST_SECONDS, read=None)
+        request = self._http.build_request("GET", path, params=parameters, timeout=http_timeout)
         try:
             with self._request():
                 response = self._http.send(request, stream=True)
@@ -134,7 +136,10 @@ class ApiClient:
         return HttpWatch(response)
 
     def close(self) -> None:
-        """Send no more, and close all connections once nothing is under way: the library would leave one open that is being made now."""
+        """Send no more requests, and close all connections once no request is in flight.
+
+        Closed earlier, the library would leave open a connection that is being established.
+        """
         with self._guard:
             self._closed = True
             is_idle = not self._sending
@@ -143,7 +148,7 @@ class ApiClient:
 
     @contextlib.contextmanager
     def _request(self) -> Iterator[None]:
-        """One request; raises RuntimeError after ``close``."""
+        """Count a request in flight; raise RuntimeError after ``close``."""
         with self._guard:
             if self._closed:
                 raise RuntimeError("this client has been closed")
@@ -151,9 +156,9 @@ class ApiClient:
         try:
             yield
         finally:
-            self._answered()
+            self._finish_request()
 
-    def _answered(self) -> None:
+    def _finish_request(self) -> None:
         with self._guard:
             self._sending -= 1
             is_last = self._closed and not self._sending
@@ -234,15 +239,15 @@ def _raise_for(response: httpx.Response) -> None:
 
 
 def _named(config: Json, group: str, name: str) -> Object:
-    found = [entry for entry in json_types.objects(config, group) if json_types.text(entry, "name") == name]
-    if not found:
+    entries = [entry for entry in json_types.objects(config, group) if json_types.text(entry, "name") == name]
+    if not entries:
         raise errors.BadRequestError(f"kubeconfig: {group} has no entry named {name!r}")
-    return found[0]
+    return entries[0]
 
 
-def _selected(resource: Resource, where: api.Where) -> tuple[str, dict[str, str]]:
-    named = {"fieldSelector": where.get("field_selector"), "labelSelector": where.get("label_selector")}
-    return resource.path(where.get("namespace") or ""), {key: value for key, value in named.items() if value}
+def _selected(resource: Resource, where: api.ListOptions) -> tuple[str, dict[str, str]]:
+    selectors = {"fieldSelector": where.get("field_selector"), "labelSelector": where.get("label_selector")}
+    return resource.path(where.get("namespace") or ""), {key: value for key, value in selectors.items() if value}
 
 
 def _listing(resource: Resource, body: Object) -> Listing:

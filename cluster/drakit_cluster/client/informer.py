@@ -1,9 +1,7 @@
-"""Following a kind: one list, then its changes, through lost connections and lost history.
+"""Informers: list a kind once, then watch its changes, across lost connections and lost history.
 
-A :class:`Loop` joins several informers into one thread that first observes what changed and then acts: its state needs no locks, and a
-burst of changes costs one action.
-
-How long to wait before trying again.
+A :class:`Loop` joins several informers in one thread that first observes all changes and then acts. Its state needs no locks, and a
+burst of changes causes one action. A :class:`Backoff` gives the delays between retries.
 """
 
 import queue
@@ -31,7 +29,7 @@ _JOIN_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which objects to follow."""
+    """The objects to follow."""
 
     resource: Resource
     field_selector: str = ""
@@ -39,7 +37,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One object came, changed or went. ``type`` is ADDED, MODIFIED or DELETED; ``before`` is what was known of it."""
+    """An object was added, modified or deleted: see ``type``. ``before`` is the state that the informer had of it."""
 
     resource: Resource
     type: EventType
@@ -48,13 +46,13 @@ class Change:
 
     @property
     def deleted(self) -> bool:
-        """Whether the object is gone."""
+        """Whether the object was deleted."""
         return self.type is EventType.DELETED
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Wake:
-    """A message to a loop that is no change; ``synced`` marks the end of an informer's first list."""
+    """A message to a loop without a change; ``synced`` marks the end of an informer's first list."""
 
     synced: bool
 
@@ -74,7 +72,7 @@ def uid_of(obj: Object) -> str:
 
 
 def version_of(obj: Object) -> int:
-    """Return an object's resourceVersion as the number that this cluster's server means by it."""
+    """Return an object's resourceVersion as a number, which this cluster's server counts up."""
     text = json_types.text(obj, "metadata", "resourceVersion")
     return int(text) if text.isdecimal() else 0
 
@@ -89,12 +87,12 @@ def find(api: Api, resource: Resource, key: Key) -> Object | None:
 
 def find_named(api: Api, resource: Resource, reference: Object, namespace: str) -> Object | None:
     """Return the object that has both name and UID of a reference."""
-    found = find(api, resource, Key(namespace if resource.namespaced else "", json_types.text(reference, "name")))
-    return found if found is not None and uid_of(found) == json_types.text(reference, "uid") else None
+    obj = find(api, resource, Key(namespace if resource.namespaced else "", json_types.text(reference, "name")))
+    return obj if obj is not None and uid_of(obj) == json_types.text(reference, "uid") else None
 
 
 def discard(api: Api, resource: Resource, obj: Object) -> bool:
-    """Delete an object; say whether it was there."""
+    """Delete an object; return whether it existed."""
     key = key_of(obj)
     try:
         api.delete(resource, key.name, namespace=key.namespace, uid=uid_of(obj))
@@ -104,13 +102,13 @@ def discard(api: Api, resource: Resource, obj: Object) -> bool:
 
 
 class Informer:
-    """Sends every change of a selection to ``sink``, in order, from a thread of its own. After a lost history the differences are sent."""
+    """Sends every change of a selection to ``sink``, in order, from a thread of its own. After a lost history it sends the differences."""
 
     def __init__(self, api: Api, selection: Selection, sink: Sink) -> None:
         self._api = api
         self._selection = selection
         self._sink = sink
-        self._known: dict[Key, Object] = {}
+        self._cache: dict[Key, Object] = {}
         self._synced = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -145,19 +143,19 @@ class Informer:
                 self._stopping.wait(delay)
 
     def _list(self) -> str:
-        """List the whole selection, send the differences from the cache, and return its version."""
+        """List the selection, send the differences from the cache, and return the version of the list."""
         resource = self._selection.resource
         listing = self._api.list(resource, field_selector=self._selection.field_selector)
         present = {key_of(element): element for element in listing.items}
-        for key in [key for key in self._known if key not in present]:
-            self._send(EventType.DELETED, self._known[key])
-        for key, item in present.items():
-            known = self._known.get(key)
-            if known is not None and uid_of(known) != uid_of(item):
-                self._send(EventType.DELETED, known)
-                known = None
-            if known is None or version_of(known) != version_of(item):
-                self._send(EventType.MODIFIED if known is not None else EventType.ADDED, item)
+        for key in [key for key in self._cache if key not in present]:
+            self._send(EventType.DELETED, self._cache[key])
+        for key, obj in present.items():
+            cached = self._cache.get(key)
+            if cached is not None and uid_of(cached) != uid_of(obj):
+                self._send(EventType.DELETED, cached)
+                cached = None
+            if cached is None or version_of(cached) != version_of(obj):
+                self._send(EventType.MODIFIED if cached is not None else EventType.ADDED, obj)
         if not self._synced:
             self._synced = True
             self._sink(_Wake(synced=True))
@@ -172,14 +170,14 @@ class Informer:
                 watch.close()
         try:
             for event in watch:
-                version = self._take(event) or version
+                version = self._process(event) or version
         finally:
             with self._lock:
                 self._watch = None
             watch.close()
         return version
 
-    def _take(self, event: Event) -> str:
+    def _process(self, event: Event) -> str:
         if event.type is EventType.ERROR:
             raise errors.from_status(event.object)
         if event.type is not EventType.BOOKMARK:
@@ -188,17 +186,17 @@ class Informer:
 
     def _send(self, kind: EventType, obj: Object) -> None:
         key = key_of(obj)
-        before = self._known.pop(key, None)
+        before = self._cache.pop(key, None)
         if kind is not EventType.DELETED:
-            self._known[key] = obj
+            self._cache[key] = obj
         if not self._stopping.is_set():
             self._sink(Change(resource=self._selection.resource, type=kind, object=obj, before=before))
 
 
 class Loop:
-    """One thread that passes changes to ``observe`` and then calls ``act``, but not before every selection was listed once.
+    """A thread that passes changes to ``observe`` and then calls ``act``, but not before every selection was listed once.
 
-    ``act`` returns after how many seconds it wants to be called again without a change; None means never.
+    ``act`` returns the seconds until it is called again without a change; None means never.
     """
 
     def __init__(
@@ -221,7 +219,7 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Make the loop act soon, though nothing changed."""
+        """Make the loop act soon without a change."""
         self._inbox.put(_Wake(synced=False))
 
     def has_observed(self, resource: Resource, obj: Object) -> bool:
@@ -240,14 +238,14 @@ class Loop:
         due: float | None = None
         while not self._stopping.is_set():
             for message in self._messages(due):
-                self._take(message)
+                self._process(message)
             if self._stopping.is_set() or self._unsynced:
                 continue
             delay = self._guarded_act()
             due = None if delay is None else time.monotonic() + delay
 
     def _messages(self, due: float | None) -> Iterator[Message]:
-        """Wait for a message until ``due`` on the monotonic clock, then yield all that are there."""
+        """Wait for a message until ``due`` on the monotonic clock, then yield all queued ones."""
         try:
             yield self._inbox.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
             while True:
@@ -255,7 +253,7 @@ class Loop:
         except queue.Empty:
             return
 
-    def _take(self, message: Message) -> None:
+    def _process(self, message: Message) -> None:
         if isinstance(message, Change):
             self._observe(message)
             self._newest[message.resource.kind] = version_of(message.object)
@@ -283,10 +281,10 @@ class Backoff:
         self._next = initial
 
     def next(self) -> float:
-        """Return the delay before the coming attempt."""
+        """Return the delay before the next attempt."""
         delay, self._next = self._next, min(self._next * _FACTOR, self._limit)
         return delay * (1 + self._jitter * random.random())  # noqa: S311 - spreads retries; guards nothing.
 
     def reset(self) -> None:
-        """Begin again: the last attempt went well."""
+        """Restart from the initial delay, after a successful attempt."""
         self._next = self._initial

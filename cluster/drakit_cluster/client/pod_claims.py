@@ -1,4 +1,4 @@
-"""The claims of a pod, and for whom a claim is reserved: what scheduler, controllers and kubelet read alike.
+"""The claims of a pod and the reservations of a claim, for scheduler, controllers and kubelet.
 
 Source: resource.k8s.io/v1 ResourceClaimStatus.reservedFor; core/v1 PodSpec.resourceClaims and PodStatus.resourceClaimStatuses.
 """
@@ -17,9 +17,9 @@ _DONE = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One entry of spec.resourceClaims. ``claim`` is the claim's name: empty while it is not generated; None if it never will be.
+    """One entry of spec.resourceClaims. ``claim`` is the claim's name: empty before it is generated, None if it is never generated.
 
-    A ``special`` one has no entry in the spec: it is the claim for the pod's extended resources.
+    A ``special`` reference has no entry in the spec: it names the claim for the pod's extended resources.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Reference:
 
     @property
     def owned(self) -> bool:
-        """Whether the claim must have been made for the pod."""
+        """Whether the claim must have been generated for the pod."""
         return bool(self.template) or self.special
 
 
@@ -38,21 +38,21 @@ def references(pod: Object) -> list[Reference]:
     statuses = {
         json_types.text(claim_status, "name"): claim_status for claim_status in json_types.objects(pod, "status", "resourceClaimStatuses")
     }
-    found = []
+    claim_references = []
     for entry in json_types.objects(pod, "spec", "resourceClaims"):
         name, template = json_types.text(entry, "name"), json_types.text(entry, "resourceClaimTemplateName")
         claim: str | None = json_types.text(entry, "resourceClaimName")
         if template:
             status = statuses.get(name)
             claim = "" if status is None else json_types.text(status, "resourceClaimName") or None
-        found.append(Reference(name=name, claim=claim, template=template))
+        claim_references.append(Reference(name=name, claim=claim, template=template))
     if special := json_types.text(pod, "status", "extendedResourceClaimStatus", "resourceClaimName"):
-        found.append(Reference(name="", claim=special, template="", special=True))
-    return found
+        claim_references.append(Reference(name="", claim=special, template="", special=True))
+    return claim_references
 
 
 def claim_keys(pod: Object) -> set[Key]:
-    """Return where the pod's known claims live."""
+    """Return the keys of the pod's claims whose names are known."""
     namespace = json_types.text(pod, "metadata", "namespace")
     return {Key(namespace, reference.claim) for reference in references(pod) if reference.claim}
 
@@ -107,7 +107,7 @@ def workload_of(claim: Object) -> Object:
 
 
 def reserving_workloads(claim: Object) -> list[Object]:
-    """Return the entries of status.reservedFor that name something else than a pod."""
+    """Return the entries of status.reservedFor that name another object than a pod."""
     return [holder for holder in reservations(claim) if not _is_pod(holder)]
 
 
@@ -116,7 +116,7 @@ def _is_pod(entry: Object) -> bool:
 
 
 def reserving_pods(claim: Object) -> list[Object]:
-    """Return the entries of status.reservedFor that name pods; other consumers are left out."""
+    """Return the entries of status.reservedFor that name pods."""
     return [holder for holder in reservations(claim) if _is_pod(holder)]
 
 

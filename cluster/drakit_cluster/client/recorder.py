@@ -1,6 +1,6 @@
-"""Events: what a component wants people to know about an object, written to the API in the background.
+"""Events that components record about objects, written to the API in the background.
 
-A repeated event counts up instead of adding another object. Writing never delays or fails the one who records.
+A repeated event increases the count of its object instead of creating another. Writing never delays the caller and never raises to it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _log = logs.get_logger(__name__)
 
 NORMAL = "Normal"
 WARNING = "Warning"
-_KEPT = 1000
+_MAX_COUNTED = 1000
 _JOIN_SECONDS = 5.0
 
 
@@ -32,7 +32,7 @@ class Recorder:
         self._host = host
         self._events: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
         self._written: dict[tuple[str, str, str], tuple[str, int]] = {}
-        self._late = threading.Event()
+        self._deadline_passed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
 
     def start(self) -> None:
@@ -40,21 +40,21 @@ class Recorder:
         self._thread.start()
 
     def stop(self, seconds: float = _JOIN_SECONDS) -> None:
-        """Write what was recorded so far, for at most so long, then end. Once this returns the API may be closed."""
+        """Write the events recorded so far, for at most ``seconds``, then end. After this returns the API may be closed."""
         self._events.put(None)
         self._thread.join(seconds)
-        self._late.set()
+        self._deadline_passed.set()
         self._thread.join(_JOIN_SECONDS)
 
     def normal(self, resource: Resource, subject: Object, reason: str, message: str) -> None:
-        """Record that something went as it should."""
-        self._note(resource, subject, NORMAL, reason, message)
+        """Record an event of type Normal."""
+        self._record(resource, subject, NORMAL, reason, message)
 
     def warning(self, resource: Resource, subject: Object, reason: str, message: str) -> None:
-        """Record that something needs attention."""
-        self._note(resource, subject, WARNING, reason, message)
+        """Record an event of type Warning."""
+        self._record(resource, subject, WARNING, reason, message)
 
-    def _note(self, resource: Resource, subject: Object, kind: str, reason: str, message: str) -> None:
+    def _record(self, resource: Resource, subject: Object, kind: str, reason: str, message: str) -> None:
         fields = ("name", "namespace", "uid", "resourceVersion")
         involved: Object = {field: value for field in fields if (value := json_types.text(subject, "metadata", field))}
         time, source = naming.now_micro(), {"component": self._component} | ({"host": self._host} if self._host else {})
@@ -79,14 +79,14 @@ class Recorder:
         self._events.put(event)
 
     def _run(self) -> None:
-        while (event := self._events.get()) is not None and not self._late.is_set():
+        while (event := self._events.get()) is not None and not self._deadline_passed.is_set():
             try:
                 self._write(event)
             except errors.ApiError as error:
                 _log.debug("event not written", reason=event["reason"], message=event["message"], error=str(error))
 
     def _write(self, event: Object) -> None:
-        """Count up an event that was written before, or write a new one."""
+        """Increase the count of an event that was written before, or create a new event."""
         key = (json_types.text(event, "involvedObject", "uid"), json_types.text(event, "reason"), json_types.text(event, "message"))
         namespace, time = json_types.text(event, "metadata", "namespace"), json_types.text(event, "eventTime")
         name, count = self._written.get(key, ("", 0))
@@ -98,7 +98,7 @@ class Recorder:
                 self._written[key] = (name, count + 1)
                 return
         self._api.create(EVENT, event, namespace=namespace)
-        if len(self._written) >= _KEPT:
+        if len(self._written) >= _MAX_COUNTED:
             self._written.pop(next(iter(self._written)))
         self._written[key] = (json_types.text(event, "metadata", "name"), 1)
 

@@ -1,4 +1,4 @@
-"""The container runtime of one node: reads CDI files as containerd does, and runs (or pretends to run) containers with their edits."""
+"""The container runtime of one node: reads CDI files as containerd does, and runs (or simulates) containers with their edits."""
 
 from drakit_cluster.runtime.containers import Config, ContainerView, Identity, Mode, RuntimeFailureError, State
 from drakit_cluster.runtime.edits import DeviceNode, Edits, Hook, Mount, NetDevice

@@ -1,4 +1,4 @@
-"""One container: what it was given, and its life, as a real process or pretended."""
+"""A container: its configuration and its state, as a real process or simulated."""
 
 import contextlib
 import enum
@@ -14,12 +14,12 @@ from drakit_cluster.objects import naming
 from drakit_cluster.runtime.edits import Edits
 
 _START_ERROR_CODE = 128
-"""The exit code that containerd gives a container which could not be started."""
+"""The exit code that containerd reports for a container that could not be started."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Mode(enum.Enum):
-    """Whether containers with a command run it; ``ISOLATED``: in a network namespace of their pod's, after their ``createRuntime`` hooks."""
+    """Whether containers with a command run it; ``ISOLATED``: in their pod's network namespace, after their ``createRuntime`` hooks."""
 
     PRETEND = "pretend"
     REAL = "real"
@@ -27,14 +27,14 @@ class Mode(enum.Enum):
 
 
 class State(enum.Enum):
-    """The life of a container."""
+    """The states of a container."""
 
     RUNNING = "running"
     EXITED = "exited"
 
 
 class RuntimeFailureError(Exception):
-    """A container that could not be created or started; ``reason`` is what Kubernetes calls it."""
+    """A container that could not be created or started; ``reason`` is the reason that Kubernetes reports."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerView:
-    """A container's configuration and state. ``hooks`` are those that its runtime would run."""
+    """A container's configuration and state. ``edits.hooks`` are the hooks that a real runtime would run."""
 
     pod: Identity
     name: str
@@ -78,7 +78,7 @@ class ContainerView:
     restarts: int
     process_id: int | None
     finite: bool
-    """Whether it ends by itself after a pretended run."""
+    """Whether it exits by itself after a simulated run."""
 
 
 class Container:
@@ -100,21 +100,21 @@ class Container:
         self._exited = threading.Event()
 
     def pretend(self) -> None:
-        """Begin to run without a process."""
+        """Simulate the container's run, without a process."""
         seconds = self._config.run_seconds
         if seconds is not None:
             self._timer = threading.Timer(seconds, self._exit, (0,))
             self._timer.daemon = True
             self._timer.start()
 
-    def run(self, log: pathlib.Path, before: tuple[str, ...] = ()) -> None:
-        """Run the command, after the words ``before``, as a child process that writes to ``log``; raise RuntimeFailureError."""
+    def run(self, log: pathlib.Path, prefix: tuple[str, ...] = ()) -> None:
+        """Run the command, with the words ``prefix`` before it, as a child process that writes to ``log``; raise RuntimeFailureError."""
         environment = {"PATH": _PATH, "HOME": "/"} | self._env
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    (*before, *self._config.command),
+                    (*prefix, *self._config.command),
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -126,7 +126,7 @@ class Container:
         threading.Thread(target=self._wait, args=(self._process,), name=f"container-{self._config.name}", daemon=True).start()
 
     def fail_to_start(self) -> None:
-        """Mark the container as one that never ran."""
+        """Mark the container as exited without having run."""
         self._exit(_START_ERROR_CODE)
 
     def stop(self, grace: float) -> None:
@@ -142,7 +142,7 @@ class Container:
             self._exited.wait()
 
     def view(self) -> ContainerView:
-        """Return what the container is now."""
+        """Return the container's current state."""
         with self._lock:
             return ContainerView(
                 pod=self._pod,
@@ -160,13 +160,13 @@ class Container:
             )
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the container's whole session, as long as its first process has not been waited for."""
+        """Send a signal to the container's session, unless its first process has already been reaped."""
         if self._process is not None and not self._exited.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the first process; what it leaves behind ends with it, while its id still cannot be anyone else's."""
+        """Wait for the first process, then kill the rest of its session before the process id can be reused."""
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Container edits of CDI as values, and their decoding from a spec file. Source: the CDI specification 1.1.0 (SPEC.md, schema).
+"""The container edits of CDI, decoded from a spec file. Source: the CDI specification 1.1.0 (SPEC.md, schema).
 
 Decoding is strict, as in the runtimes: an unknown field, a wrong type or an unknown hook name makes the whole file invalid.
 """
@@ -34,7 +34,7 @@ class SpecError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceNode:
-    """A device node in the container. ``host_path`` is empty where it is ``path``; ``major`` and ``minor`` of 0 with no type are unset."""
+    """A device node in the container. ``host_path`` is empty where it equals ``path``; ``major`` and ``minor`` of 0 with no type are unset."""
 
     path: str
     host_path: str = ""
@@ -104,7 +104,7 @@ def _permissions(permissions: str, path: str) -> Iterator[Failure]:
 
 
 def _class_of_service(name: str, path: str) -> Iterator[Failure]:
-    if name in (".", "..") or any(sign in name for sign in "/\n"):
+    if name in (".", "..") or any(character in name for character in "/\n"):
         yield failure.invalid(path, name, "must be a file name")
 
 
@@ -128,7 +128,7 @@ _RULE = rules.all_of(
 
 
 def check(document: Json) -> Object:
-    """Return the content of a spec file; raise SpecError for the first thing that a runtime does not take."""
+    """Return the content of a spec file; raise SpecError for the first field that a runtime rejects."""
     decoder = shape.Decoder()
     try:
         spec = decoder.decode(_SPEC, document, "spec")

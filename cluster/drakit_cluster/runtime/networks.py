@@ -1,8 +1,8 @@
-"""A network namespace for each pod, and the ``createRuntime`` hooks that see it, as containerd and runc do it.
+"""A network namespace for each pod, and its ``createRuntime`` hooks, as containerd and runc run them.
 
-A namespace lives as long as a process that does nothing in it (the pause container of real runtimes) or any of the pod's own. Hooks run on the host,
-in its namespaces, with the container's bundle as working directory and nothing but their own environment; they read the OCI state from standard
-input. Seen on containerd 2.4 with runc 1.5; needs root, and ``unshare`` and ``nsenter`` of util-linux.
+A namespace lives as long as an idle process in it (the pause container of real runtimes) or any process of the pod. Hooks run on the host,
+in its namespaces, with the container's bundle as working directory and only the environment that they define; they read the OCI state from
+standard input. Observed on containerd 2.4 with runc 1.5. This needs root, and ``unshare`` and ``nsenter`` of util-linux.
 """
 
 import json
@@ -17,7 +17,7 @@ from drakit_cluster.runtime.containers import Identity, RuntimeFailureError
 from drakit_cluster.runtime.edits import Hook
 
 DEFAULT_TIMEOUT = 120
-"""Seconds that a hook without a timeout of its own may hang before the runtime gives the container up."""
+"""Seconds that a hook without a timeout of its own may run before the runtime fails the container."""
 _SETTLE_SECONDS = 30.0
 _POLL_SECONDS = 0.002
 _OWN = pathlib.Path("/proc/self/ns/net")
@@ -36,31 +36,31 @@ class Networks:
             if not pod.host_network and pod.uid not in self._pauses:
                 self._pauses[pod.uid] = _pause()
 
-    def holder(self, uid: str) -> int:
-        """Return the id of a process in the pod's namespace; this process's own where the pod uses the host's."""
+    def process_id(self, uid: str) -> int:
+        """Return the id of a process in the pod's namespace; the id of this process where the pod uses the host's namespace."""
         with self._lock:
             pause = self._pauses.get(uid)
         return os.getpid() if pause is None else pause.pid
 
     def remove(self, uid: str) -> None:
-        """End the pod's namespace; it is gone when no process of the pod is left in it."""
+        """Stop the idle process of the pod's namespace; the kernel removes the namespace with the last process in it."""
         with self._lock:
             pause = self._pauses.pop(uid, None)
         if pause is not None:
             pause.kill()
             pause.wait()
 
-    def enter(self, uid: str) -> tuple[str, ...]:
-        """Return the words that, put before a command, run it in the pod's namespace."""
-        return ("nsenter", f"--net=/proc/{self.holder(uid)}/ns/net", "--")
+    def command_prefix(self, uid: str) -> tuple[str, ...]:
+        """Return the words before a command that run it in the pod's namespace."""
+        return ("nsenter", f"--net=/proc/{self.process_id(uid)}/ns/net", "--")
 
     def run_hook(self, hook: Hook, pod: Identity, container: str) -> None:
         """Run a createRuntime hook for a container that is being created; raise RuntimeFailureError with what it wrote if it fails."""
         with tempfile.TemporaryDirectory(prefix="bundle-") as bundle:
-            state = json.dumps(_state(pod, container, self.holder(pod.uid), bundle)).encode()
+            state = json.dumps(_state(pod, container, self.process_id(pod.uid), bundle)).encode()
             environment = dict(variable.split("=", 1) for variable in hook.env)
             try:
-                ran = subprocess.run(
+                completed = subprocess.run(
                     hook.args or (hook.path,),
                     executable=hook.path,
                     input=state,
@@ -72,13 +72,13 @@ class Networks:
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise RuntimeFailureError("StartError", f"error running createRuntime hook {hook.path}: {error}") from error
-        if ran.returncode:
-            output = f"exit status {ran.returncode}, stdout: {_text(ran.stdout)}, stderr: {_text(ran.stderr)}"
+        if completed.returncode:
+            output = f"exit status {completed.returncode}, stdout: {_text(completed.stdout)}, stderr: {_text(completed.stderr)}"
             raise RuntimeFailureError("StartError", f"error running createRuntime hook {hook.path}: {output}")
 
 
 def _pause() -> subprocess.Popen[bytes]:
-    """Start a process in a namespace of its own, and wait until it is there."""
+    """Start a process in a namespace of its own, and wait until it has entered it."""
     try:
         pause = subprocess.Popen(("unshare", "--net", "sleep", "infinity"), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except OSError as error:

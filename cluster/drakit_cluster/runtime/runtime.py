@@ -1,8 +1,8 @@
 """Sandboxes and their containers on one node. It outlives the kubelet that drives it, as a real runtime does.
 
-Containers are pretended: nothing is isolated, device nodes and mounts are recorded but not made. In real mode a container's command runs
-as a child process with its environment, which is what CDI gave it over what its pod says; in isolated mode, besides, each pod has a network
-namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
+Containers are simulated: nothing is isolated, and device nodes and mounts are recorded but not created. In real mode a container's command
+runs as a child process with its environment, in which CDI's variables override those of the pod. In isolated mode each pod also has a
+network namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
 """
 
 import pathlib
@@ -41,7 +41,7 @@ class Runtime:
         self._listener: Callable[[str], None] | None = None
 
     def listen(self, listener: Callable[[str], None] | None) -> None:
-        """Call ``listener`` with a pod's UID whenever one of its containers exits or its sandbox goes; None ends it."""
+        """Call ``listener`` with a pod's UID whenever one of its containers exits or its sandbox is removed; None stops the calls."""
         with self._lock:
             self._listener = listener
 
@@ -56,14 +56,14 @@ class Runtime:
             return [identity for identity, _ in self._sandboxes.values()]
 
     def run_sandbox(self, pod: Identity) -> None:
-        """Make a pod's sandbox; one that is there stays. Raise RuntimeFailureError."""
+        """Create a pod's sandbox unless it exists. Raise RuntimeFailureError."""
         if self._networks is not None:
             self._networks.make(pod)
         with self._lock:
             self._sandboxes.setdefault(pod.uid, (pod, {}))
 
     def start(self, uid: str, config: Config) -> ContainerView:
-        """Create and start a container in the pod's sandbox, in the place of an exited one of its name.
+        """Create and start a container in the pod's sandbox; it replaces an exited container of the same name.
 
         Raise RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved, StartError for a hook or command.
         """
@@ -72,12 +72,12 @@ class Runtime:
                 raise RuntimeFailureError("CreateContainerError", f"there is no sandbox for pod {uid}")
             pod, containers = self._sandboxes[uid]
             edits = self._edits(config)
-            before = containers.get(config.name)
-            restarts = before.view().restarts + 1 if before else 0
-            container = Container(pod, config, edits, restarts, lambda: self._tell(uid))
+            previous = containers.get(config.name)
+            restarts = previous.view().restarts + 1 if previous else 0
+            container = Container(pod, config, edits, restarts, lambda: self._notify(uid))
             containers[config.name] = container
         try:
-            self._begin(pod, config, container, edits)
+            self._launch(pod, config, container, edits)
         except RuntimeFailureError:
             container.fail_to_start()
             raise
@@ -90,21 +90,21 @@ class Runtime:
             return [container.view() for container in containers.values()]
 
     def view(self, namespace: str, pod: str, container: str = "") -> ContainerView:
-        """Return what a container of a pod sees; without a name, its only one. Raise KeyError where there is none."""
+        """Return the view of a pod's container; without a name, of its only container. Raise KeyError unless exactly one matches."""
         with self._lock:
-            found = [
-                one.view()
+            views = [
+                candidate.view()
                 for identity, containers in self._sandboxes.values()
                 if (identity.namespace, identity.name) == (namespace, pod)
-                for name, one in containers.items()
+                for name, candidate in containers.items()
                 if container in ("", name)
             ]
-        if len(found) != 1:
-            raise KeyError(f"pod {namespace}/{pod} has {len(found)} containers {container or 'in all'}; want one")
-        return found[0]
+        if len(views) != 1:
+            raise KeyError(f"pod {namespace}/{pod} has {len(views)} containers{f' named {container!r}' if container else ''}, not one")
+        return views[0]
 
     def stop(self, uid: str, grace: float) -> None:
-        """Stop the pod's containers, at once all of them, each with ``grace`` seconds, and then its network."""
+        """Stop the pod's containers concurrently, each with ``grace`` seconds, and then remove its network."""
         with self._lock:
             _, containers = self._sandboxes.get(uid, (None, {}))
             running = list(containers.values())
@@ -117,18 +117,18 @@ class Runtime:
             self._networks.remove(uid)
 
     def remove(self, uid: str) -> None:
-        """Forget a pod's sandbox and stopped containers."""
+        """Remove a pod's sandbox and stopped containers."""
         with self._lock:
             self._sandboxes.pop(uid, None)
 
     def kill_sandbox(self, uid: str) -> None:
-        """Let a sandbox die with its containers, as a crash of its first process does."""
+        """Kill a sandbox with its containers, as a crash of its first process does."""
         self.stop(uid, 0)
         self.remove(uid)
-        self._tell(uid)
+        self._notify(uid)
 
     def shut_down(self) -> None:
-        """Stop everything; no process is left behind."""
+        """Stop every sandbox; no process is left behind."""
         self.listen(None)
         for pod in self.sandboxes():
             self.kill_sandbox(pod.uid)
@@ -140,18 +140,18 @@ class Runtime:
             message = f"failed to create containerd container: CDI device injection failed: {error}"
             raise RuntimeFailureError("CreateContainerError", message) from error
 
-    def _begin(self, pod: Identity, config: Config, container: Container, edits: Edits) -> None:
+    def _launch(self, pod: Identity, config: Config, container: Container, edits: Edits) -> None:
         if self._run_hook is not None:
             for hook in edits.hooks:
                 if hook.name == _CREATE_RUNTIME:
                     self._run_hook(hook, pod, config.name)
         if self.mode is not Mode.PRETEND and config.command:
-            enter = self._networks.enter(pod.uid) if self._networks else ()
-            container.run(self._logs / pod.uid / f"{config.name}.log", enter)
+            prefix = self._networks.command_prefix(pod.uid) if self._networks else ()
+            container.run(self._logs / pod.uid / f"{config.name}.log", prefix)
         else:
             container.pretend()
 
-    def _tell(self, uid: str) -> None:
+    def _notify(self, uid: str) -> None:
         with self._lock:
             listener = self._listener
         if listener is not None:

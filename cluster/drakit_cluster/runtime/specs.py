@@ -1,7 +1,7 @@
-"""CDI spec files: which are valid, and which device a name means. Source: the CDI specification 1.1.0, and containerd 2.4 as tried.
+"""CDI spec files: validation, and the resolution of device names. Source: the CDI specification 1.1.0, and tests of containerd 2.4.
 
-A directory later in the list takes precedence over an earlier one. Two files of one directory that name the same device make that device
-unresolvable, and so does a file that is invalid. Files are read when a device is asked for and kept until they change.
+A directory later in the list takes precedence over an earlier one. A device that two files of one directory define is unresolvable, and so
+is a device of an invalid file. The files are read when a device is requested, and cached until they change.
 """
 
 import pathlib
@@ -25,12 +25,12 @@ _SUFFIXES = (".json", ".yaml")
 
 
 class UnresolvableError(Exception):
-    """Names that no valid file defines; what a runtime reports for any fault of a CDI file."""
+    """Names that no valid file defines. A runtime reports any fault of a CDI file with this error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One valid file. ``edits`` apply to every container that gets one of its devices."""
+    """A valid file. ``edits`` apply to every container that gets one of its devices."""
 
     path: pathlib.Path
     kind: str
@@ -93,22 +93,22 @@ class SpecCache:
 
     def __init__(self, directories: Sequence[pathlib.Path]) -> None:
         self._directories = tuple(directories)
-        self._read: dict[pathlib.Path, tuple[_Stamp, Spec | SpecError]] = {}
+        self._cache: dict[pathlib.Path, tuple[_Stamp, Spec | SpecError]] = {}
 
     def edits(self, names: Sequence[str]) -> list[Edits]:
         """Return the edits of qualified names ``vendor/class=device``, each file's own before those of its first device.
 
-        Raise UnresolvableError naming all that are not defined.
+        Raise UnresolvableError with all names that are not defined.
         """
-        found = self._resolve()
-        if missing := [name for name in names if name not in found]:
+        resolved = self._resolve()
+        if missing := [name for name in names if name not in resolved]:
             raise UnresolvableError(f"unresolvable CDI devices {', '.join(missing)}")
         edits: list[Edits] = []
-        begun: set[pathlib.Path] = set()
+        applied: set[pathlib.Path] = set()
         for name in names:
-            spec = found[name]
-            if spec.path not in begun:
-                begun.add(spec.path)
+            spec = resolved[name]
+            if spec.path not in applied:
+                applied.add(spec.path)
                 edits.append(spec.edits)
             edits.append(spec.devices[name.partition("=")[2]])
         return edits
@@ -116,41 +116,41 @@ class SpecCache:
     def problems(self) -> dict[pathlib.Path, str]:
         """Return why files are ignored."""
         self._resolve()
-        return {path: str(found) for path, (_, found) in self._read.items() if isinstance(found, SpecError)}
+        return {path: str(parsed) for path, (_, parsed) in self._cache.items() if isinstance(parsed, SpecError)}
 
     def _resolve(self) -> dict[str, Spec]:
         present: set[pathlib.Path] = set()
         resolved: dict[str, Spec] = {}
         for directory in self._directories:
-            here: dict[str, Spec] = {}
+            in_directory: dict[str, Spec] = {}
             conflicts: set[str] = set()
             for path in _spec_files(directory):
                 present.add(path)
                 spec = self._spec(path)
                 for name in spec.devices if spec else ():
                     qualified = f"{spec.kind}={name}" if spec else ""
-                    conflicts |= {qualified} & here.keys()
+                    conflicts |= {qualified} & in_directory.keys()
                     if spec:
-                        here[qualified] = spec
+                        in_directory[qualified] = spec
             for name in conflicts:
                 _log.warning("CDI device defined twice", device=name, path=str(directory))
-            resolved = {name: spec for name, spec in (resolved | here).items() if name not in conflicts}
-        for path in self._read.keys() - present:
-            del self._read[path]
+            resolved = {name: spec for name, spec in (resolved | in_directory).items() if name not in conflicts}
+        for path in self._cache.keys() - present:
+            del self._cache[path]
         return resolved
 
     def _spec(self, path: pathlib.Path) -> Spec | None:
         try:
             state = path.stat()
             stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
-            known = self._read.get(path)
-            if known is None or known[0] != stamp:
-                known = (stamp, _try_parse(path))
-                self._read[path] = known
+            cached = self._cache.get(path)
+            if cached is None or cached[0] != stamp:
+                cached = (stamp, _try_parse(path))
+                self._cache[path] = cached
         except OSError as error:
             _log.warning("CDI file not readable", path=str(path), error=str(error))
             return None
-        return known[1] if isinstance(known[1], Spec) else None
+        return cached[1] if isinstance(cached[1], Spec) else None
 
 
 def _try_parse(path: pathlib.Path) -> Spec | SpecError:
@@ -172,9 +172,9 @@ def merge(edits: Sequence[Edits]) -> Edits:
     """Return all edits as one, as a runtime applies them: a later variable, device node or mount replaces one of the same name or path."""
     env: dict[str, str] = {}
     nodes: dict[str, DeviceNode] = {}
-    for one in edits:
-        env |= {value.partition("=")[0]: value for value in one.env}
-        nodes |= {node.path: node for node in one.device_nodes}
+    for edit in edits:
+        env |= {value.partition("=")[0]: value for value in edit.env}
+        nodes |= {node.path: node for node in edit.device_nodes}
     mounts = {mount.container_path: mount for edit in edits for mount in edit.mounts}
     return Edits(
         env=tuple(env.values()),

@@ -1,7 +1,7 @@
 """Responses: JSON in the client's version of a kind, lists in pages, Status, warnings.
 
-The pages of one list all show the same moment, because the server keeps the rest of the list. It keeps at most ``MAX_OPEN`` lists; older ones
-answer 410, after which a client lists again from the start.
+All pages of a list show the same moment, because the server keeps the rest of the list. It keeps at most ``MAX_OPEN`` lists. A page of an older
+list is answered with 410, and the client lists again from the start.
 """
 
 import json
@@ -49,16 +49,16 @@ def refusal(error: errors.ApiError) -> Response:
     return response
 
 
-def one(request: Request, resource: Resource, entry: Entry) -> Response:
+def object_response(request: Request, resource: Resource, entry: Entry) -> Response:
     """Return the response for a stored object, as a Table where the client prefers one."""
-    if tables.wanted(request.headers.get("accept", "")):
+    if tables.is_requested(request.headers.get("accept", "")):
         return document(tables.table(resource, [entry.view], str(entry.version)))
     return raw(outward_bytes(resource, entry.encoded))
 
 
-def many(request: Request, resource: Resource, entries: list[Entry], metadata: Object) -> Response:
+def list_response(request: Request, resource: Resource, entries: list[Entry], metadata: Object) -> Response:
     """Return the response for a list; ``metadata`` is its ListMeta."""
-    if tables.wanted(request.headers.get("accept", "")):
+    if tables.is_requested(request.headers.get("accept", "")):
         table = tables.table(resource, [entry.view for entry in entries], "")
         return document(table | {"metadata": metadata})
     head: Object = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
@@ -68,12 +68,12 @@ def many(request: Request, resource: Resource, entries: list[Entry], metadata: O
 
 
 def _untyped(encoded: bytes, opening: bytes) -> bytes:
-    """Return a list's item as servers send it: without the apiVersion and kind that the list's own imply."""
+    """Return an item of a list as servers send it: without its apiVersion and kind, which the list's own imply."""
     return b"{" + encoded[len(opening) :] if encoded.startswith(opening) else encoded
 
 
 def created() -> Response:
-    """Return the Status of a post that made no object of its own."""
+    """Return the Status of a post that created no object of its own."""
     status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     return document(status, code=201)
 
@@ -86,7 +86,7 @@ def success(resource: Resource, name: str, uid: str) -> Response:
 
 
 def inward(resource: Resource, body: Json) -> Json:
-    """Return a body or patch in the stored version; one that names another version than its URL stays wrong."""
+    """Return a body or patch in the stored version; one whose version differs from its URL's is returned as it is."""
     stored = resources.stored(resource)
     if stored is resource or not isinstance(body, dict) or body.get("apiVersion") != resource.api_version:
         return body
@@ -95,8 +95,8 @@ def inward(resource: Resource, body: Json) -> Json:
 
 def inward_object(resource: Resource, body: Object) -> Object:
     """Return an object in the stored version."""
-    found = inward(resource, body)
-    return found if isinstance(found, dict) else body
+    stored_body = inward(resource, body)
+    return stored_body if isinstance(stored_body, dict) else body
 
 
 def outward(resource: Resource, obj: Object) -> Object:
@@ -105,13 +105,13 @@ def outward(resource: Resource, obj: Object) -> Object:
 
 
 def outward_bytes(resource: Resource, encoded: bytes) -> bytes:
-    """Return an encoded object in the client's version; a Status is no object of the kind and stays as it is."""
+    """Return an encoded object in the client's version; a Status is not of the kind and keeps its version."""
     stored = resources.stored(resource)
     if stored is resource:
         return encoded
-    opening, wanted = _opening(stored), _opening(resource)
-    if encoded.startswith(opening):
-        return wanted + encoded[len(opening) :]
+    stored_opening, served_opening = _opening(stored), _opening(resource)
+    if encoded.startswith(stored_opening):
+        return served_opening + encoded[len(stored_opening) :]
     obj: Object = json.loads(encoded)
     return json.dumps(obj | {"apiVersion": resource.api_version}, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -125,7 +125,7 @@ MAX_OPEN = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A part of a list, the version of the whole, and the token of what follows (empty at the end)."""
+    """A part of a list, the version of the list, and the token of the next part (empty at the end)."""
 
     entries: list[Entry]
     version: int
@@ -134,7 +134,7 @@ class Page:
 
 
 class Pages:
-    """The lists that clients have read in part. Used by one thread only: the server's."""
+    """The lists that clients have read in part. Only the server's thread uses it."""
 
     def __init__(self) -> None:
         self._rest: OrderedDict[str, tuple[list[Entry], int]] = OrderedDict()

@@ -71,7 +71,7 @@ class App:
         await response(scope, receive, send)
 
     def _counted(self, send: Send, verb: str, resource: str) -> Send:
-        """Return ``send`` with its bytes counted as they leave: those of a watch while it is open."""
+        """Return a ``send`` that counts bytes as they are sent, those of a watch while it is open."""
 
         async def counting(message: Message) -> None:
             await send(message)
@@ -86,9 +86,9 @@ class App:
         if path in _OPEN_DOCUMENTS:
             return answers.document(self._documents[path])
         user = self._user(request)
-        if (found := self._documents.get(path.rstrip("/"))) is not None:
+        if (document := self._documents.get(path.rstrip("/"))) is not None:
             self._authorize(user, Attributes(verb="get", path=path))
-            return answers.document(found)
+            return answers.document(document)
         if path == discovery.OPENAPI_V2_PATH:
             self._authorize(user, Attributes(verb="get", path=path))
             return Response(discovery.OPENAPI_V2, media_type=discovery.OPENAPI_V2_MEDIA)
@@ -98,11 +98,11 @@ class App:
         target = targets.parse(path)
         if target is None:
             self._authorize(user, Attributes(verb=request.method.lower(), path=path))
-            raise errors.NotFoundError(_unknown(path))
+            raise errors.NotFoundError(_not_found_message(path))
         return await self._act(request, user, target)
 
     def _user(self, request: Request) -> User:
-        """Return who asks; raises BadRequestError for a request in another's name, which would otherwise be done as the asker's own."""
+        """Return the user of a request. Raise BadRequestError for impersonation, which would otherwise run as the token's own user."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise errors.BadRequestError("Impersonate-User: the local cluster has no impersonation; use a token of that user")
         return self._tokens.user(request.headers.get("authorization", ""))
@@ -117,30 +117,30 @@ class App:
         return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
 
     def _absent(self, target: Target) -> errors.ApiError:
-        """Return the refusal of a request to containers, such as for logs; NotFoundError without such a pod."""
+        """Return the error for a request to containers, such as for logs: NotFoundError where the pod does not exist."""
         try:
             self._registry.entry(target.stored, target.name, target.namespace)
         except errors.NotFoundError as missing:
             return missing
-        wanted = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
+        reason = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
         return errors.BadRequestError(
-            f"pod {target.name}: the local cluster only pretends to run containers, so {wanted}; what the pod was given is in "
-            f"its status, its events and its claims: kubectl -n {target.namespace} describe pod {target.name}"
+            f"pod {target.name}: the local cluster only pretends to run containers, so {reason}; see "
+            f"its status, its events and its claims instead: kubectl -n {target.namespace} describe pod {target.name}"
         )
 
-    def _authorize(self, user: User, wanted: Attributes) -> None:
-        if self._authorizer.allows(user, wanted):
+    def _authorize(self, user: User, attributes: Attributes) -> None:
+        if self._authorizer.allows(user, attributes):
             return
-        why = denial(user, wanted)
-        if wanted.path:
+        why = denial(user, attributes)
+        if attributes.path:
             raise errors.ForbiddenError(f"forbidden: {why}")
-        qualified = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
-        named = f' "{wanted.name}"' if wanted.name else ""
-        details = Details(name=wanted.name, group=wanted.group, kind=wanted.resource)
-        raise errors.ForbiddenError(f"{qualified}{named} is forbidden: {why}", details)
+        qualified = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+        quoted_name = f' "{attributes.name}"' if attributes.name else ""
+        details = Details(name=attributes.name, group=attributes.group, kind=attributes.resource)
+        raise errors.ForbiddenError(f"{qualified}{quoted_name} is forbidden: {why}", details)
 
 
-def _unknown(path: str) -> str:
+def _not_found_message(path: str) -> str:
     for prefix, why in resources.REFUSED_VERSIONS.items():
         if path == prefix or path.startswith(f"{prefix}/"):
             return why

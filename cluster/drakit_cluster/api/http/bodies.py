@@ -33,7 +33,7 @@ def media_type(request: Request) -> str:
 
 
 async def read(request: Request) -> bytes:
-    """Return the whole body; TooLargeError if it is larger than a real server would take."""
+    """Return the body; TooLargeError if it is larger than a real server accepts."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -67,12 +67,12 @@ async def read_patch(request: Request) -> tuple[PatchKind, Json]:
     """Return a patch and its kind, by the content type."""
     kind = media_type(request)
     try:
-        found = PatchKind(kind)
+        patch_kind = PatchKind(kind)
     except ValueError as error:
-        known = ", ".join(patch_kind.value for patch_kind in PatchKind)
-        raise errors.UnsupportedMediaError(f"patches of type {kind or '(none)'} are not known; known are {known}") from error
+        known_types = ", ".join(known_kind.value for known_kind in PatchKind)
+        raise errors.UnsupportedMediaError(f"patches of type {kind or '(none)'} are not known; known are {known_types}") from error
     body = await read(request)
-    return found, _parse_yaml(body) if found is PatchKind.APPLY else _parse_json(body)
+    return patch_kind, _parse_yaml(body) if patch_kind is PatchKind.APPLY else _parse_json(body)
 
 
 def _parse_json(body: bytes) -> Json:
@@ -101,10 +101,10 @@ def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str]
     if mode == _IGNORE or not isinstance(body, dict):
         return []
     _, paths = table.decode(resource, body)
-    found = [f'unknown field "{path}"' for path in paths if "$" not in path]
-    if found and mode == _STRICT:
-        raise errors.BadRequestError(f"strict decoding error: {', '.join(found)}")
-    return found
+    warnings = [f'unknown field "{path}"' for path in paths if "$" not in path]
+    if warnings and mode == _STRICT:
+        raise errors.BadRequestError(f"strict decoding error: {', '.join(warnings)}")
+    return warnings
 
 
 _GROUP = "meta.k8s.io"
@@ -126,12 +126,12 @@ class DeleteOptions:
 
 
 def is_dry_run(kind: str, parameters: QueryParams, *, apply: bool = False) -> bool:
-    """Check the parameters of a create, update or patch (``kind`` is CreateOptions or so); say whether it is a dry run.
+    """Check the parameters of a create, update or patch; return whether it is a dry run.
 
-    Raises InvalidError.
+    ``kind`` is CreateOptions, UpdateOptions or PatchOptions. Raise InvalidError.
     """
-    asked = parameters.getlist("dryRun")
-    failures = [*_manager(parameters.get("fieldManager", "")), *_dry_run(asked)]
+    dry_run = parameters.getlist("dryRun")
+    failures = [*_manager(parameters.get("fieldManager", "")), *_check_dry_run(dry_run)]
     mode = parameters.get("fieldValidation", "")
     if mode not in _FIELD_VALIDATIONS:
         failures.append(failure.not_supported("fieldValidation", mode, _FIELD_VALIDATIONS))
@@ -140,14 +140,14 @@ def is_dry_run(kind: str, parameters: QueryParams, *, apply: bool = False) -> bo
     if kind == "PatchOptions" and apply and not parameters.get("fieldManager"):
         failures.append(failure.required("fieldManager", "is required for apply patch"))
     _refuse(kind, failures)
-    return bool(asked)
+    return bool(dry_run)
 
 
 def of_delete(body: Json, parameters: QueryParams) -> DeleteOptions:
-    """Return the options of a delete: those of the body, and where it has none, of the query. Raises InvalidError."""
+    """Return the options of a delete from the body, and those that it does not set from the query. Raise InvalidError."""
     dry: list[str] = json_types.strings(body, "dryRun") or parameters.getlist("dryRun")
     policy = json_types.text(body, "propagationPolicy") or parameters.get("propagationPolicy", "")
-    failures = list(_dry_run(dry))
+    failures = list(_check_dry_run(dry))
     if policy and policy not in _PROPAGATIONS:
         failures.append(failure.not_supported("propagationPolicy", policy, (*_PROPAGATIONS, "nil")))
     _refuse("DeleteOptions", failures)
@@ -160,26 +160,26 @@ def of_delete(body: Json, parameters: QueryParams) -> DeleteOptions:
     )
 
 
-def _grace(body: Json, asked: str) -> int | None:
-    if asked:
-        if not asked.isdecimal():
-            raise errors.BadRequestError(f"gracePeriodSeconds: want a whole number, got {asked!r}")
-        return int(asked)
-    given = json_types.at(body, "gracePeriodSeconds")
-    return given if isinstance(given, int) else None
+def _grace(body: Json, parameter: str) -> int | None:
+    if parameter:
+        if not parameter.isdecimal():
+            raise errors.BadRequestError(f"gracePeriodSeconds: want a whole number, got {parameter!r}")
+        return int(parameter)
+    seconds = json_types.at(body, "gracePeriodSeconds")
+    return seconds if isinstance(seconds, int) else None
 
 
-def _dry_run(asked: list[str]) -> Iterator[Failure]:
-    if any(attributes != _ALL for attributes in asked):
-        yield failure.not_supported("dryRun", json_types.from_strings(asked), (_ALL,))
+def _check_dry_run(values: list[str]) -> Iterator[Failure]:
+    if any(value != _ALL for value in values):
+        yield failure.not_supported("dryRun", json_types.from_strings(values), (_ALL,))
 
 
 def _manager(name: str) -> Iterator[Failure]:
     if len(name) > _MAX_MANAGER:
         yield failure.too_long("fieldManager", _MAX_MANAGER)
-    for place, character in enumerate(name):
+    for position, character in enumerate(name):
         if not character.isprintable():
-            detail = f"invalid character U+{ord(character):04X} (at position {place})"
+            detail = f"invalid character U+{ord(character):04X} (at position {position})"
             yield failure.invalid("fieldManager", name, detail)
 
 

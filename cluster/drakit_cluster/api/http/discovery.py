@@ -1,8 +1,8 @@
-"""Discovery: which groups, versions and resources there are, the server's version, and OpenAPI v3 documents made from the shapes.
+"""Discovery: the groups, versions and resources of the server, its version, and OpenAPI v3 documents generated from the shapes.
 
 The OpenAPI documents are enough for kubectl to know kinds, fields and fieldValidation. They list a field that no released Kubernetes has only
-where its gate is on, as a server would that does not know it. They hold no descriptions, and no request bodies: kubectl then chooses its
-patches by its own types.
+where its gate is on, like a server without that field. They hold no descriptions and no request bodies, so kubectl chooses its patches by its
+own types.
 """
 
 import re
@@ -18,14 +18,14 @@ from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Type
 GIT_VERSION = "v1.36.2+drakit"
 _VERSION = re.compile(r"v(?P<major>[0-9]+)((?P<stage>alpha|beta)(?P<minor>[0-9]+))?")
 _EXTENSIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-"""kubectl looks here before it says of a kind that nobody serves it; without an answer it says only that something is not found."""
+"""kubectl reads this path before it reports that no server has a kind; without a response it reports only that something is not found."""
 _STATUS_VERBS = ("get", "patch", "update")
 
 
 def documents() -> dict[str, Object]:
     """Return every discovery document by its path."""
     groups = sorted({resource.group for resource in resources.SERVED if resource.group})
-    found: dict[str, Object] = {
+    by_path: dict[str, Object] = {
         "/version": {
             "major": "1",
             "minor": "36",
@@ -40,16 +40,16 @@ def documents() -> dict[str, Object]:
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]},
     }
-    found |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
-    found[_EXTENSIONS] = {
+    by_path |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
+    by_path[_EXTENSIONS] = {
         "kind": "CustomResourceDefinitionList",
         "apiVersion": "apiextensions.k8s.io/v1",
         "metadata": {"resourceVersion": "1"},
         "items": [],
     }
     for prefix in sorted({resource.prefix for resource in resources.SERVED}):
-        found[prefix] = _resource_list([resource for resource in resources.SERVED if resource.prefix == prefix])
-    return found
+        by_path[prefix] = _resource_list([resource for resource in resources.SERVED if resource.prefix == prefix])
+    return by_path
 
 
 def _group(name: str) -> Object:
@@ -60,39 +60,39 @@ def _group(name: str) -> Object:
 
 def _priority(version: str) -> tuple[int, int, int]:
     """Order versions as Kubernetes does: released before beta before alpha, then by number."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
         return (-1, 0, 0)
-    return (("alpha", "beta", "").index(found["stage"] or ""), int(found["major"]), int(found["minor"] or 0))
+    return (("alpha", "beta", "").index(match["stage"] or ""), int(match["major"]), int(match["minor"] or 0))
 
 
-def _resource_list(found: list[Resource]) -> Object:
-    listed: list[Json] = []
-    for one in found:
-        listed.append(_resource(one, "", one.verbs))
-        if one.has_status:
-            listed.append(_resource(one, "status", _STATUS_VERBS))
-        if one.has_scale:
+def _resource_list(served: list[Resource]) -> Object:
+    entries: list[Json] = []
+    for resource in served:
+        entries.append(_resource(resource, "", resource.verbs))
+        if resource.has_status:
+            entries.append(_resource(resource, "status", _STATUS_VERBS))
+        if resource.has_scale:
             gvk: Object = {"group": verbs.SCALE_GROUP, "version": verbs.SCALE_VERSION, "kind": verbs.SCALE_KIND}
-            listed.append(json_types.mapping(_resource(one, "scale", _STATUS_VERBS)) | gvk)
-        listed += [_resource(one, post, resources.REVIEW_VERBS, resources.POSTED[post]) for post in one.posts]
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": listed}
+            entries.append(json_types.mapping(_resource(resource, "scale", _STATUS_VERBS)) | gvk)
+        entries += [_resource(resource, post, resources.REVIEW_VERBS, resources.POSTED[post]) for post in resource.posts]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": served[0].api_version, "resources": entries}
 
 
-def _resource(one: Resource, subresource: str, verbs: tuple[str, ...], body: Resource | None = None) -> Json:
+def _resource(resource: Resource, subresource: str, verbs: tuple[str, ...], body: Resource | None = None) -> Json:
     entry: Object = {
-        "name": f"{one.plural}/{subresource}" if subresource else one.plural,
-        "singularName": "" if subresource else one.singular,
-        "namespaced": one.namespaced,
-        "kind": (body or one).kind,
+        "name": f"{resource.plural}/{subresource}" if subresource else resource.plural,
+        "singularName": "" if subresource else resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": (body or resource).kind,
         "verbs": list(verbs),
     }
     if body is not None:
         entry |= {"group": body.group, "version": body.version}
-    if one.short_names and not subresource:
-        entry["shortNames"] = list(one.short_names)
-    if one.categories and not subresource:
-        entry["categories"] = list(one.categories)
+    if resource.short_names and not subresource:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories and not subresource:
+        entry["categories"] = list(resource.categories)
     return entry
 
 
@@ -108,7 +108,7 @@ _LEAVES: dict[Type, Object] = {
 OPENAPI_V2_PATH = "/openapi/v2"
 OPENAPI_V2_MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0"
-"""The document of OpenAPI v2, ``swagger: "2.0"`` and no kinds, as protobuf. kubectl reads it before it says that nobody serves a kind."""
+"""The document of OpenAPI v2, ``swagger: "2.0"`` and no kinds, as protobuf. kubectl reads it before it reports that no server has a kind."""
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
@@ -116,70 +116,70 @@ def openapi_documents(gates: FeatureGates) -> dict[str, Object]:
     """Return the index and one document per group version, by path."""
     prefixes = sorted({resource.prefix for resource in resources.SERVED})
     index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _OPENAPI_PREFIX + prefix} for prefix in prefixes}
-    found: dict[str, Object] = {_OPENAPI_PREFIX: {"paths": index}}
+    by_path: dict[str, Object] = {_OPENAPI_PREFIX: {"paths": index}}
     for prefix in prefixes:
-        found[_OPENAPI_PREFIX + prefix] = _document([resource for resource in resources.SERVED if resource.prefix == prefix], gates)
-    return found
+        by_path[_OPENAPI_PREFIX + prefix] = _document([resource for resource in resources.SERVED if resource.prefix == prefix], gates)
+    return by_path
 
 
-def _document(found: list[Resource], gates: FeatureGates) -> Object:
+def _document(served: list[Resource], gates: FeatureGates) -> Object:
     paths: Object = {}
-    for one in found:
-        scope = "{namespace}" if one.namespaced else ""
-        if one.verbs == resources.REVIEW_VERBS:
-            paths[one.path(scope)] = {"post": _operation(one, "post", "")}
+    for resource in served:
+        scope = "{namespace}" if resource.namespaced else ""
+        if resource.verbs == resources.REVIEW_VERBS:
+            paths[resource.path(scope)] = {"post": _operation(resource, "post", "")}
             continue
-        for subresource in ("", "status") if one.has_status else ("",):
-            paths[one.path(scope, "{name}", subresource)] = {
-                "patch": _operation(one, "patch", subresource),
-                "put": _operation(one, "put", subresource),
-                "get": _operation(one, "get", subresource),
+        for subresource in ("", "status") if resource.has_status else ("",):
+            paths[resource.path(scope, "{name}", subresource)] = {
+                "patch": _operation(resource, "patch", subresource),
+                "put": _operation(resource, "put", subresource),
+                "get": _operation(resource, "get", subresource),
             }
-        paths[one.path(scope)] = {"post": _operation(one, "post", ""), "get": _operation(one, "list", "")}
+        paths[resource.path(scope)] = {"post": _operation(resource, "post", ""), "get": _operation(resource, "list", "")}
     return {
         "openapi": "3.0.0",
         "info": {"title": "drakit local cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": {_schema_name(entry): _schema(entry, gates) for entry in found}},
+        "components": {"schemas": {_schema_name(entry): _schema(entry, gates) for entry in served}},
     }
 
 
-def _operation(one: Resource, action: str, subresource: str) -> Json:
+def _operation(resource: Resource, action: str, subresource: str) -> Json:
     parameters: list[Json] = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
-    reference: Object = {"$ref": f"#/components/schemas/{_schema_name(one)}"}
+    reference: Object = {"$ref": f"#/components/schemas/{_schema_name(resource)}"}
     return {
-        "operationId": f"{action}{one.kind}{subresource.title()}",
+        "operationId": f"{action}{resource.kind}{subresource.title()}",
         "parameters": [] if action in ("get", "list") else parameters,
         "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": _gvk(one),
+        "x-kubernetes-group-version-kind": _gvk(resource),
     }
 
 
-def _gvk(one: Resource) -> Object:
-    return {"group": one.group, "version": one.version, "kind": one.kind}
+def _gvk(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
-def _schema_name(one: Resource) -> str:
-    group = one.group.partition(".")[0] or "core"
-    return f"io.k8s.api.{group}.{one.version}.{one.kind}"
+def _schema_name(resource: Resource) -> str:
+    group = resource.group.partition(".")[0] or "core"
+    return f"io.k8s.api.{group}.{resource.version}.{resource.kind}"
 
 
-def _schema(one: Resource, gates: FeatureGates) -> Json:
-    made = schema(table.shape_of(one))
-    for steps in features.unknown_fields(resources.stored(one), gates):
-        _remove(made, steps)
-    return made | {"x-kubernetes-group-version-kind": [_gvk(one)]}
+def _schema(resource: Resource, gates: FeatureGates) -> Json:
+    resource_schema = schema(table.shape_of(resource))
+    for steps in features.unknown_fields(resources.stored(resource), gates):
+        _remove(resource_schema, steps)
+    return resource_schema | {"x-kubernetes-group-version-kind": [_gvk(resource)]}
 
 
-def _remove(found: Object, steps: tuple[str, ...]) -> None:
+def _remove(node: Object, steps: tuple[str, ...]) -> None:
     step, rest = steps[0], steps[1:]
     if step in ("[]", "{}"):
-        _remove(json_types.child(found, "items" if step == "[]" else "additionalProperties"), rest)
+        _remove(json_types.child(node, "items" if step == "[]" else "additionalProperties"), rest)
     elif rest:
-        _remove(json_types.child(json_types.child(found, "properties"), step), rest)
+        _remove(json_types.child(json_types.child(node, "properties"), step), rest)
     else:
-        json_types.child(found, "properties").pop(step, None)
+        json_types.child(node, "properties").pop(step, None)
 
 
 def schema(shape: Shape) -> Object:
@@ -190,12 +190,12 @@ def schema(shape: Shape) -> Object:
         return _list_traits(shape) | {"type": "array", "items": schema(shape.item)}
     if isinstance(shape, MapOf):
         return {"type": "object", "additionalProperties": schema(shape.value)}
-    found: Object = {"type": "object", "properties": {name: schema(one) for name, one in shape.fields.items()}}
+    node: Object = {"type": "object", "properties": {name: schema(field) for name, field in shape.fields.items()}}
     if shape.required:
-        found["required"] = list(shape.required)
+        node["required"] = list(shape.required)
     if shape.open:
-        found["x-kubernetes-preserve-unknown-fields"] = True
-    return found
+        node["x-kubernetes-preserve-unknown-fields"] = True
+    return node
 
 
 def _list_traits(shape: ListOf) -> Object:

@@ -1,4 +1,4 @@
-"""An ASGI application with faults: stands before the API and does to requests what ``ApiFaults`` says."""
+"""An ASGI application with faults: it wraps the API and injects the faults of ``ApiFaults`` into requests."""
 
 import asyncio
 import http
@@ -16,7 +16,7 @@ _REASONS = {code: error.reason for code, error in errors.BY_CODE.items()} | {429
 
 
 class _BrokenError(Exception):
-    """The answer ends here."""
+    """Ends a response early."""
 
 
 class Faulty:
@@ -27,7 +27,7 @@ class Faulty:
         self._faults = faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or not."""
+        """Serve one request, or inject a fault."""
         fault = self._chosen(scope) if scope["type"] == "http" else None
         if fault is None:
             await self._app(scope, receive, send)

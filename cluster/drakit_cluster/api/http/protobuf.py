@@ -1,7 +1,7 @@
-"""Bodies in Kubernetes' protobuf form, which kubectl sends for what it makes itself: ``create``, ``auth``, ``drain``.
+"""Bodies in Kubernetes' protobuf form, which kubectl sends for objects that it generates itself: ``create``, ``auth``, ``drain``.
 
-Go clients send all that they write in it, so a driver in Go publishes its ResourceSlices so. Only the kinds below are read; of those that kubectl
-makes, only what it writes into them. Answers are JSON. Field numbers: the generated.proto file of each group.
+Go clients send all writes in this form, so a driver in Go publishes its ResourceSlices in it. Only the kinds below are read; of the kinds that
+kubectl generates, only the fields that it sets. Responses are JSON. Field numbers: the generated.proto file of each group.
 """
 
 import base64
@@ -75,11 +75,11 @@ SliceSpec driver=1 pool=2:Pool nodeName=3:text nodeSelector=4:NodeSelector allNo
  perDeviceNodeSelection=7:bool sharedCounters=8:[CounterSet]
 ResourceSlice metadata=1:Meta spec=2:SliceSpec
 """
-"""A message a line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text; a field without a type is text that is left
-out where it is empty, and ``text`` is kept."""
+"""One message per line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text. A field without a type is text that is
+left out where it is empty; a field of type ``text`` stays where it is empty."""
 _KINDS = set(re.findall(r"^(\w+)(?: metadata=| spec=|$)", _MESSAGES, re.MULTILINE)) - {"Template"} | {"DeleteOptions"}
 _SLICE_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
-"""Those whose devices have the fields above; v1beta1 has them elsewhere."""
+"""The versions whose devices have the fields above; v1beta1 holds them in another message."""
 _FIELD = re.compile(r"(\w+)=(\d+):?([\[{]?)(\w*)")
 _SCALARS = {
     "": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
@@ -90,33 +90,33 @@ _SCALARS = {
     "text": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
 }
 _OPTIONAL = ("bool", "int", "long", "text")
-"""Of these, zero, false and the empty text differ from none."""
+"""The types for which zero, false and the empty text differ from an unset field."""
 
 
-def _add_field(made: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, *, many: bool = False) -> None:
+def _add_field(message_type: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, *, many: bool = False) -> None:
     label = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED if many else descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-    field = made.field.add(name=name, number=number, label=label)
+    field = message_type.field.add(name=name, number=number, label=label)
     if kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
         field.type, field.type_name = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, f".kubectl.{kind}"
     if kind in _OPTIONAL and not many:
-        field.proto3_optional, field.oneof_index = True, len(made.oneof_decl)
-        made.oneof_decl.add(name=f"_{name}")
+        field.proto3_optional, field.oneof_index = True, len(message_type.oneof_decl)
+        message_type.oneof_decl.add(name=f"_{name}")
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(name="kubectl.proto", package="kubectl", syntax="proto3")
     for line in _MESSAGES.strip().splitlines():
-        made = file.message_type.add(name=line.partition(" ")[0])
+        message_type = file.message_type.add(name=line.partition(" ")[0])
         for name, number, bracket, kind in _FIELD.findall(line):
             if bracket == "{":
-                entry = made.nested_type.add(name=f"{name[0].upper()}{name[1:]}Entry", options={"map_entry": True})
+                entry = message_type.nested_type.add(name=f"{name[0].upper()}{name[1:]}Entry", options={"map_entry": True})
                 _add_field(entry, "key", 1, "")
                 _add_field(entry, "value", 2, kind)
-                _add_field(made, name, int(number), f"{made.name}.{entry.name}", many=True)
+                _add_field(message_type, name, int(number), f"{message_type.name}.{entry.name}", many=True)
             else:
-                _add_field(made, name, int(number), kind, many=bracket == "[")
+                _add_field(message_type, name, int(number), kind, many=bracket == "[")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
@@ -126,7 +126,7 @@ _POOL = _pool()
 
 
 def read(body: bytes) -> Object:
-    """Return the object that a body holds; UnsupportedMediaError for other kinds, BadRequestError for bytes that make no sense."""
+    """Return the object that a body holds; UnsupportedMediaError for other kinds, BadRequestError for bytes that cannot be decoded."""
     if not body.startswith(_MAGIC):
         raise errors.BadRequestError(f"body: not {MEDIA_TYPE}")
     try:
@@ -135,32 +135,32 @@ def read(body: bytes) -> Object:
         kind = envelope.type.kind
         if kind not in _KINDS or (kind == "ResourceSlice" and envelope.type.apiVersion not in _SLICE_VERSIONS):
             raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({MEDIA_TYPE}); send application/json")
-        read = _parsed(kind, envelope.raw)
-        spec: Object = {"spec": {}} if "spec" in read.DESCRIPTOR.fields_by_name else {}
-        return {**head, **spec, **_object(read)}
-    except (message.DecodeError, OverflowError) as error:  # OverflowError: a time that no calendar has.
+        parsed = _parsed(kind, envelope.raw)
+        spec: Object = {"spec": {}} if "spec" in parsed.DESCRIPTOR.fields_by_name else {}
+        return {**head, **spec, **_object(parsed)}
+    except (message.DecodeError, OverflowError) as error:  # OverflowError: a time beyond the range of datetime.
         raise errors.BadRequestError(f"body: the message cannot be read: {error}") from error
 
 
-def _object(read: message.Message) -> Object:
-    return {field.name: _field(field, value) for field, value in read.ListFields()}
+def _object(parsed: message.Message) -> Object:
+    return {field.name: _field(field, value) for field, value in parsed.ListFields()}
 
 
 def _field(field: descriptor.FieldDescriptor, value: Any) -> Json:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]
-        return {key: _one(inner, value[key]) for key in value}
+        return {key: _value(inner, value[key]) for key in value}
     if field.is_repeated:
-        return [_one(field, one) for one in value]
-    return _one(field, value)
+        return [_value(field, element) for element in value]
+    return _value(field, value)
 
 
-def _one(field: descriptor.FieldDescriptor, value: Any) -> Json:
+def _value(field: descriptor.FieldDescriptor, value: Any) -> Json:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if field.message_type is None:
-        read: Json = value
-        return read
+        scalar: Json = value
+        return scalar
     if field.message_type.name == "Quantity":
         text: str = value.string
         return text

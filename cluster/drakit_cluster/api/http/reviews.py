@@ -1,4 +1,4 @@
-"""The kinds that are answered and forgotten: who am I, what may I do, and tokens of service accounts."""
+"""The kinds that are answered but not stored: reviews of users, access and tokens, and token requests of service accounts."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from drakit_cluster.objects.schema import table as shapes
 
 @dataclass(frozen=True, kw_only=True)
 class Reviews:
-    """The answers to access reviews of the user who posts them."""
+    """The answers to reviews and token requests."""
 
     authorizer: Authorizer
     accounts: Accounts
@@ -42,11 +42,11 @@ class Reviews:
         return self._access(review, user if resource is resources.SELF_ACCESS_REVIEW else _subject(review))
 
     def _token(self, review: Object) -> Object:
-        asked = tuple(json_types.strings(review, "spec", "audiences")) or (tokens.AUDIENCE,)
+        requested = tuple(json_types.strings(review, "spec", "audiences")) or (tokens.AUDIENCE,)
         if not json_types.text(review, "spec", "token"):
             raise errors.BadRequestError("token is required for TokenReview in authentication")
-        issued = self.accounts.tokens.known(json_types.text(review, "spec", "token"))
-        audiences = [audience for audience in issued[1] if audience in asked] if issued is not None else []
+        issued = self.accounts.tokens.lookup(json_types.text(review, "spec", "token"))
+        audiences = [audience for audience in issued[1] if audience in requested] if issued is not None else []
         if issued is None or not audiences:
             return {"user": {}, "error": "invalid bearer token"}
         return {"authenticated": True, "user": user_info(issued[0]), "audiences": json_types.from_strings(audiences)}
@@ -75,15 +75,15 @@ def _subject(review: Object) -> User:
 
 
 def _attributes(spec: Object) -> Attributes:
-    asked, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (asked is None) == (url is None):
+    resource, url = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (url is None):
         message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         raise errors.InvalidError(f"spec.resourceAttributes: Invalid value: {message}")
     if url is not None:
         return Attributes(verb=json_types.text(url, "verb"), path=json_types.text(url, "path"))
     terms = [
-        requirement for requirement in json_types.objects(asked, "fieldSelector", "requirements") if requirement.get("operator") == "In"
+        requirement for requirement in json_types.objects(resource, "fieldSelector", "requirements") if requirement.get("operator") == "In"
     ]
     selected = ",".join(f"{json_types.text(term, 'key')}={','.join(json_types.strings(term, 'values'))}" for term in terms)
-    named = {field: json_types.text(asked, field) for field in ("verb", "group", "resource", "subresource", "namespace", "name")}
-    return Attributes(**named, field_selector=json_types.text(asked, "fieldSelector", "rawSelector") or selected)
+    fields = {field: json_types.text(resource, field) for field in ("verb", "group", "resource", "subresource", "namespace", "name")}
+    return Attributes(**fields, field_selector=json_types.text(resource, "fieldSelector", "rawSelector") or selected)

@@ -47,10 +47,10 @@ def options(parameters: Mapping[str, str], accept: str, bookmark_every: float) -
     wants_state = initial in ("true", "1")
     return Options(
         since="" if wants_state else since,
-        seconds=targets.whole(parameters, "timeoutSeconds") or DEFAULT_SECONDS,
+        seconds=targets.whole_number(parameters, "timeoutSeconds") or DEFAULT_SECONDS,
         bookmark_every=bookmark_every if bookmarks else None,
         initial_bookmark=wants_state and bookmarks,
-        as_table=tables.wanted(accept),
+        as_table=tables.is_requested(accept),
     )
 
 
@@ -66,37 +66,37 @@ class Streams:
         for frames in self._open:
             frames.put_nowait(None)
 
-    def open(self, target: Target, wanted: query.Query, how: Options) -> StreamingResponse:
+    def open(self, target: Target, selection: query.Query, options: Options) -> StreamingResponse:
         """Return the response that streams a watch; GoneError where its history is lost."""
         frames: Frames = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def receive(frame: Frame | None) -> None:
-            with contextlib.suppress(RuntimeError):  # The loop is closed: the client is gone, the writer must not care.
+            with contextlib.suppress(RuntimeError):  # A closed loop means that the server has stopped; the writer must not fail.
                 loop.call_soon_threadsafe(frames.put_nowait, frame)
 
-        feed = Feed(self._store, target.stored, wanted, receive)
-        feed.start(how.since, initial_bookmark=how.initial_bookmark)
-        return StreamingResponse(self._lines(feed, frames, how, target.resource), media_type="application/json")
+        feed = Feed(self._store, target.stored, selection, receive)
+        feed.start(options.since, initial_bookmark=options.initial_bookmark)
+        return StreamingResponse(self._lines(feed, frames, options, target.resource), media_type="application/json")
 
-    async def _lines(self, feed: Feed, frames: Frames, how: Options, resource: Resource) -> AsyncIterator[bytes]:
+    async def _lines(self, feed: Feed, frames: Frames, options: Options, resource: Resource) -> AsyncIterator[bytes]:
         self._open.add(frames)
         try:
-            async for frame in _bounded(feed, frames, how):
-                yield _encoded(frame, resource, as_table=how.as_table)
+            async for frame in _bounded(feed, frames, options):
+                yield _encoded(frame, resource, as_table=options.as_table)
         finally:
             feed.stop()
             self._open.discard(frames)
 
 
-async def _bounded(feed: Feed, frames: Frames, how: Options) -> AsyncIterator[Frame]:
-    """Yield frames until the watch's time is over; bookmarks go in when nothing else did for a while."""
-    end = asyncio.get_running_loop().time() + how.seconds
+async def _bounded(feed: Feed, frames: Frames, options: Options) -> AsyncIterator[Frame]:
+    """Yield frames until the watch's time is over, with a bookmark after each ``bookmark_every`` seconds without a frame."""
+    end = asyncio.get_running_loop().time() + options.seconds
     while (left := end - asyncio.get_running_loop().time()) > 0:
         try:
-            frame = await asyncio.wait_for(frames.get(), min(left, how.bookmark_every or left))
+            frame = await asyncio.wait_for(frames.get(), min(left, options.bookmark_every or left))
         except TimeoutError:
-            if how.bookmark_every:
+            if options.bookmark_every:
                 feed.bookmark()
             continue
         if frame is None:
@@ -108,7 +108,7 @@ async def _bounded(feed: Feed, frames: Frames, how: Options) -> AsyncIterator[Fr
 
 
 def ended(error: errors.ApiError) -> StreamingResponse:
-    """Return a watch that consists of one ERROR event: how a server answers when a lost history shows only after its 200."""
+    """Return a watch of one ERROR event: the response of a server that detects a lost history only after it sent 200."""
 
     async def lines() -> AsyncIterator[bytes]:
         yield _line(watching.error_frame(error))

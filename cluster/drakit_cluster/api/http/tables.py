@@ -1,4 +1,4 @@
-"""The Table form of objects, which ``kubectl get`` asks for: columns chosen by the server."""
+"""The Table form of objects, which ``kubectl get`` requests: the server chooses the columns."""
 
 import datetime
 from collections.abc import Callable
@@ -17,8 +17,8 @@ class Column(NamedTuple):
     wide: bool = False
 
 
-def wanted(accept: str) -> bool:
-    """Return whether a client prefers a Table: the first kind that an Accept header names."""
+def is_requested(accept: str) -> bool:
+    """Return whether a client prefers a Table: it is the first form that the Accept header names."""
     return "as=Table" in accept.partition(",")[0]
 
 
@@ -77,9 +77,11 @@ def _pod_ready(pod: Object) -> Json:
 
 
 def _gates(pod: Object) -> Json:
-    wanted = [json_types.text(gate, "conditionType") for gate in json_types.objects(pod, "spec", "readinessGates")]
-    held = {condition.get("type") for condition in json_types.objects(pod, "status", "conditions") if condition.get("status") == "True"}
-    return f"{sum(one in held for one in wanted)}/{len(wanted)}" if wanted else "<none>"
+    gates = [json_types.text(gate, "conditionType") for gate in json_types.objects(pod, "spec", "readinessGates")]
+    true_conditions = {
+        condition.get("type") for condition in json_types.objects(pod, "status", "conditions") if condition.get("status") == "True"
+    }
+    return f"{sum(gate in true_conditions for gate in gates)}/{len(gates)}" if gates else "<none>"
 
 
 def _restarts(pod: Object) -> Json:
@@ -116,9 +118,9 @@ def _count(*path: str) -> Callable[[Object], Json]:
 
 def _subjects(kind: str) -> Callable[[Object], Json]:
     def read(binding: Object) -> Json:
-        found = [subject for subject in json_types.objects(binding, "subjects") if subject.get("kind") == kind]
+        subjects = [subject for subject in json_types.objects(binding, "subjects") if subject.get("kind") == kind]
         return ", ".join(
-            "/".join(part for part in (str(entry.get("namespace") or ""), json_types.text(entry, "name")) if part) for entry in found
+            "/".join(part for part in (str(entry.get("namespace") or ""), json_types.text(entry, "name")) if part) for entry in subjects
         )
 
     return read
@@ -131,8 +133,8 @@ def _node_roles(node: Object) -> Json:
 
 
 def _address(node: Object) -> Json:
-    found = [address for address in json_types.objects(node, "status", "addresses") if address.get("type") == "InternalIP"]
-    return json_types.text(found[0], "address") if found else "<none>"
+    addresses = [address for address in json_types.objects(node, "status", "addresses") if address.get("type") == "InternalIP"]
+    return json_types.text(addresses[0], "address") if addresses else "<none>"
 
 
 def _of_containers(field: str) -> Callable[[Object], Json]:

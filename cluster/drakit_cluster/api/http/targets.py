@@ -1,4 +1,4 @@
-"""URLs of the API: which resource, object and sub-resource a path names, and which verb a method is."""
+"""URLs of the API: the resource, object and sub-resource that a path names, and the verb of a method."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Target:
 
     @property
     def stored(self) -> Resource:
-        """The version of the resource that the registry has."""
+        """The version of the resource that the registry stores."""
         return resources.stored(self.resource)
 
 
@@ -39,29 +39,34 @@ def parse(path: str) -> Target | None:
     if rest[:1] == ["namespaces"] and (prefix, "".join(rest[2:3])) in _BY_PATH:
         resource = _BY_PATH[prefix, rest[2]]
         return _target(resource, rest[3:], namespace=rest[1]) if resource.namespaced else None
-    found = _BY_PATH.get((prefix, rest[0])) if rest else None
-    if found is None or (found.namespaced and len(rest) > 1):
+    served = _BY_PATH.get((prefix, rest[0])) if rest else None
+    if served is None or (served.namespaced and len(rest) > 1):
         return None
-    return _target(found, rest[1:], namespace="")
+    return _target(served, rest[1:], namespace="")
 
 
 def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | None:
     if len(rest) > 2 or "" in rest:
         return None
     name, subresource = (*rest, "", "")[:2]
-    parts = (*resource.posts, *resource.absent, *(["status"] if resource.has_status else []), *(["scale"] if resource.has_scale else []))
-    known = not subresource or subresource in parts
-    return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if known else None
+    subresources = (
+        *resource.posts,
+        *resource.absent,
+        *(["status"] if resource.has_status else []),
+        *(["scale"] if resource.has_scale else []),
+    )
+    is_served = not subresource or subresource in subresources
+    return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if is_served else None
 
 
 def verb(target: Target, method: str, parameters: Mapping[str, str]) -> str:
     """Return RBAC's verb for a request; MethodNotAllowedError where there is none."""
-    found = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method, "")
+    method_verb = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method, "")
     if target.subresource in (*target.resource.posts, *target.resource.absent):
-        found = "create" if method == "POST" and target.subresource else found
-    if found not in _allowed(target):
+        method_verb = "create" if method == "POST" and target.subresource else method_verb
+    if method_verb not in _allowed(target):
         raise errors.MethodNotAllowedError("the server does not allow this method on the requested resource")
-    return "watch" if found == "list" and flag(parameters, "watch") else found
+    return "watch" if method_verb == "list" and flag(parameters, "watch") else method_verb
 
 
 def _allowed(target: Target) -> tuple[str, ...]:
@@ -72,51 +77,51 @@ def _allowed(target: Target) -> tuple[str, ...]:
     return target.resource.verbs
 
 
-def attributes(target: Target, word: str, parameters: Mapping[str, str]) -> Attributes:
-    """Return what a request on a resource wants, for authorization. A list of one name is about that object."""
+def attributes(target: Target, verb_name: str, parameters: Mapping[str, str]) -> Attributes:
+    """Return the attributes of a request for authorization. A list that selects one name counts as a request on that object."""
     selector = parameters.get("fieldSelector", "") if not target.name else ""
-    named = [term.partition("=")[2].lstrip("=") for term in selector.split(",") if term.startswith("metadata.name=")]
+    names = [term.partition("=")[2].lstrip("=") for term in selector.split(",") if term.startswith("metadata.name=")]
     return Attributes(
-        verb=word,
+        verb=verb_name,
         group=target.resource.group,
         resource=target.resource.plural,
         subresource=target.subresource,
-        namespace=_asked_namespace(target),
-        name=target.name or (named[0] if len(named) == 1 else ""),
+        namespace=_authorized_namespace(target),
+        name=target.name or (names[0] if len(names) == 1 else ""),
         field_selector=selector,
     )
 
 
-def labels(target: Target, word: str) -> dict[str, str]:
-    """Return how a request is counted in Kubernetes' metrics."""
+def labels(target: Target, verb_name: str) -> dict[str, str]:
+    """Return the labels under which Kubernetes' metrics count a request."""
     return {
         "group": target.resource.group,
         "resource": target.resource.plural,
         "scope": "resource" if target.name else "namespace" if target.namespace else "cluster",
         "subresource": target.subresource,
-        "verb": _COUNTED_AS.get(word, word.upper()),
+        "verb": _COUNTED_AS.get(verb_name, verb_name.upper()),
         "version": target.resource.version,
     }
 
 
-def _asked_namespace(target: Target) -> str:
-    """A namespace itself is asked about in itself, so that a role in it can allow reading it."""
+def _authorized_namespace(target: Target) -> str:
+    """Return the namespace to authorize in. A Namespace counts as an object in itself, so that a role in it can allow reading it."""
     return target.name if target.resource is resources.NAMESPACE else target.namespace
 
 
-def check_list_version(given: str, match: str, token: str) -> None:
-    """Refuse a resourceVersion or resourceVersionMatch that makes no sense for a list; BadRequestError."""
-    if given and not given.isdecimal():
-        raise errors.BadRequestError(f"resourceVersion: want a number as given by the server, got {given!r}")
+def check_list_version(requested: str, match: str, token: str) -> None:
+    """Raise BadRequestError for a resourceVersion or resourceVersionMatch that is not valid for a list."""
+    if requested and not requested.isdecimal():
+        raise errors.BadRequestError(f"resourceVersion: want a number as given by the server, got {requested!r}")
     if not match:
         return
     if match not in ("Exact", "NotOlderThan"):
         raise errors.BadRequestError(f'resourceVersionMatch: Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"')
     if token:
         raise errors.BadRequestError("resourceVersionMatch: is forbidden when continue is provided")
-    if not given:
+    if not requested:
         raise errors.BadRequestError("resourceVersionMatch: is forbidden unless resourceVersion is provided")
-    if match == "Exact" and given == "0":
+    if match == "Exact" and requested == "0":
         raise errors.BadRequestError('resourceVersionMatch: "exact" is forbidden for resourceVersion "0"')
 
 
@@ -125,11 +130,11 @@ def flag(parameters: Mapping[str, str], name: str) -> bool:
     return parameters.get(name, "") in _TRUE
 
 
-def whole(parameters: Mapping[str, str], name: str) -> int | None:
-    """Return a query parameter that is a whole number, None if it is not given; BadRequestError if it is something else."""
-    given = parameters.get(name, "")
-    if not given:
+def whole_number(parameters: Mapping[str, str], name: str) -> int | None:
+    """Return a query parameter that is a whole number, None if it is not set; BadRequestError if it is something else."""
+    value = parameters.get(name, "")
+    if not value:
         return None
-    if not given.isdecimal():
-        raise errors.BadRequestError(f"{name}: want a whole number, got {given!r}")
-    return int(given)
+    if not value.isdecimal():
+        raise errors.BadRequestError(f"{name}: want a whole number, got {value!r}")
+    return int(value)
