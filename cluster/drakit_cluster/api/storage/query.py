@@ -1,6 +1,6 @@
-"""Field selectors and label selectors: parsed once, then asked of objects.
+"""Field selectors and label selectors: parsed once, then matched with objects.
 
-Only the fields that a real API server offers for a kind can be selected; others are refused with 400, as there.
+Only the fields that a real API server offers for a kind can be selected; other fields are refused with 400, as on a real server.
 """
 
 import re
@@ -22,13 +22,13 @@ _LABEL_EXISTS_TERM = re.compile(r"(?P<operator>!?)\s*(?P<key>[^=!\s()]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Which objects of a kind are meant: of one namespace (None: all) and passing every predicate."""
+    """A selection of a kind's objects: those of one namespace (None: all) for which every predicate is true."""
 
     namespace: str | None = None
     predicates: tuple[Predicate, ...] = ()
 
     def matches(self, obj: Object) -> bool:
-        """Return whether ``obj`` is meant."""
+        """Return whether ``obj`` is selected."""
         if self.namespace is not None and json_types.text(obj, "metadata", "namespace") != self.namespace:
             return False
         return all(predicate(obj) for predicate in self.predicates)
@@ -42,19 +42,19 @@ def parse(resource: Resource, *, namespace: str | None = None, field_selector: s
 
 
 def _field_term(resource: Resource, term: str) -> Predicate:
-    found = _FIELD_TERM.fullmatch(term.strip())
-    if found is None:
+    match = _FIELD_TERM.fullmatch(term.strip())
+    if match is None:
         raise errors.BadRequestError(f"fieldSelector: cannot read {term!r}; write field=value or field!=value")
-    name, wanted = found["field"], found["value"]
+    name, expected = match["field"], match["value"]
     if name not in ("metadata.name", "metadata.namespace", *resource.selectable):
         raise errors.BadRequestError(f"fieldSelector: {name} cannot be selected for {resource.plural}")
     path = tuple(name.split("."))
-    equal = found["operator"] != "!="
-    return lambda obj: (_as_text(json_types.at(obj, *path)) == wanted) is equal
+    equal = match["operator"] != "!="
+    return lambda obj: (_as_text(json_types.at(obj, *path)) == expected) is equal
 
 
 def _as_text(value: Json) -> str:
-    """Return a field as selectors see it: absent is empty, booleans are words, a struct is its component."""
+    """Return a field as selectors compare it: absent is empty, booleans are words, a struct is its component."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -64,19 +64,19 @@ def _as_text(value: Json) -> str:
 
 def _label_term(term: str) -> Predicate:
     term = term.strip()
-    if found := _LABEL_SET_TERM.fullmatch(term):
-        values = {value.strip() for value in found["values"].split(",")}
-        return _label_in(found["key"], values, positive=found["operator"] == "in")
-    if found := _LABEL_EQUAL_TERM.fullmatch(term):
-        return _label_in(found["key"], {found["value"]}, positive=found["operator"] != "!=")
-    if found := _LABEL_EXISTS_TERM.fullmatch(term):
-        key, present = found["key"], not found["operator"]
+    if match := _LABEL_SET_TERM.fullmatch(term):
+        values = {value.strip() for value in match["values"].split(",")}
+        return _label_in(match["key"], values, positive=match["operator"] == "in")
+    if match := _LABEL_EQUAL_TERM.fullmatch(term):
+        return _label_in(match["key"], {match["value"]}, positive=match["operator"] != "!=")
+    if match := _LABEL_EXISTS_TERM.fullmatch(term):
+        key, present = match["key"], not match["operator"]
         return lambda obj: (key in json_types.mapping(obj, "metadata", "labels")) is present
     raise errors.BadRequestError(f"labelSelector: cannot read {term!r}")
 
 
 def _label_in(key: str, values: set[str], *, positive: bool) -> Predicate:
-    """A missing label passes ``!=`` and ``notin``, never ``=`` and ``in``."""
+    """Return the predicate of a label. A missing label matches ``!=`` and ``notin``, never ``=`` and ``in``."""
 
     def passes(obj: Object) -> bool:
         value = json_types.mapping(obj, "metadata", "labels").get(key)

@@ -1,8 +1,8 @@
-"""The objects of a cluster in a file, so that a cluster that starts again has them.
+"""The objects of a cluster in a file, so that a restarted cluster has them.
 
-One JSON document a line: a head, then each change in order. A start reads it, then rewrites it with one line an object, beside its place
-and renamed over it. A line is handed to the kernel before the change is seen by anybody, so that no death of the process loses one; a power
-cut may lose the last ones. A last line without its end was being written when that happened, and does not count.
+Each line is a JSON document: a head, then each change in order. At start the file is read, then rewritten with one line per object, in a
+temporary file that replaces it. A line is passed to the kernel before any reader sees the change, so that no crash of the process loses a
+change; a power failure may lose the last ones. A last line without a line end was written incompletely and is ignored.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ _KINDS = {served.qualified: served for served in resources.ALL}
 
 
 class StateError(Exception):
-    """A file whose objects cannot be read or kept. The message names the file and what to do."""
+    """A file whose objects cannot be read or stored. The message names the file and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class Contents:
     """The contents of a file: the objects of each kind, and the version of the last change."""
 
     objects: list[tuple[Resource, Object]]
@@ -35,29 +35,29 @@ class Kept:
 
 
 class StateLog:
-    """The file at ``path``, made where it is missing. Used under the store's lock; one process at a time may have it open.
+    """The file at ``path``, created where it is missing. Used under the store's lock; only one process may have it open.
 
-    It is rewritten once ``rewrite_bytes`` have been added to it.
+    The store rewrites it once ``rewrite_bytes`` have been appended.
     """
 
     def __init__(self, path: pathlib.Path, *, rewrite_bytes: int = _REWRITE_BYTES) -> None:
         self._path = path
-        self._most = rewrite_bytes
+        self._rewrite_bytes = rewrite_bytes
         self._file = -1
         self._size = 0
         self._added = 0
 
     @property
     def is_long(self) -> bool:
-        """Whether it is time to :meth:`rewrite` it."""
-        return self._added > self._most
+        """Whether the file is long enough to :meth:`rewrite` it."""
+        return self._added > self._rewrite_bytes
 
-    def read(self) -> Kept:
-        """Return what the file holds, nothing where there is none. Raise StateError for a file that cannot be read as a whole."""
+    def read(self) -> Contents:
+        """Return the contents of the file, empty where it does not exist. Raise StateError for a file that cannot be read completely."""
         try:
             content = _content(self._path)
         except FileNotFoundError:
-            return Kept(objects=[], version=0)
+            return Contents(objects=[], version=0)
         except OSError as error:
             raise StateError(f"{self._path}: cannot be read: {error.strerror}") from error
         objects: dict[tuple[Resource, str, str], Object] = {}
@@ -68,25 +68,25 @@ class StateLog:
             except (ValueError, KeyError, RecursionError) as error:
                 text = f"line {number} cannot be read ({error}); move the file away to start with an empty cluster"
                 raise StateError(f"{self._path}: {text}") from error
-        return Kept(objects=[(resource, obj) for (resource, _, _), obj in objects.items()], version=version)
+        return Contents(objects=[(resource, obj) for (resource, _, _), obj in objects.items()], version=version)
 
     def rewrite(self, objects: Iterable[tuple[Resource, Object]], version: int) -> None:
-        """Rewrite the file with these objects, and add to it from now on. Raise StateError; the file is then as it was."""
-        beside = self._path.with_name(f"{self._path.name}.new")
+        """Rewrite the file with these objects, and append to it from now on. On StateError the file is unchanged."""
+        temporary = self._path.with_name(f"{self._path.name}.new")
         lines: list[Object] = [_HEAD, {"version": version}]
         lines += [{"kind": resource.qualified, "object": obj} for resource, obj in objects]
         content = b"".join(map(_line, lines))
         try:
             with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                temporary.unlink()
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 _write(file, content)
                 os.fsync(file)
-                beside.replace(self._path)
+                temporary.replace(self._path)
             except BaseException:
                 os.close(file)
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
@@ -94,15 +94,15 @@ class StateLog:
         self._file, self._size, self._added = file, len(content), 0
 
     def put(self, resource: Resource, obj: Object) -> None:
-        """Add an object as it is now. Raise StateError; the file is then as it was."""
+        """Append an object's current state. On StateError the file is unchanged."""
         self._add({"kind": resource.qualified, "object": obj})
 
     def remove(self, resource: Resource, namespace: str, name: str, version: int) -> None:
-        """Add that an object is gone since ``version``. Raise StateError; the file is then as it was."""
+        """Append the removal of an object at ``version``. On StateError the file is unchanged."""
         self._add({"kind": resource.qualified, "removed": [namespace, name], "version": version})
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Close the file; nothing can be appended after this."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -120,7 +120,7 @@ class StateLog:
 
 
 def _content(path: pathlib.Path) -> bytes:
-    """Return what a regular file holds. OSError for a link; StateError for anything else that is no file."""
+    """Return the contents of a regular file. Raise OSError for a link, StateError for anything else that is not a regular file."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StateError(f"{path}: is no regular file; move it away to start with an empty cluster")
@@ -128,13 +128,13 @@ def _content(path: pathlib.Path) -> bytes:
 
 
 def _replay(change: Json, objects: dict[tuple[Resource, str, str], Object], *, is_head: bool) -> int:
-    """Apply one line to the objects; return its version. ValueError or KeyError for what is no line of such a file."""
+    """Apply one line to the objects; return its version. Raise ValueError or KeyError for an invalid line."""
     if is_head:
         if change != _HEAD:
             raise ValueError("the file is of another kind or version")
         return 0
     if not isinstance(change, dict):
-        raise ValueError("no object")  # noqa: TRY004 -- it is the file that is wrong.
+        raise ValueError("no object")  # noqa: TRY004 -- the file is wrong, not an argument's type.
     if "kind" not in change:
         return json_types.number(change, "version")
     resource = _KINDS[json_types.text(change, "kind")]

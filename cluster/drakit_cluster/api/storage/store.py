@@ -2,14 +2,15 @@
 
 Invariants
 - Every write takes the next resourceVersion, so versions order all changes of all kinds.
-- An entry never changes; readers get bytes or their own decoded copy, so no caller can alter what is stored.
-- A subscriber sees each change after its starting version exactly once, in order, or an error where the history is lost.
-- Nothing survives the process unless the store has a log: each change is in the log before anybody sees it, and a new store begins with the
-  objects and the version in it. Watches from older versions get an error.
+- An entry never changes; readers get bytes or their own decoded copy, so no caller can change a stored object.
+- A subscriber gets each change after its starting version exactly once, in order, or an error where the history is lost.
+- Objects are lost with the process unless the store has a log. Each change is in the log before any reader sees it, and a new store begins with
+  the objects and the version of the log. Watches from older versions get an error.
 
-The store refuses what etcd refuses. Kubernetes stores its own kinds in protobuf, so the size is computed by the rules of that encoding, without
-encoding: a key of one byte for each value, lengths and whole numbers as varints, a quantity as a message with one text, a time as one with
-seconds. For the kinds here that is right to within a few percent. Source: etcd's --max-request-bytes, its client's MaxCallSendMsgSize.
+The store refuses objects that are too large for etcd. Kubernetes stores its own kinds in protobuf, so the size is computed by the rules of that
+encoding, without encoding: a key of one byte for each value, lengths and whole numbers as varints, a quantity as a message with one text, a time
+as a message with seconds. For the kinds of this cluster the result is right to within a few percent.
+Source: etcd's --max-request-bytes, its client's MaxCallSendMsgSize.
 """
 
 import json
@@ -27,10 +28,10 @@ from drakit_cluster.objects.schema import table
 from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
 
 DEFAULT_HISTORY = 4096
-"""Changes kept per kind."""
+"""Changes in the history of a kind."""
 
 FIRST_VERSION = 1
-"""A fresh store's version. Zero is special on the wire ("any version"), so it is never given out."""
+"""A fresh store's version. Zero means "any version" in a request, so no object has it."""
 
 
 class Key(NamedTuple):
@@ -42,7 +43,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One version of one object. ``view`` is for reading inside the cluster package only; it must not be changed or given away."""
+    """One version of one object. ``view`` is for reading inside the cluster package only; never change it or return it to a caller."""
 
     key: Key
     version: int
@@ -65,13 +66,13 @@ class Change:
 
 
 Sink: TypeAlias = Callable[[Change | None], None]
-"""Takes changes in order; None means that no more will come. Called with the store locked: it must be quick and must not block."""
+"""Takes changes in order; None is the last call. Called with the store locked: it must be fast and must not block."""
 
 
 class Store:
-    """Objects by kind and key. All methods are safe to call from any thread; ``lock`` makes several calls one step.
+    """Objects by kind and key. All methods are safe to call from any thread; ``lock`` joins several calls in one step.
 
-    With a ``log``, raise StateError where that cannot be read.
+    With a ``log``, raise StateError where the log cannot be read.
     """
 
     def __init__(self, *, history: int = DEFAULT_HISTORY, log: StateLog | None = None) -> None:
@@ -87,22 +88,22 @@ class Store:
             self._restore(log)
 
     def _restore(self, log: StateLog) -> None:
-        kept = log.read()
-        for resource, obj in kept.objects:
+        contents = log.read()
+        for resource, obj in contents.objects:
             metadata = json_types.mapping(obj, "metadata")
             key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
             entry = Entry(key, int(json_types.text(metadata, "resourceVersion")), obj, _encoded(obj))
             self._entries.setdefault(resource, {})[key] = entry
-        if kept.version:
-            self._version = kept.version
-            self._lost = dict.fromkeys(resources.ALL, kept.version)
+        if contents.version:
+            self._version = contents.version
+            self._lost = dict.fromkeys(resources.ALL, contents.version)
         self._rewrite(log)
 
     def _rewrite(self, log: StateLog) -> None:
         log.rewrite(((resource, entry.view) for resource, entries in self._entries.items() for entry in entries.values()), self._version)
 
     def close(self) -> None:
-        """Add nothing more to the log. A store without one is as before."""
+        """Close the log, where there is one; later changes are not logged."""
         with self.lock:
             if self._log is not None:
                 self._log.close()
@@ -120,22 +121,22 @@ class Store:
             return self._entries.get(resource, {}).get(key)
 
     def scan(self, resource: Resource) -> tuple[list[Entry], int]:
-        """Return all entries of a kind ordered by key, and the version at which that was so."""
+        """Return all entries of a kind ordered by key, and the version of the store at that moment."""
         with self.lock:
             entries = self._entries.get(resource, {})
             return [entries[key] for key in sorted(entries)], self._version
 
     def put(self, resource: Resource, obj: Object) -> Entry:
-        """Store ``obj`` under its own name and namespace as the next version; ``obj`` gets its resourceVersion written in.
+        """Store ``obj`` under its own name and namespace as the next version; the resourceVersion is written into ``obj``.
 
-        Raises StorageError for an object that is larger than etcd would take, or that the log cannot keep.
+        Raise StorageError for an object that is larger than etcd accepts, or that cannot be logged.
         """
         metadata = json_types.child(obj, "metadata")
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         with self.lock:
             entry = self._entry(key, obj)
             check_size(resource, key, obj, len(entry.encoded))
-            self._keep(lambda log: log.put(resource, entry.view))
+            self._append_to_log(lambda log: log.put(resource, entry.view))
             entries = self._entries.setdefault(resource, {})
             before = entries.get(key)
             entries[key] = entry
@@ -145,19 +146,19 @@ class Store:
     def remove(self, resource: Resource, key: Key) -> Entry:
         """Remove the object under ``key`` (which must exist); the entry returned carries the version of the removal.
 
-        Raises StorageError where the log cannot keep that.
+        Raise StorageError where the removal cannot be logged.
         """
         with self.lock:
             last = self._entry(key, self._entries[resource][key].copy())
-            self._keep(lambda log: log.remove(resource, key.namespace, key.name, last.version))
+            self._append_to_log(lambda log: log.remove(resource, key.namespace, key.name, last.version))
             del self._entries[resource][key]
             self._record(resource, Change(last.version, last, None))
             return last
 
     def follow(self, resource: Resource, since: int, sink: Sink) -> None:
-        """Send every change after version ``since`` to ``sink``: past ones at once, later ones as they happen.
+        """Send every change after version ``since`` to ``sink``: past changes at once, later changes as they happen.
 
-        Raises GoneError where the history does not reach back that far.
+        Raise GoneError where the history does not reach back to ``since``.
         """
         with self.lock:
             if since < self._lost.get(resource, 0):
@@ -169,7 +170,7 @@ class Store:
             self._sinks.setdefault(resource, []).append(sink)
 
     def unfollow(self, resource: Resource, sink: Sink) -> None:
-        """Stop calling ``sink``; a sink that is not known is ignored."""
+        """Stop calling ``sink``; an unknown sink is ignored."""
         with self.lock:
             sinks = self._sinks.get(resource, [])
             if sink in sinks:
@@ -189,7 +190,7 @@ class Store:
             for sink in sinks:
                 sink(None)
 
-    def _keep(self, write: Callable[[StateLog], None]) -> None:
+    def _append_to_log(self, write: Callable[[StateLog], None]) -> None:
         if self._log is None:
             return
         try:
@@ -221,22 +222,22 @@ def _encoded(obj: Object) -> bytes:
 REQUEST_LIMIT = 3 << 19
 """Bytes of one request to etcd: 1.5 MiB."""
 MESSAGE_LIMIT = 2 << 20
-"""Bytes that etcd's client sends at all."""
+"""The largest message, in bytes, that etcd's client sends."""
 _ENVELOPE = 128
-"""The transaction, the type of the object and the revision that is compared, about."""
+"""About the size of the transaction, of the object's type and of the revision that is compared."""
 _KEY_COPIES = 3
 _TIME_BYTES = 8
 _GROUP_BITS = 7
 
 
 def check_size(resource: Resource, key: tuple[str, str], obj: Object, encoded: int) -> None:
-    """Raise StorageError for an object that etcd would not take. ``key`` is namespace and name, ``encoded`` the size as JSON, in bytes."""
+    """Raise StorageError for an object that etcd would refuse. ``key`` is namespace and name, ``encoded`` the size as JSON, in bytes."""
     if encoded <= REQUEST_LIMIT // 2:
         return
     size = request_bytes(resource, key, obj)
     if size > MESSAGE_LIMIT:
-        words = f"trying to send message larger than max ({size} vs. {MESSAGE_LIMIT})"
-        raise errors.StorageError(f"rpc error: code = ResourceExhausted desc = {words}")
+        detail = f"trying to send message larger than max ({size} vs. {MESSAGE_LIMIT})"
+        raise errors.StorageError(f"rpc error: code = ResourceExhausted desc = {detail}")
     if size > REQUEST_LIMIT:
         raise errors.StorageError("etcdserver: request is too large")
 
@@ -248,22 +249,22 @@ def request_bytes(resource: Resource, key: tuple[str, str], obj: Object) -> int:
 
 
 def _message(shape: Shape, value: Json) -> int:
-    """Return the size of a value without its key; of a list or a map, with the keys of its items. Free JSON is stored as it is."""
+    """Return the size of a value without its key; of a list or a map, with the keys of its items. Free JSON is stored as JSON."""
     if _is_free(shape) and isinstance(value, list | dict):
         return len(json.dumps(value, separators=(",", ":")).encode())
     if isinstance(value, list):
         item = shape.item if isinstance(shape, ListOf) else _UNKNOWN
-        return sum(_field(item, one) for one in value)
+        return sum(_field(item, element) for element in value)
     if isinstance(value, dict):
         if isinstance(shape, MapOf):
-            return sum(_prefixed(_prefixed(len(name.encode())) + _field(shape.value, one)) for name, one in value.items())
+            return sum(_prefixed(_prefixed(len(name.encode())) + _field(shape.value, element)) for name, element in value.items())
         fields = shape.fields if isinstance(shape, Struct) else {}
-        return sum(_field(fields.get(name, _UNKNOWN), one) for name, one in value.items())
+        return sum(_field(fields.get(name, _UNKNOWN), element) for name, element in value.items())
     return _leaf(shape, value)
 
 
 def _field(shape: Shape, value: Json) -> int:
-    """Return the size of a value with its key: of a list or map, that of its items."""
+    """Return the size of a value with its key; of a list or a map, the sum for its items."""
     if value is None:
         return 0
     if not _is_free(shape) and (isinstance(value, list) or isinstance(shape, MapOf)):
@@ -279,7 +280,7 @@ def _is_free(shape: Shape) -> bool:
 
 
 def _leaf(shape: Shape, value: Json) -> int:
-    """Return the size of a single value; a number that means no quantity is a varint."""
+    """Return the size of a single value; a number that is not a quantity is a varint."""
     kind = shape.type if isinstance(shape, Leaf) else Type.ANY
     if kind is Type.TIME:
         return _TIME_BYTES
@@ -296,4 +297,4 @@ def _varint(number: int) -> int:
 
 
 _UNKNOWN = Struct(fields={}, open=True)
-"""What a field is that the shape of an open kind does not describe."""
+"""The shape of a field that an open kind does not describe."""

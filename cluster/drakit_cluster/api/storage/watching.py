@@ -1,7 +1,7 @@
-"""Watches: the history of a kind seen through a query.
+"""Watches: the changes of a kind, filtered by a query.
 
-A :class:`Feed` turns changes of the store into frames, each already encoded; it blocks nobody. A :class:`Watch` is a feed read as a
-blocking iterator, for threads.
+A :class:`Feed` turns changes of the store into encoded frames and never blocks. A :class:`Watch` reads a feed as a blocking iterator, for
+threads.
 """
 
 import enum
@@ -23,7 +23,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class EventType(enum.StrEnum):
-    """The words of the wire."""
+    """The types of events, as the API spells them."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -41,7 +41,7 @@ class Event:
 
 
 class Frame(NamedTuple):
-    """One event as it goes on the wire: its type and the encoded object."""
+    """An event as it is sent: its type and the encoded object."""
 
     type: EventType
     encoded: bytes
@@ -65,7 +65,7 @@ class Watch(Protocol):
 
 
 def parse_version(since: str) -> int | None:
-    """Return a resourceVersion as a number; None for unset and "0", which mean: start with what there is."""
+    """Return a resourceVersion as a number; None for unset and "0", which mean: start with the existing objects."""
     if since in ("", "0"):
         return None
     if not since.isdecimal():
@@ -74,7 +74,7 @@ def parse_version(since: str) -> int | None:
 
 
 def bookmark(resource: Resource, version: int, *, initial_end: bool = False) -> Frame:
-    """Return a BOOKMARK frame; ``initial_end`` marks the end of the events that stand for the initial list."""
+    """Return a BOOKMARK frame; ``initial_end`` marks the end of the events of the initial list."""
     metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -83,12 +83,12 @@ def bookmark(resource: Resource, version: int, *, initial_end: bool = False) -> 
 
 
 def error_frame(error: errors.ApiError) -> Frame:
-    """Return an ERROR frame: the way a stream that began with 200 says what went wrong."""
+    """Return an ERROR frame, which reports an error in a stream that began with 200."""
     return Frame(EventType.ERROR, json.dumps(error.status()).encode())
 
 
 class Feed:
-    """Changes of one kind that concern one query, pushed into ``receiver``."""
+    """The changes of a kind that a query selects, passed to ``receiver``."""
 
     def __init__(self, store: Store, resource: Resource, query: Query, receiver: Receiver) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class Feed:
         self._receiver = receiver
 
     def start(self, since: str, *, initial_bookmark: bool = False) -> None:
-        """Begin after version ``since``; unset or "0" sends every present object as ADDED first. Raises GoneError."""
+        """Begin after version ``since``; unset or "0" sends every existing object as ADDED first. Raise GoneError."""
         version = parse_version(since)
         with self._store.lock:
             if version is None:
@@ -107,18 +107,18 @@ class Feed:
                         self._receiver(Frame(EventType.ADDED, entry.encoded))
                 if initial_bookmark:
                     self._receiver(bookmark(self._resource, version, initial_end=True))
-            self._store.follow(self._resource, version, self._take)
+            self._store.follow(self._resource, version, self._receive)
 
     def bookmark(self) -> None:
-        """Send a bookmark in order: every change up to its version has been sent before it."""
+        """Send a bookmark after every change up to its version."""
         with self._store.lock:
             self._receiver(bookmark(self._resource, self._store.version))
 
     def stop(self) -> None:
         """Stop receiving; no frame comes after this returns."""
-        self._store.unfollow(self._resource, self._take)
+        self._store.unfollow(self._resource, self._receive)
 
-    def _take(self, change: Change | None) -> None:
+    def _receive(self, change: Change | None) -> None:
         if change is None:
             self._receiver(None)
         elif (frame := self._frame(change)) is not None:
@@ -135,7 +135,7 @@ class Feed:
 
 
 def _at_version(entry: Entry, version: int) -> bytes:
-    """Return the object as it was, carrying the version at which it left."""
+    """Return the encoded object with ``version``, the version at which it left the query."""
     if entry.version == version:
         return entry.encoded
     obj = entry.copy()
@@ -168,7 +168,7 @@ class LocalWatch:
     def __next__(self) -> Event:
         while True:
             try:
-                frame = self._frames.get(timeout=self._patience())
+                frame = self._frames.get(timeout=self._wait_seconds())
             except queue.Empty:
                 if self._deadline is not None and time.monotonic() >= self._deadline:
                     self.close()
@@ -185,8 +185,8 @@ class LocalWatch:
         self._feed.stop()
         self._frames.put(None)
 
-    def _patience(self) -> float | None:
-        """Seconds to wait for a frame before the deadline or the next bookmark comes."""
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        waits = [wait for wait in (left, self._bookmark_every) if wait is not None]
+    def _wait_seconds(self) -> float | None:
+        """Return the seconds to wait for a frame until the deadline or the next bookmark; None without either."""
+        remaining = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        waits = [wait for wait in (remaining, self._bookmark_every) if wait is not None]
         return min(waits) if waits else None
