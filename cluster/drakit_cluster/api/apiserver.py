@@ -1,7 +1,7 @@
 """The API server: the registry over HTTPS on 127.0.0.1, in a thread of its own.
 
-It listens on no other address. Objects live in the registry, so a server that is stopped and started again (on the same port, with the
-same certificates and tokens) shows the same objects; nothing survives the process.
+It listens on no other address. The registry holds the objects, so a server that is stopped and started again has the same objects, port,
+certificates and tokens. Certificates and tokens end with the process.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from drakit_cluster.faults import ApiFaults
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
 _BACKLOG = 128
-_FAREWELL_SECONDS = 0.05
+_CLOSE_SECONDS = 0.05
 _KEEP_ALIVE_SECONDS = 120
 
 
@@ -43,8 +43,8 @@ class ApiServer:
 
     ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
     a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
-    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (whoever has a token may). ``faults`` is what
-    is done to requests on purpose.
+    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (every user with a token may do everything).
+    ``faults`` holds the faults to inject into requests.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ApiServer:
     def issue_token(self, user: str, groups: tuple[str, ...] = (), *, extra: Mapping[str, tuple[str, ...]] | None = None) -> str:
         """Return a bearer token for an identity such as ``system:node:n1`` in group ``system:nodes``.
 
-        ``extra`` is what else a review of the token says, such as the node of the pod that it is bound to.
+        ``extra`` is the extra information in a review of the token, such as the node of the pod that it is bound to.
         """
         return self.tokens.issue(user, groups, extra)
 
@@ -95,7 +95,7 @@ class ApiServer:
         tls.write_kubeconfig(path, config)
 
     def start(self) -> None:
-        """Start serving; returns when requests are answered. StartError if the port is taken or the server does not come up."""
+        """Start serving; return when requests are answered. Raise StartError if the port is in use or the server does not start."""
         if self._running is not None:
             return
         app = App(
@@ -130,12 +130,12 @@ class ApiServer:
             raise
 
     def hang_up(self) -> None:
-        """Break every connection, also in the middle of an answer; new ones are served."""
+        """Break every connection, even in the middle of a response; new connections are served."""
         if self._running is not None:
             self._running.hang_up()
 
     def stop(self) -> None:
-        """End every watch, refuse new connections, and return when the thread is gone. Stopping twice is harmless."""
+        """End every watch, refuse new connections, and return when the thread has ended. Stopping twice is harmless."""
         running, self._running = self._running, None
         if running is not None:
             running.finish()
@@ -149,7 +149,7 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """One life of the server: its thread, its loop and its listening socket. It ends without waiting for idle connections."""
+    """One run of the server: its thread, its loop and its listening socket. It ends without waiting for idle connections."""
 
     def __init__(self, app: App, config: uvicorn.Config, listener: "_Listener") -> None:
         super().__init__(config)
@@ -159,7 +159,7 @@ class _Server(uvicorn.Server):
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._live, name="cluster-apiserver", daemon=True)
+        self._thread = threading.Thread(target=self._serve_in_thread, name="cluster-apiserver", daemon=True)
 
     def launch(self) -> None:
         """Start; return when connections are accepted. Raise StartError."""
@@ -170,7 +170,7 @@ class _Server(uvicorn.Server):
             raise StartError(f"the API server did not start: {self._error or 'no answer'}") from self._error
 
     def finish(self) -> None:
-        """Stop; return when the thread is gone."""
+        """Stop; return when the thread has ended."""
         if self._thread.is_alive() and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(STOP_SECONDS)
@@ -185,7 +185,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         self._ending.set()
 
-    def _live(self) -> None:
+    def _serve_in_thread(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
                 runner.run(self.serve(sockets=[self._listener]))
@@ -205,14 +205,14 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
-        await asyncio.sleep(0)  # What was accepted a moment ago becomes a connection first: it could not once the server is closed.
-        aborting = loop.call_later(_FAREWELL_SECONDS, self._abort)
+        await asyncio.sleep(0)  # Let accepted sockets become connections first: a closed server cannot do that.
+        aborting = loop.call_later(_CLOSE_SECONDS, self._abort)
         try:
             await super().shutdown(sockets)
         finally:
             aborting.cancel()
         if self._listener.hang_up():
-            await asyncio.sleep(_FAREWELL_SECONDS)
+            await asyncio.sleep(_CLOSE_SECONDS)
 
     def _abort(self) -> None:
         """Drop the connections of clients that do not close their side of TLS: idle ones never do."""
@@ -222,10 +222,10 @@ class _Server(uvicorn.Server):
 
 
 class _Listener(socket.socket):
-    """Remembers what it accepted: a connection that is still in its handshake is known to nobody else, and would be left open."""
+    """A listening socket that tracks the connections it accepted. The server does not know one in its handshake and would leave it open."""
 
     def __init__(self) -> None:
-        # The protocol is named because asyncio turns Nagle's delay off only for sockets that say they are TCP: 44 ms a request otherwise.
+        # The protocol is named because asyncio turns Nagle's delay off only for sockets with protocol TCP: 44 ms a request otherwise.
         super().__init__(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -236,12 +236,12 @@ class _Listener(socket.socket):
         return connection, address
 
     def hang_up(self) -> bool:
-        """Shut down every connection that is still open, so that the loop sees its end; say whether there was one."""
-        left = [connection for connection in self._accepted if connection.fileno() >= 0]
-        for connection in left:
+        """Shut down every connection that is still open, so that the loop sees its end; return whether there was one."""
+        open_connections = [connection for connection in self._accepted if connection.fileno() >= 0]
+        for connection in open_connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        return bool(left)
+        return bool(open_connections)
 
 
 def _listen(port: int) -> _Listener:

@@ -1,10 +1,10 @@
-"""Server-side apply: who owns which field, and merging by ownership.
+"""Server-side apply: the ownership of fields, and merging by it.
 
-Ownership is a set of paths per manager, kept in metadata.managedFields as Kubernetes writes it (FieldsV1). A path is a tuple of steps:
+Ownership is a set of paths per manager, stored in metadata.managedFields as Kubernetes writes it (FieldsV1). A path is a tuple of steps:
 ``f:name`` for a field or map key, ``k:{...}`` for an item of a list with keys, ``v:...`` for a member of a set.
 
-Tracking begins with the first apply to an object. What the object held before then belongs to ``before-first-apply``, as in Kubernetes
-for objects without managedFields; plain updates of objects never applied to cost nothing here.
+Tracking begins with the first apply to an object. The fields that the object had before belong to ``before-first-apply``, as in Kubernetes
+for objects without managedFields. An update of an object that was never applied does no work here.
 """
 
 import json
@@ -40,7 +40,7 @@ _MISSING: Json = "\x00missing"
 
 @dataclass(frozen=True, kw_only=True)
 class Manager:
-    """One writer and the fields that are its own. Apply and Update, and each sub-resource, are different managers of one name."""
+    """A writer and the fields that it owns. Apply and Update, and each sub-resource, are different managers of the same name."""
 
     name: str
     operation: str
@@ -49,46 +49,46 @@ class Manager:
     time: str = ""
 
     def same(self, other: "Manager") -> bool:
-        """Return whether both are one writer."""
+        """Return whether both are the same writer."""
         mine = (self.name, self.operation, self.subresource)
         return mine == (other.name, other.operation, other.subresource)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """The outcome of an apply: the merged object and who owns what now."""
+    """The outcome of an apply: the merged object and its managers."""
 
     obj: Object
     managers: tuple[Manager, ...]
 
 
-def apply(shape: Shape, live: Object, wanted: Object, me: Manager, *, force: bool) -> Applied:
-    """Merge ``wanted`` into ``live`` as ``me``. Fields that ``me`` applied before and leaves out now go, unless another owns them.
+def apply(shape: Shape, live: Object, applied: Object, me: Manager, *, force: bool) -> Applied:
+    """Merge ``applied`` into ``live`` as ``me``. Fields that ``me`` applied before and leaves out now are removed unless another owns them.
 
-    Raises ConflictError, naming each field and its owner, where another manager owns a field with a different value and not ``force``.
+    Unless ``force`` is set, raise ConflictError with each field that another manager owns with a different value, and its owner.
     """
-    wanted = configuration(wanted, me.subresource)
+    applied = configuration(applied, me.subresource)
     managers = read_managers(live) or _first(shape, live, me.time)
     others = tuple(manager for manager in managers if not manager.same(me))
     before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
-    mine = frozenset(owned(shape, wanted))
+    mine = frozenset(owned(shape, applied))
     contested = {
-        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, wanted, path)
+        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, applied, path)
     }
     if contested and not force:
         raise _conflict(contested)
     lost = frozenset(path for _, path in contested)
     others = tuple(replace(manager, fields=manager.fields - lost) for manager in others)
-    kept = mine.union(*(manager.fields for manager in others))
-    merged = _merge(shape, live, wanted)
-    for path in sorted(before - kept, key=len):  # Items go before their fields: without its keys an item has no path.
+    still_owned = mine.union(*(manager.fields for manager in others))
+    merged = _merge(shape, live, applied)
+    for path in sorted(before - still_owned, key=len):  # Items are removed before their fields: without its keys an item has no path.
         _remove(shape, merged, path)
     managers = (*others, _settled(managers, replace(me, fields=mine)))
     return Applied(obj=json_types.mapping(merged), managers=tuple(manager for manager in managers if manager.fields))
 
 
 def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Manager, ...]:
-    """Return who owns what after a plain write by ``me``: changed fields become its own. Empty while nobody has applied."""
+    """Return the managers after a write by ``me`` that is no apply: ``me`` owns the changed fields. Empty before the first apply."""
     managers = read_managers(old)
     if not managers:
         return ()
@@ -103,9 +103,9 @@ def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Ma
 
 
 def _settled(managers: tuple[Manager, ...], me: Manager) -> Manager:
-    """Return the known entry of a manager that owns what it did before, so that repeating an apply changes no time."""
-    known = (manager for manager in managers if manager.same(me) and manager.fields == me.fields)
-    return next(known, me)
+    """Return the earlier entry of a manager whose fields are unchanged, so that repeating an apply changes no time."""
+    unchanged = (manager for manager in managers if manager.same(me) and manager.fields == me.fields)
+    return next(unchanged, me)
 
 
 def configuration(obj: Object, subresource: str | None) -> Object:
@@ -137,7 +137,7 @@ def owned(shape: Shape, value: Json, path: Path = ()) -> Iterator[Path]:
 
 
 def lookup(shape: Shape, value: Json, path: Path) -> Json:
-    """Return the value a path names. For list items it is a mark of presence: their content has paths of its own."""
+    """Return the value that a path names. For a list item return True where it exists: its content has paths of its own."""
     for step in path:
         if isinstance(value, list) and isinstance(shape, ListOf):
             value = next((item for item in value if _item_step(shape, item) == step), _MISSING)
@@ -150,23 +150,23 @@ def lookup(shape: Shape, value: Json, path: Path) -> Json:
     return value if value is _MISSING or not is_item else True
 
 
-def _merge(shape: Shape, live: Json, wanted: Json) -> Json:
-    if isinstance(wanted, dict) and isinstance(live, dict) and not _is_atomic(shape):
+def _merge(shape: Shape, live: Json, applied: Json) -> Json:
+    if isinstance(applied, dict) and isinstance(live, dict) and not _is_atomic(shape):
         merged = json_types.copy_object(live)
-        for key, item in wanted.items():
+        for key, item in applied.items():
             merged[key] = _merge(field_shape(shape, key), live.get(key), item)
         return merged
-    if isinstance(wanted, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
+    if isinstance(applied, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
         items = {_item_step(shape, item): item for item in live}
-        for item in wanted:
+        for item in applied:
             step = _item_step(shape, item)
             items[step] = _merge(shape.item, items.get(step), item)
         return [json_types.copy(element) for element in items.values()]
-    return json_types.copy(wanted)
+    return json_types.copy(applied)
 
 
 def _remove(shape: Shape, value: Json, path: Path) -> None:
-    """Remove what ``path`` names, and containers that this leaves empty; a path that is gone already is no error."""
+    """Remove the value at ``path``, and containers that this leaves empty; a missing path is ignored."""
     step, rest = path[0], path[1:]
     if isinstance(value, list) and isinstance(shape, ListOf):
         position = next((i for i, item in enumerate(value) if _item_step(shape, item) == step), None)
@@ -185,12 +185,12 @@ def _remove(shape: Shape, value: Json, path: Path) -> None:
 
 
 def _is_atomic(shape: Shape) -> bool:
-    """Return whether an object of this shape is one value, owned and replaced as a whole."""
+    """Return whether an object of this shape is owned and replaced as a single value."""
     return isinstance(shape, Struct | Leaf) and shape.atomic
 
 
 def _item_step(shape: ListOf, item: Json) -> str:
-    """Return the step that names a list item. A key field that is absent is left out: absent differs from set."""
+    """Return the step that names a list item. An absent key field is left out, because absent differs from set."""
     if not shape.keys:
         return f"v:{json.dumps(item)}"
     keys = {key: json_types.at(item, key) for key in sorted(shape.keys)}
@@ -206,7 +206,7 @@ def _first(shape: Shape, live: Object, now: str) -> tuple[Manager, ...]:
 def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
     causes = tuple(
         Cause(reason="FieldManagerConflict", message=f'conflict with "{manager.name}"', field=field_name(path))
-        for manager, path in sorted(contested, key=lambda one: (one[0].name, one[1]))
+        for manager, path in sorted(contested, key=lambda conflict: (conflict[0].name, conflict[1]))
     )
     named = "; ".join(f"{cause.message}: {cause.field}" for cause in causes)
     return errors.ConflictError(
@@ -215,7 +215,7 @@ def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
 
 
 def field_name(path: Path) -> str:
-    """Return a path as people read it: ``.status.devices[{"driver":"x"}].data``."""
+    """Return a path in readable form: ``.status.devices[{"driver":"x"}].data``."""
     return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path)
 
 
@@ -234,7 +234,7 @@ def read_managers(obj: Object) -> tuple[Manager, ...]:
 
 
 def write_managers(obj: Object, managers: tuple[Manager, ...]) -> None:
-    """Put the managers into metadata.managedFields of ``obj``; none removes the field."""
+    """Write the managers into metadata.managedFields of ``obj``; without managers remove the field."""
     metadata = json_types.child(obj, "metadata")
     metadata.pop("managedFields", None)
     if managers:
@@ -255,7 +255,7 @@ def _encode_manager(manager: Manager, api_version: str) -> Json:
 
 
 def _encode_fields(paths: frozenset[Path]) -> Object:
-    """Return FieldsV1: nested objects by step; a path that has others below it is marked by ``.``."""
+    """Return FieldsV1: nested objects by step; a path with further paths below it is marked by ``.``."""
     root: Object = {}
     inner = {path[:length] for path in paths for length in range(1, len(path))}
     for path in sorted(paths):
@@ -268,10 +268,10 @@ def _encode_fields(paths: frozenset[Path]) -> Object:
 
 
 def _decode_fields(node: Object, path: Path = ()) -> Iterator[Path]:
-    for step, below in node.items():
+    for step, inner in node.items():
         if step == ".":
             yield path
-        elif isinstance(below, dict) and below:
-            yield from _decode_fields(below, (*path, step))
+        elif isinstance(inner, dict) and inner:
+            yield from _decode_fields(inner, (*path, step))
         else:
             yield (*path, step)

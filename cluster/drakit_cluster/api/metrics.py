@@ -55,7 +55,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def step(self, extension_point: str) -> Iterator[None]:
-        """Measure one step of the scheduler; one that raises counts with the status Error."""
+        """Measure one step of the scheduler; a step that raises counts with the status Error."""
         begun, status = time.perf_counter(), "Error"
         try:
             yield
@@ -64,7 +64,7 @@ class Metrics:
             self._durations.labels(extension_point, PLUGIN, status).observe(time.perf_counter() - begun)
 
     def unschedulable(self, pod: str, *, is_so: bool) -> None:
-        """Note whether a pod cannot be scheduled at present."""
+        """Record whether a pod cannot be scheduled at present."""
         (self._unschedulable.add if is_so else self._unschedulable.discard)(pod)
 
     def text(self) -> str:

@@ -1,6 +1,6 @@
-"""The three patches that only need the object: JSON patch (RFC 6902), JSON merge patch (RFC 7396), and strategic merge patch.
+"""The three patches that need only the object: JSON patch (RFC 6902), JSON merge patch (RFC 7396), and strategic merge patch.
 
-Apply patches need ownership too: see ``applying``. Every function returns a new object and leaves its arguments alone.
+Apply patches also need ownership: see ``applying``. Every public function returns a new object and does not change its arguments.
 """
 
 import enum
@@ -20,7 +20,7 @@ class PatchKind(enum.Enum):
 
 
 def merge(target: Json, patch: Json) -> Json:
-    """Apply a JSON merge patch: null deletes, objects merge, everything else replaces."""
+    """Apply a JSON merge patch: null deletes a field, objects merge, every other value replaces."""
     if not isinstance(patch, dict):
         return json_types.copy(patch)
     result: Object = dict(target) if isinstance(target, dict) else {}
@@ -88,7 +88,7 @@ def _read(target: Json, path: list[str], where: str) -> Json:
 
 
 def _write(target: Json, path: list[str], where: str, *, verb: str, value: Json) -> Json:
-    """Change ``target`` in place at ``path`` and return it (or ``value`` where the path is the whole document)."""
+    """Change ``target`` in place at ``path`` and return it (or ``value`` where the path is that of the document)."""
     if not path:
         return None if verb == "remove" else value
     parent, last = _read(target, path[:-1], where), path[-1]
@@ -154,14 +154,14 @@ def _merge_by_key(shape: ListOf, old: list[Json], new: list[Json]) -> list[Json]
 
 def _delete_primitives(result: Object, patch: Object) -> None:
     marker = "$deleteFromPrimitiveList/"
-    for key, doomed in patch.items():
-        if key.startswith(marker) and isinstance(doomed, list):
+    for key, deleted in patch.items():
+        if key.startswith(marker) and isinstance(deleted, list):
             field = key.removeprefix(marker)
-            result[field] = [element for element in json_types.items(result, field) if element not in doomed]
+            result[field] = [element for element in json_types.items(result, field) if element not in deleted]
 
 
 def _retained(result: Object, patch: Object) -> Object:
     if "$retainKeys" not in patch:
         return result
-    kept = json_types.strings(patch, "$retainKeys")
-    return {key: value for key, value in result.items() if key in kept}
+    retained = json_types.strings(patch, "$retainKeys")
+    return {key: value for key, value in result.items() if key in retained}

@@ -1,6 +1,6 @@
-"""The new object that a request asks to store, before validation; and errors with the messages that clients expect.
+"""The new object that a request would store, before validation, and errors with the messages that clients expect.
 
-Every function here reads the store and changes nothing. The caller holds the store's lock.
+The functions only read the store. The caller holds the store's lock.
 """
 
 import uuid
@@ -36,7 +36,7 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposals:
-    """Makes changes from requests. ``now`` gives the present moment as the API writes it."""
+    """Creates changes from requests. ``now`` returns the current time in the API's format."""
 
     store: Store
     gates: FeatureGates
@@ -44,13 +44,13 @@ class Proposals:
 
     def entry(self, resource: Resource, name: str, namespace: str) -> Entry:
         """Return the stored entry of one object; NotFoundError."""
-        found = self.store.get(resource, Key(namespace if resource.namespaced else "", name))
-        if found is None:
+        entry = self.store.get(resource, Key(namespace if resource.namespaced else "", name))
+        if entry is None:
             raise not_found(resource, name)
-        return found
+        return entry
 
     def creation(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Change:
-        """Return the creation of ``body``, named and with everything that the server decides."""
+        """Return the creation of ``body``, with its name and the fields that the server sets."""
         obj, _ = shapes.decode(resource, body)
         metadata = json_types.child(obj, "metadata")
         if metadata.pop("resourceVersion", "") not in ("", "0"):
@@ -89,30 +89,30 @@ class Proposals:
         return self.replacement(resource, old, new, writer)
 
     def applied(self, resource: Resource, key: Key, patch: Json, writer: Writer) -> Change:
-        """Return what an apply patch does: create the object, or merge into it by ownership."""
-        wanted = _configuration(resource, patch, writer)
+        """Return the change of an apply patch: the object's creation, or its update by ownership."""
+        config = _configuration(resource, patch, writer)
         me = Manager(name=writer.manager, operation="Apply", subresource=writer.subresource, time=self.now())
         old = self.store.get(resource, key)
         if old is None and me.subresource:
             raise not_found(resource, key.name)
         if old is None:
-            return self._applied_new(resource, key, wanted, me)
-        metadata = json_types.mapping(wanted, "metadata")
+            return self._applied_new(resource, key, config, me)
+        metadata = json_types.mapping(config, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
         check_identity(resource, old, uid)
         check_preconditions(resource, old, uid="", version=version)
-        outcome = applying.apply(shapes.shape_of(resource), old.copy(), wanted, me, force=writer.force)
+        outcome = applying.apply(shapes.shape_of(resource), old.copy(), config, me, force=writer.force)
         new = outcome.obj
         self._prepare(resource, new, old, me.subresource)
         applying.write_managers(new, outcome.managers)
         return _update(resource, old, new, me.subresource)
 
-    def _applied_new(self, resource: Resource, key: Key, wanted: Object, me: Manager) -> Change:
-        if uid := json_types.text(wanted, "metadata", "uid"):
+    def _applied_new(self, resource: Resource, key: Key, config: Object, me: Manager) -> Change:
+        if uid := json_types.text(config, "metadata", "uid"):
             raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
-        json_types.child(wanted, "metadata")["name"] = key.name
-        fields = frozenset(applying.owned(shapes.shape_of(resource), applying.configuration(wanted, me.subresource)))
-        return self.creation(resource, wanted, key.namespace, (replace(me, fields=fields),))
+        json_types.child(config, "metadata")["name"] = key.name
+        fields = frozenset(applying.owned(shapes.shape_of(resource), applying.configuration(config, me.subresource)))
+        return self.creation(resource, config, key.namespace, (replace(me, fields=fields),))
 
     def _prepare(self, resource: Resource, new: Object, old: Entry, subresource: str) -> None:
         if subresource and not (subresource == "status" and resource.has_status):
@@ -125,7 +125,7 @@ class Proposals:
         drop_disabled(resource, new, old.view, self.gates)
 
     def _settle_name(self, resource: Resource, metadata: Object) -> None:
-        """Choose a free name from generateName, or check that the given one is free."""
+        """Choose an unused name from generateName, or check that the object's name is unused."""
         namespace, base = json_types.text(metadata, "namespace"), json_types.text(metadata, "generateName")
         generated = not metadata.get("name") and bool(base)
         for _ in range(_NAME_ATTEMPTS):
@@ -139,7 +139,7 @@ class Proposals:
         raise already_exists(resource, json_types.text(metadata, "name"))
 
     def _check_account(self, pod: Object) -> None:
-        """A pod runs as a service account that exists. Source: the ServiceAccount admission plugin."""
+        """Raise ForbiddenError for a pod whose service account does not exist. Source: the ServiceAccount admission plugin."""
         namespace, account = json_types.text(pod, "metadata", "namespace"), json_types.text(pod, "spec", "serviceAccountName")
         if self.store.get(resources.SERVICEACCOUNT, Key(namespace, account)) is None:
             name = json_types.text(pod, "metadata", "name") or json_types.text(pod, "metadata", "generateName")
@@ -151,8 +151,8 @@ class Proposals:
         if not resource.namespaced:
             return
         name = json_types.text(metadata, "namespace")
-        found = self.entry(resources.NAMESPACE, name, "")
-        if json_types.text(found.view, "metadata", "deletionTimestamp"):
+        entry = self.entry(resources.NAMESPACE, name, "")
+        if json_types.text(entry.view, "metadata", "deletionTimestamp"):
             raise errors.ForbiddenError(f"unable to create new content in namespace {name} because it is being terminated")
 
 
@@ -161,7 +161,7 @@ def _update(resource: Resource, old: Entry, new: Object, subresource: str) -> Ch
 
 
 def _configuration(resource: Resource, patch: Json, writer: Writer) -> Object:
-    """Return what an apply patch wants, decoded; InvalidError or BadRequestError for one that is no apply patch of this kind."""
+    """Return the decoded configuration of an apply patch; InvalidError or BadRequestError unless it is an apply patch of this kind."""
     if not writer.manager:
         raise errors.InvalidError("fieldManager: Required value: is required for apply patch")
     if not isinstance(patch, dict):
@@ -174,16 +174,16 @@ def _configuration(resource: Resource, patch: Json, writer: Writer) -> Object:
 
 
 def _settle_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
-    """Write the namespace of the request into a new object; refuse one that says otherwise, or none where one is needed."""
-    given = json_types.text(metadata, "namespace")
+    """Write the namespace of the request into a new object. Raise BadRequestError where they differ, or where a needed one is missing."""
+    own_namespace = json_types.text(metadata, "namespace")
     if not resource.namespaced:
         metadata.pop("namespace", None)
         return
-    if given and namespace and given != namespace:
-        raise errors.BadRequestError(f"metadata.namespace: the object's namespace {given} does not match the request's {namespace}")
-    if not (given or namespace):
+    if own_namespace and namespace and own_namespace != namespace:
+        raise errors.BadRequestError(f"metadata.namespace: the object's namespace {own_namespace} does not match the request's {namespace}")
+    if not (own_namespace or namespace):
         raise errors.BadRequestError(f"metadata.namespace: a {resource.kind} needs a namespace")
-    metadata["namespace"] = given or namespace
+    metadata["namespace"] = own_namespace or namespace
 
 
 def _patched(resource: Resource, live: Object, patch: Json, kind: PatchKind) -> Object:
@@ -204,13 +204,13 @@ UNSET_VERSIONS = ("", "0")
 
 
 def not_found(resource: Resource, name: str) -> errors.NotFoundError:
-    """Return the error for an object that is not there."""
+    """Return the error for an object that does not exist."""
     details = Details(name=name, group=resource.group, kind=resource.plural)
     return errors.NotFoundError(f'{resource.qualified} "{name}" not found', details)
 
 
 def already_exists(resource: Resource, name: str) -> errors.AlreadyExistsError:
-    """Return the error for a name that is taken."""
+    """Return the error for a name that is in use."""
     details = Details(name=name, group=resource.group, kind=resource.plural)
     return errors.AlreadyExistsError(f'{resource.qualified} "{name}" already exists', details)
 
@@ -235,7 +235,7 @@ def check_preconditions(resource: Resource, stored: Entry, *, uid: str, version:
 
 
 def check_identity(resource: Resource, stored: Entry, uid: str) -> None:
-    """Raise InvalidError unless ``uid``, where set, is that of the stored object: what patches get, where a PUT gets a conflict."""
+    """Raise InvalidError unless ``uid``, where set, is that of the stored object. Patches get this error where a PUT gets a conflict."""
     actual = json_types.text(stored.view, "metadata", "uid")
     if uid and uid != actual:
         raise invalid(resource, stored.view, failure.unchanged("metadata.uid", uid, actual))

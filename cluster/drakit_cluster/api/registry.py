@@ -1,8 +1,8 @@
-"""The API's verbs on the store: what a real API server does between decoding a request and writing to etcd.
+"""The API's verbs on the store: the work of a real API server between decoding a request and writing to etcd.
 
 Each write is one step under the store's lock: read, check preconditions, prepare, drop gated fields, validate, review, store. A write that
-changes nothing stores nothing and sends no event. Where a review asks others (a webhook), the lock is open meanwhile; if the object has
-changed by then, everything is done again.
+changes nothing stores nothing and sends no event. A review that waits for a webhook runs without the lock; if the object changes meanwhile,
+the write starts again.
 """
 
 import datetime
@@ -38,7 +38,7 @@ def _utc_now() -> datetime.datetime:
 class Registry:
     """The verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
 
-    Writes take a ``review``; the cluster's own parts write without one. A new registry has the namespaces and roles that every cluster has.
+    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces and roles.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class Registry:
         self._clock = now
         self._proposals = Proposals(store=self.store, gates=self.gates, now=self._now)
         self._context = Context(gates=self.gates, expressions=SelectorCompiler(self.gates))
-        first: list[tuple[Resource, Object]] = [(resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES]
-        for resource, obj in first + roles.bootstrap():
+        initial_objects: list[tuple[Resource, Object]] = [
+            (resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES
+        ]
+        for resource, obj in initial_objects + roles.bootstrap():
             if self.store.get(resource, Key("", json_types.text(obj, "metadata", "name"))) is None:
                 self.create(resource, obj)
 
@@ -59,13 +61,13 @@ class Registry:
         return self.entry(resource, name, namespace).copy()
 
     def entry(self, resource: Resource, name: str, namespace: str = "") -> Entry:
-        """Return the stored entry of one object; for readers that want its bytes."""
+        """Return the stored entry of one object; for callers that need its encoded bytes."""
         return self._proposals.entry(resource, name, namespace)
 
-    def select(self, resource: Resource, wanted: query.Query) -> tuple[list[Entry], int]:
-        """Return the stored entries that a query means, ordered by namespace and name, and the version of the list."""
+    def select(self, resource: Resource, selection: query.Query) -> tuple[list[Entry], int]:
+        """Return the stored entries that match a query, ordered by namespace and name, and the version of the list."""
         entries, version = self.store.scan(resource)
-        return [entry for entry in entries if wanted.matches(entry.view)], version
+        return [entry for entry in entries if selection.matches(entry.view)], version
 
     def list(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
         """Return the objects of a selection."""
@@ -116,7 +118,10 @@ class Registry:
         orphan: bool = False,
         review: Review = TRUSTED,
     ) -> Object:
-        """Delete an object, or mark it where finalizers or a running pod hold it. With ``orphan``, what it owns forgets it and stays."""
+        """Delete an object, or mark it as deleted where it has finalizers or is a running pod.
+
+        With ``orphan``, the objects that it owns stay and lose their reference to it.
+        """
 
         def propose() -> Change:
             old = self.entry(resource, name, namespace)
@@ -135,22 +140,22 @@ class Registry:
             try:
                 self.delete(resource, name, namespace=namespace, uid=uid, grace_seconds=grace_seconds, review=review)
             except (errors.NotFoundError, errors.ConflictError):
-                continue  # Gone, or another object by now: not one that was selected.
+                continue  # Already deleted, or replaced by an object that was not selected.
         return Listing(items=listing.items, resource_version=str(self.store.version))
 
     def watch(
         self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.ListOptions]
     ) -> watching.LocalWatch:
         """Return the changes after ``since``."""
-        wanted = query.parse(resource, **where)
+        selection = query.parse(resource, **where)
         every = watching.BOOKMARK_SECONDS if bookmarks else None
-        return watching.LocalWatch(self.store, resource, wanted, since=since, bookmark_every=every, timeout=timeout)
+        return watching.LocalWatch(self.store, resource, selection, since=since, bookmark_every=every, timeout=timeout)
 
     def _now(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _write(self, propose: Callable[[], Change], review: Review, *, grace: int | None = None) -> Entry:
-        """Propose, check and store a change; propose again if the object changed while a review waited for others."""
+        """Propose, check and store a change; propose again if the object changed while the review waited."""
         for _ in range(_REVIEW_ATTEMPTS):
             with self.store.lock:
                 change = propose()
@@ -196,7 +201,7 @@ class Registry:
         return entry
 
     def _preview(self, change: Change, grace: int | None) -> Entry:
-        """Return what a write would answer, without doing it; a new object has no resourceVersion yet."""
+        """Return the result of a write without storing it; a new object has no resourceVersion yet."""
         new, before = change.new, change.before
         if new is None and before is not None:
             seconds = strategies.grace_seconds(change.resource, before.view, grace)
@@ -205,10 +210,10 @@ class Registry:
         obj = new or {}
         return Entry(change.key, before.version if before else 0, obj, json.dumps(obj, ensure_ascii=False).encode())
 
-    def _delete(self, resource: Resource, old: Entry, asked: int | None) -> Entry:
+    def _delete(self, resource: Resource, old: Entry, requested_grace: int | None) -> Entry:
         if resource is resources.NAMESPACE:
             self._empty_namespace(old.key.name)
-        grace = strategies.grace_seconds(resource, old.view, asked)
+        grace = strategies.grace_seconds(resource, old.view, requested_grace)
         if grace or self._is_held(resource, old.view):
             return self._mark_deleted(resource, old, grace)
         return self._remove(resource, old)
@@ -227,13 +232,13 @@ class Registry:
         """Return an object with its deletionTimestamp, ``grace`` seconds ahead; a second delete can only shorten the wait."""
         obj = old.copy()
         metadata = json_types.child(obj, "metadata")
-        known = metadata.get("deletionGracePeriodSeconds")
-        if metadata.get("deletionTimestamp") and isinstance(known, int) and known <= grace:
+        earlier_grace = metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and isinstance(earlier_grace, int) and earlier_grace <= grace:
             return obj
         when = self._clock() + datetime.timedelta(seconds=grace)
         metadata["deletionTimestamp"] = when.strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata["deletionGracePeriodSeconds"] = grace
-        if resource.counts_generations and not known:
+        if resource.counts_generations and not earlier_grace:
             metadata["generation"] = json_types.number(metadata, "generation") + 1
         if resource is resources.NAMESPACE:
             json_types.child(obj, "status")["phase"] = "Terminating"
@@ -250,14 +255,14 @@ class Registry:
         for resource in resources.ALL:
             for entry in self.store.scan(resource)[0]:
                 references = json_types.objects(entry.view, "metadata", "ownerReferences")
-                kept = [reference for reference in references if reference.get("uid") != owner]
-                if kept != references:
+                remaining = [reference for reference in references if reference.get("uid") != owner]
+                if remaining != references:
                     obj = entry.copy()
-                    json_types.child(obj, "metadata")["ownerReferences"] = json_types.from_objects(kept)
+                    json_types.child(obj, "metadata")["ownerReferences"] = json_types.from_objects(remaining)
                     self.store.put(resource, obj)
 
     def _finish_namespace(self, name: str) -> None:
-        """Remove a namespace that only waited for its last object."""
+        """Remove a namespace that is being deleted and is now empty."""
         holder = self.store.get(resources.NAMESPACE, Key("", name))
         waits = holder is not None and bool(json_types.text(holder.view, "metadata", "deletionTimestamp"))
         if holder is not None and waits and not self._is_held(resources.NAMESPACE, holder.view):
@@ -269,5 +274,5 @@ class Registry:
                 self.delete_collection(resource, namespace=name)
 
     def _is_empty(self, namespace: str) -> bool:
-        wanted = query.Query(namespace=namespace)
-        return not any(self.select(resource, wanted)[0] for resource in resources.ALL if resource.namespaced)
+        selection = query.Query(namespace=namespace)
+        return not any(self.select(resource, selection)[0] for resource in resources.ALL if resource.namespaced)

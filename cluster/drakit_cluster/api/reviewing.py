@@ -1,4 +1,4 @@
-"""A write on its way into the store, and who may stop it there."""
+"""A write before it is stored, and the review that may refuse it."""
 
 import enum
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Operation(enum.StrEnum):
 class Change:
     """A write that is ready but not stored. ``before`` is None for a new object, ``new`` None for a deleted one.
 
-    ``orphan`` says that what a deleted object owns is to stay.
+    With ``orphan``, the objects that a deleted object owns stay.
     """
 
     operation: Operation
@@ -34,17 +34,17 @@ class Change:
 
 
 class Review:
-    """The admission of one request's writes before they are stored; this one, for the cluster's own parts, admits everything."""
+    """The admission of one request's writes before they are stored. This class is for the cluster's own components and admits everything."""
 
     dry_run: bool = False
-    """Whether the request only asks what would happen."""
+    """Whether the request is a dry run."""
 
     def failures(self, _change: Change) -> list[Failure]:
-        """Return what the writer may not change in this object; the store is locked."""
+        """Return the changes of this object that the writer may not make; the store is locked."""
         return []
 
     def waits(self, _change: Change) -> bool:
-        """Return whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
+        """Return whether :meth:`admit` waits for other servers; it is then called without the store's lock."""
         return False
 
     def admit(self, _change: Change) -> None:

@@ -1,4 +1,4 @@
-"""The differences between kinds in writes: defaults, fields that a sub-resource may change, fields that only the server sets."""
+"""The differences between kinds in writes: defaults, the fields that a sub-resource may change, and the fields that only the server sets."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -8,13 +8,13 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
 DEFAULT_ACCOUNT = "default"
-"""The service account that every namespace has, and of every pod that names none."""
+"""The service account that every namespace has, and that a pod without one uses."""
 _OWN_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "managedFields")
 _STATUS_KEEPS = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 
 def prepare_create(resource: Resource, obj: Object, now: str) -> None:
-    """Reset what clients may not choose, and fill in defaults. Nodes register with their status; other kinds start without."""
+    """Remove the fields that clients may not set, and fill in defaults. A new Node keeps its status; other kinds start without one."""
     for field in _OWN_METADATA:
         json_types.mapping(obj, "metadata").pop(field, None)
     if resource.has_status and resource is not resources.NODE:
@@ -28,7 +28,7 @@ _INITIAL_STATUS = {resources.POD: "Pending", resources.NAMESPACE: "Active"}
 
 
 def prepare_update(resource: Resource, new: Object, old: Object, *, subresource: str, now: str) -> None:
-    """Put back what this sub-resource may not change: status for the main one, everything else for ``status``."""
+    """Restore the fields that a write may not change: a write of the object, its status; a write of ``status``, all other fields."""
     metadata, before = json_types.child(new, "metadata"), json_types.mapping(old, "metadata")
     for field in (*_OWN_METADATA, *(_STATUS_KEEPS if subresource else ())):
         _restore(metadata, before, field)
@@ -48,7 +48,7 @@ def prepare_update(resource: Resource, new: Object, old: Object, *, subresource:
 
 
 def _restore(new: Object, old: Object, field: str) -> None:
-    """Make ``field`` of ``new`` what it is in ``old``, absent included."""
+    """Set ``field`` of ``new`` to its value in ``old``; remove it where ``old`` does not have it."""
     if field in old:
         new[field] = json_types.copy(old[field])
     else:
@@ -56,7 +56,7 @@ def _restore(new: Object, old: Object, field: str) -> None:
 
 
 _NOW = "now"
-"""Stands for the present time in a table of defaults."""
+"""The current time in a table of defaults."""
 _POD_SPEC: dict[str, Json] = {"restartPolicy": "Always", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
 _REQUESTS = ("devices.requests[].exactly", "devices.requests[].firstAvailable[]")
 
@@ -72,7 +72,7 @@ def _match(path: str) -> dict[str, Json]:
 
 def _claim(path: str) -> dict[str, Json]:
     request: dict[str, Json] = {"allocationMode": "ExactCount", "tolerations[].operator": "Equal"}
-    return {name: value for place in _REQUESTS for name, value in _within(f"{path}.{place}", request).items()}
+    return {name: value for request_path in _REQUESTS for name, value in _within(f"{path}.{request_path}", request).items()}
 
 
 _WORKLOAD = _within("spec.template.spec", _POD_SPEC) | {"spec.revisionHistoryLimit": 10}
@@ -92,7 +92,7 @@ _DEFAULTS: dict[Resource, dict[str, Json]] = {
     resources.CLAIM_TEMPLATE: _claim("spec.spec"),
     resources.POD: _within("spec+", _POD_SPEC),
 }
-"""Kubernetes' defaults for the fields that this cluster reads. ``[]`` walks a list, and ``+`` makes an object that is not there."""
+"""Kubernetes' defaults for the fields that this cluster reads. ``[]`` means each item of a list, and ``+`` creates a missing object."""
 
 
 def fill_defaults(resource: Resource, obj: Object, now: str) -> None:
@@ -125,10 +125,10 @@ def _fill_binding(obj: Object) -> None:
 
 
 def _fill_secret(obj: Object) -> None:
-    written = obj.pop("stringData", None)
-    if isinstance(written, dict) and written:
+    texts = obj.pop("stringData", None)
+    if isinstance(texts, dict) and texts:
         data = json_types.child(obj, "data")
-        data |= {name: base64.b64encode(str(value).encode()).decode() for name, value in written.items()}
+        data |= {name: base64.b64encode(str(value).encode()).decode() for name, value in texts.items()}
 
 
 def _fill_strategy(field: str, unavailable: Json, surge: Json) -> Callable[[Object], None]:
@@ -143,8 +143,8 @@ def _fill_strategy(field: str, unavailable: Json, surge: Json) -> Callable[[Obje
 
 def _fill_claim(*steps: str) -> Callable[[Object], None]:
     def fill(obj: Object) -> None:
-        for place in _REQUESTS:
-            for request in _holders(obj, [*steps, *place.split(".")]):
+        for request_path in _REQUESTS:
+            for request in _holders(obj, [*steps, *request_path.split(".")]):
                 if request["allocationMode"] == "ExactCount":
                     request.setdefault("count", 1)
 
@@ -183,11 +183,11 @@ def _renew_taint(new: Object, old: Object, now: str) -> None:
 
 
 def _drop_deallocated(new: Object, old: Object) -> None:
-    """Remove the device statuses of devices that the old allocation had and the new one has not."""
+    """Remove the device statuses of devices that the old allocation has and the new one does not."""
     status = json_types.mapping(new, "status")
-    gone = _allocated(old) - _allocated(new)
-    if gone and "devices" in status:
-        status["devices"] = [device for device in json_types.items(status, "devices") if _device(device) not in gone]
+    deallocated = _allocated(old) - _allocated(new)
+    if deallocated and "devices" in status:
+        status["devices"] = [device for device in json_types.items(status, "devices") if _device(device) not in deallocated]
         if not status["devices"]:
             del status["devices"]
 
@@ -200,10 +200,10 @@ def _device(entry: Json) -> tuple[str, ...]:
     return tuple(json_types.text(entry, key) for key in ("driver", "pool", "device", "shareID"))
 
 
-def grace_seconds(resource: Resource, obj: Object, asked: int | None) -> int:
-    """Return how long a delete waits. Only pods that run on a node wait, for the kubelet to confirm with 0."""
+def grace_seconds(resource: Resource, obj: Object, requested: int | None) -> int:
+    """Return how long a delete waits. Only pods on a node wait, until the kubelet confirms with 0."""
     if resource is not resources.POD or not json_types.text(obj, "spec", "nodeName"):
         return 0
     if json_types.text(obj, "status", "phase") in ("Succeeded", "Failed"):
         return 0
-    return json_types.number(obj, "spec", "terminationGracePeriodSeconds") if asked is None else max(0, asked)
+    return json_types.number(obj, "spec", "terminationGracePeriodSeconds") if requested is None else max(0, requested)

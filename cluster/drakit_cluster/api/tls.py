@@ -1,7 +1,7 @@
 """TLS for the local API server, and the kubeconfig that trusts it.
 
-The authority's and the server's keys live in memory and die with the process (the library passes the server's key to OpenSSL through a
-temporary file that only its owner can read, and removes it at once).
+The keys of the authority and of the server exist only in the memory of the process. The one exception: the library passes the server's key to
+OpenSSL through a temporary file that only its owner can read, and removes the file at once.
 """
 
 import base64
@@ -39,7 +39,7 @@ class Authority:
 
 
 def client_context(pem: bytes | None) -> ssl.SSLContext:
-    """Return the client's side: only this authority is trusted; None trusts those of the system."""
+    """Return the client's side of TLS. It trusts only this authority; with None, the authorities of the system."""
     return ssl.create_default_context(cadata=None if pem is None else pem.decode())
 
 
@@ -56,7 +56,7 @@ def kubeconfig(server: str, pem: bytes, token: str, *, user: str, cluster: str =
 
 
 def write_kubeconfig(path: pathlib.Path, config: Object) -> None:
-    """Write a kubeconfig that only its owner can read (0600), whole or not at all; a missing folder is made with 0700."""
+    """Write a kubeconfig atomically, readable only by its owner (0600); create a missing folder with 0700."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates with 0600.
     try:
