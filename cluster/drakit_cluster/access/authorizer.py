@@ -1,4 +1,4 @@
-"""The authorizer: administrators may do everything, kubelets what their node needs, everybody else what roles grant.
+"""The authorizer: administrators may do everything, kubelets what their node needs, other users what roles grant.
 
 The functions that match a rule with a request read no stored objects. Source: the rule matching of Kubernetes' RBAC authorizer.
 """
@@ -121,7 +121,7 @@ def _is_resource(resources: list[str], attributes: Attributes) -> bool:
 
 
 def _is_path(pattern: str, path: str) -> bool:
-    """A pattern is a path, or the beginning of one with ``*`` as its last character."""
+    """Return whether a path matches a pattern, which is a path, or a prefix followed by ``*``."""
     return pattern == path or (pattern.endswith(ANY) and path.startswith(pattern[:-1]))
 
 

@@ -28,7 +28,7 @@ class User:
 
     @property
     def is_admin(self) -> bool:
-        """Whether every authorizer lets the user pass."""
+        """Whether every authorizer allows the user everything."""
         return MASTERS in self.groups
 
     @property

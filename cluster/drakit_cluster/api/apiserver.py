@@ -205,7 +205,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
-        await asyncio.sleep(0)  # Let accepted sockets become connections first: a closed server cannot do that.
+        await asyncio.sleep(0)  # Accepted sockets become connections first; a closed server could not do that.
         aborting = loop.call_later(_CLOSE_SECONDS, self._abort)
         try:
             await super().shutdown(sockets)
@@ -215,7 +215,7 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(_CLOSE_SECONDS)
 
     def _abort(self) -> None:
-        """Drop the connections of clients that do not close their side of TLS: idle ones never do."""
+        """Drop the connections of clients that do not close their side of TLS, as idle clients never do."""
         for connection in tuple(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
@@ -225,7 +225,7 @@ class _Listener(socket.socket):
     """A listening socket that tracks the connections it accepted. The server does not know one in its handshake and would leave it open."""
 
     def __init__(self) -> None:
-        # The protocol is named because asyncio turns Nagle's delay off only for sockets with protocol TCP: 44 ms a request otherwise.
+        # asyncio turns Nagle's delay off only for sockets whose protocol is set to TCP. The delay costs 44 ms per request.
         super().__init__(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 

@@ -69,9 +69,9 @@ class Registry:
         entries, version = self.store.scan(resource)
         return [entry for entry in entries if selection.matches(entry.view)], version
 
-    def list(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
+    def list(self, resource: Resource, **options: Unpack[api.ListOptions]) -> Listing:
         """Return the objects of a selection."""
-        entries, version = self.select(resource, query.parse(resource, **where))
+        entries, version = self.select(resource, query.parse(resource, **options))
         return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
@@ -94,10 +94,10 @@ class Registry:
         namespace: str = "",
         kind: PatchKind,
         review: Review = TRUSTED,
-        **how: Unpack[api.PatchOptions],
+        **options: Unpack[api.PatchOptions],
     ) -> Object:
         """Change an object by a patch."""
-        writer = Writer(**how)
+        writer = Writer(**options)
 
         def propose() -> Change:
             if kind is PatchKind.APPLY:
@@ -131,10 +131,10 @@ class Registry:
         return self._write(propose, review, grace=grace_seconds).copy()
 
     def delete_collection(
-        self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **where: Unpack[api.ListOptions]
+        self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **options: Unpack[api.ListOptions]
     ) -> Listing:
         """Delete all objects of a selection, each as :meth:`delete` does."""
-        listing = self.list(resource, **where)
+        listing = self.list(resource, **options)
         for obj in listing.items:
             name, namespace, uid = (json_types.text(obj, "metadata", field) for field in ("name", "namespace", "uid"))
             try:
@@ -144,10 +144,10 @@ class Registry:
         return Listing(items=listing.items, resource_version=str(self.store.version))
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.ListOptions]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **options: Unpack[api.ListOptions]
     ) -> watching.LocalWatch:
         """Return the changes after ``since``."""
-        selection = query.parse(resource, **where)
+        selection = query.parse(resource, **options)
         every = watching.BOOKMARK_SECONDS if bookmarks else None
         return watching.LocalWatch(self.store, resource, selection, since=since, bookmark_every=every, timeout=timeout)
 

@@ -40,7 +40,7 @@ class Api(Protocol):
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object; NotFoundError."""
 
-    def list(self, resource: Resource, **where: Unpack[ListOptions]) -> Listing:
+    def list(self, resource: Resource, **options: Unpack[ListOptions]) -> Listing:
         """Return the objects of one namespace, or of all (None or empty)."""
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
@@ -50,7 +50,7 @@ class Api(Protocol):
         """Replace an object (or its status); ConflictError if its resourceVersion or UID is not the stored one."""
 
     def patch(
-        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[PatchOptions]
+        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **options: Unpack[PatchOptions]
     ) -> Object:
         """Change an object. Apply patches need ``manager``, and create a missing object."""
 
@@ -69,11 +69,11 @@ class Api(Protocol):
         An object with finalizers stays, with a deletionTimestamp. A pod on a node stays too, until deleted with ``grace_seconds=0``.
         """
 
-    def delete_collection(self, resource: Resource, **where: Unpack[ListOptions]) -> Listing:
+    def delete_collection(self, resource: Resource, **options: Unpack[ListOptions]) -> Listing:
         """Delete all objects of a selection; return them."""
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[ListOptions]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **options: Unpack[ListOptions]
     ) -> Watch:
         """Return the changes after ``since``; unset or "0" begins with an ADDED event for each existing object.
 

@@ -61,16 +61,16 @@ class ApiClient:
         """Return one object."""
         return self._object("GET", resource.path(namespace, name))
 
-    def list(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
+    def list(self, resource: Resource, **options: Unpack[api.ListOptions]) -> Listing:
         """Return the objects of a selection; items get the apiVersion and kind that lists leave out."""
-        return _listing(resource, self._object("GET", *_selected(resource, where)))
+        return _listing(resource, self._object("GET", *_selected(resource, options)))
 
     def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
         """Store a new object."""
-        where = namespace or json_types.text(obj, "metadata", "namespace")
-        if resource.namespaced and not where:
+        target_namespace = namespace or json_types.text(obj, "metadata", "namespace")
+        if resource.namespaced and not target_namespace:
             raise errors.BadRequestError(f"metadata.namespace: a {resource.kind} needs a namespace")
-        return self._object("POST", resource.path(where), body=_typed(resource, obj))
+        return self._object("POST", resource.path(target_namespace), body=_typed(resource, obj))
 
     def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace an object or its status."""
@@ -78,13 +78,13 @@ class ApiClient:
         return self._object("PUT", resource.path(namespace, name, subresource), body=_typed(resource, obj))
 
     def patch(
-        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **how: Unpack[api.PatchOptions]
+        self, resource: Resource, name: str, patch: Json, *, namespace: str = "", kind: PatchKind, **options: Unpack[api.PatchOptions]
     ) -> Object:
         """Change an object."""
-        parameters = {"fieldManager": manager} if (manager := how.get("manager")) else {}
-        if how.get("force"):
+        parameters = {"fieldManager": manager} if (manager := options.get("manager")) else {}
+        if options.get("force"):
             parameters["force"] = "true"
-        path = resource.path(namespace, name, how.get("subresource", ""))
+        path = resource.path(namespace, name, options.get("subresource", ""))
         return self._object("PATCH", path, parameters, body=patch, media_type=kind.value)
 
     def delete(
@@ -105,17 +105,17 @@ class ApiClient:
             body["gracePeriodSeconds"] = grace_seconds
         return self._object("DELETE", resource.path(namespace, name), body=body)
 
-    def delete_collection(self, resource: Resource, **where: Unpack[api.ListOptions]) -> Listing:
+    def delete_collection(self, resource: Resource, **options: Unpack[api.ListOptions]) -> Listing:
         """Delete all objects of a selection. Namespaced kinds need a namespace."""
-        if resource.namespaced and not where.get("namespace"):
+        if resource.namespaced and not options.get("namespace"):
             raise errors.BadRequestError(f"metadata.namespace: deleting {resource.plural} needs a namespace")
-        return _listing(resource, self._object("DELETE", *_selected(resource, where)))
+        return _listing(resource, self._object("DELETE", *_selected(resource, options)))
 
     def watch(
-        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **where: Unpack[api.ListOptions]
+        self, resource: Resource, *, since: str, bookmarks: bool = False, timeout: float | None = None, **options: Unpack[api.ListOptions]
     ) -> "HttpWatch":
         """Return the changes after ``since``; the connection is open when this returns."""
-        path, parameters = _selected(resource, where)
+        path, parameters = _selected(resource, options)
         parameters["watch"] = "true"
         if since:
             parameters["resourceVersion"] = since
@@ -245,9 +245,9 @@ def _named(config: Json, group: str, name: str) -> Object:
     return entries[0]
 
 
-def _selected(resource: Resource, where: api.ListOptions) -> tuple[str, dict[str, str]]:
-    selectors = {"fieldSelector": where.get("field_selector"), "labelSelector": where.get("label_selector")}
-    return resource.path(where.get("namespace") or ""), {key: value for key, value in selectors.items() if value}
+def _selected(resource: Resource, options: api.ListOptions) -> tuple[str, dict[str, str]]:
+    selectors = {"fieldSelector": options.get("field_selector"), "labelSelector": options.get("label_selector")}
+    return resource.path(options.get("namespace") or ""), {key: value for key, value in selectors.items() if value}
 
 
 def _listing(resource: Resource, body: Object) -> Listing:

@@ -116,11 +116,11 @@ class Informer:
         self._thread = threading.Thread(target=self._run, name=f"informer-{selection.resource.plural}", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow the selection."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; no change is sent after this returns."""
+        """Stop; no change is sent after this returns."""
         self._stopping.set()
         with self._lock:
             if self._watch is not None:
@@ -213,7 +213,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the informers and the thread."""
         for informer in self._informers:
             informer.start()
         self._thread.start()
@@ -227,7 +227,7 @@ class Loop:
         return self._newest.get(resource.kind, 0) >= version_of(obj)
 
     def stop(self) -> None:
-        """End; neither function is called after this returns."""
+        """Stop; neither function is called after this returns."""
         self._stopping.set()
         for informer in self._informers:
             informer.stop()
@@ -283,7 +283,7 @@ class Backoff:
     def next(self) -> float:
         """Return the delay before the next attempt."""
         delay, self._next = self._next, min(self._next * _FACTOR, self._limit)
-        return delay * (1 + self._jitter * random.random())  # noqa: S311 - spreads retries; guards nothing.
+        return delay * (1 + self._jitter * random.random())  # noqa: S311 - spreads retries; not for security.
 
     def reset(self) -> None:
         """Restart from the initial delay, after a successful attempt."""

@@ -36,7 +36,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._thread.start()
 
     def stop(self, seconds: float = _JOIN_SECONDS) -> None:

@@ -55,7 +55,7 @@ class Networks:
         return ("nsenter", f"--net=/proc/{self.process_id(uid)}/ns/net", "--")
 
     def run_hook(self, hook: Hook, pod: Identity, container: str) -> None:
-        """Run a createRuntime hook for a container that is being created; raise RuntimeFailureError with what it wrote if it fails."""
+        """Run a createRuntime hook for a container that is being created; raise RuntimeFailureError with its output if it fails."""
         with tempfile.TemporaryDirectory(prefix="bundle-") as bundle:
             state = json.dumps(_state(pod, container, self.process_id(pod.uid), bundle)).encode()
             environment = dict(variable.split("=", 1) for variable in hook.env)

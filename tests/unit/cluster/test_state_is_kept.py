@@ -144,7 +144,7 @@ print([json_types.text(one, "metadata", "name") for one in memory.list(CONFIGMAP
 """
     opened(file).store.close()
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert ran.stdout.splitlines() == [f"{file}: the change cannot be kept: {os.strerror(errno.EFBIG)}", "not found", "[]"]
+    assert ran.stdout.splitlines() == [f"{file}: the change cannot be stored: {os.strerror(errno.EFBIG)}", "not found", "[]"]
     assert file.read_bytes().endswith(b"\n")
     assert opened(file).list(CONFIGMAP).items == []
 

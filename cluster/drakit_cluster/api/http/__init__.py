@@ -1,1 +1,1 @@
-"""The API over HTTP: requests in, registry calls, responses out. It listens nowhere; ``api.apiserver`` does that."""
+"""The API over HTTP: requests in, registry calls, responses out. ``api.apiserver`` owns the listening socket."""

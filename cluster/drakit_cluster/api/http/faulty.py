@@ -28,7 +28,7 @@ class Faulty:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or inject a fault."""
-        fault = self._chosen(scope) if scope["type"] == "http" else None
+        fault = self._choose(scope) if scope["type"] == "http" else None
         if fault is None:
             await self._app(scope, receive, send)
             return
@@ -43,7 +43,7 @@ class Faulty:
             case FaultKind.CUT:
                 await self._cut(scope, receive, send)
 
-    def _chosen(self, scope: Scope) -> ApiFault | None:
+    def _choose(self, scope: Scope) -> ApiFault | None:
         request = Request(scope)
         return self._faults.choose(request.method, request.headers.get("user-agent", ""))
 
@@ -53,7 +53,7 @@ class Faulty:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _cut(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the head and half of the first part of the body; a server closes a connection whose answer was not finished."""
+        """Send the head and half of the first part of the body; the server closes a connection whose response is incomplete."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":

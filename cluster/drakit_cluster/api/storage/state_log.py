@@ -114,7 +114,7 @@ class StateLog:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._size)
-            raise StateError(f"{self._path}: the change cannot be kept: {error.strerror}") from error
+            raise StateError(f"{self._path}: the change cannot be stored: {error.strerror}") from error
         self._size += len(line)
         self._added += len(line)
 

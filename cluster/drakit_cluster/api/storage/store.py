@@ -177,7 +177,7 @@ class Store:
                 sinks.remove(sink)
 
     def forget_history(self) -> None:
-        """Lose all history, as compaction does: watches from older versions are refused from now on."""
+        """Discard the history, as etcd's compaction does: watches from older versions are refused from now on."""
         with self.lock:
             self._history.clear()
             self._lost = dict.fromkeys(self._entries, self._version)
