@@ -1,8 +1,8 @@
 """Files with Kubernetes objects, read as a server would accept them: YAML or JSON, several documents, Lists; refusals with their fields.
 
-The server is a new registry: it names, defaults, drops and validates as the local cluster does. Files may have fields that a request to
-create an object has not: a status, a UID, and what ``kubectl get -o yaml`` adds. Status, UID and owners are kept. An object with a UID
-counts as stored: gates that are off drop none of its fields, and its expressions may use features of those gates.
+The server is a new registry: it names, defaults, drops and validates as the local cluster does. Files may have fields that are not
+part of a request to create an object: a status, a UID, and what ``kubectl get -o yaml`` adds. Status, UID and owners are kept. An object
+with a UID counts as stored: gates that are off drop none of its fields, and its expressions may use features of those gates.
 """
 
 import contextlib
@@ -235,5 +235,5 @@ def _problems(document: Document, error: errors.ApiError) -> Sequence[Problem]:
     if causes := error.details.causes:
         return [Problem(document=document, field=cause.field, text=cause.message) for cause in causes]
     match = _FIELD.fullmatch(error.message) if isinstance(error, errors.BadRequestError) else None
-    field, text = match.groups() if match else ("", error.message)
-    return [Problem(document=document, field=field, text=text)]
+    path, text = match.groups() if match else ("", error.message)
+    return [Problem(document=document, field=path, text=text)]

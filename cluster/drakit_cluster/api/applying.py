@@ -62,25 +62,25 @@ class Applied:
     managers: tuple[Manager, ...]
 
 
-def apply(shape: Shape, live: Object, applied: Object, me: Manager, *, force: bool) -> Applied:
-    """Merge ``applied`` into ``live`` as ``me``. Fields that ``me`` applied before and leaves out now are removed unless another owns them.
+def apply(shape: Shape, live: Object, config: Object, me: Manager, *, force: bool) -> Applied:
+    """Merge ``config`` into ``live`` as ``me``. Fields that ``me`` applied before and leaves out now are removed unless another owns them.
 
     Unless ``force`` is set, raise ConflictError with each field that another manager owns with a different value, and its owner.
     """
-    applied = configuration(applied, me.subresource)
+    config = configuration(config, me.subresource)
     managers = read_managers(live) or _first(shape, live, me.time)
     others = tuple(manager for manager in managers if not manager.same(me))
     before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
-    mine = frozenset(owned(shape, applied))
+    mine = frozenset(owned(shape, config))
     contested = {
-        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, applied, path)
+        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, config, path)
     }
     if contested and not force:
         raise _conflict(contested)
     lost = frozenset(path for _, path in contested)
     others = tuple(replace(manager, fields=manager.fields - lost) for manager in others)
     still_owned = mine.union(*(manager.fields for manager in others))
-    merged = _merge(shape, live, applied)
+    merged = _merge(shape, live, config)
     for path in sorted(before - still_owned, key=len):  # Items are removed before their fields: without its keys an item has no path.
         _remove(shape, merged, path)
     managers = (*others, _settled(managers, replace(me, fields=mine)))
@@ -150,19 +150,19 @@ def lookup(shape: Shape, value: Json, path: Path) -> Json:
     return value if value is _MISSING or not is_item else True
 
 
-def _merge(shape: Shape, live: Json, applied: Json) -> Json:
-    if isinstance(applied, dict) and isinstance(live, dict) and not _is_atomic(shape):
+def _merge(shape: Shape, live: Json, config: Json) -> Json:
+    if isinstance(config, dict) and isinstance(live, dict) and not _is_atomic(shape):
         merged = json_types.copy_object(live)
-        for key, item in applied.items():
+        for key, item in config.items():
             merged[key] = _merge(field_shape(shape, key), live.get(key), item)
         return merged
-    if isinstance(applied, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
+    if isinstance(config, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
         items = {_item_step(shape, item): item for item in live}
-        for item in applied:
+        for item in config:
             step = _item_step(shape, item)
             items[step] = _merge(shape.item, items.get(step), item)
         return [json_types.copy(element) for element in items.values()]
-    return json_types.copy(applied)
+    return json_types.copy(config)
 
 
 def _remove(shape: Shape, value: Json, path: Path) -> None:

@@ -20,16 +20,16 @@ def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Fi
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
-    problems = [
+    all_findings = [
         *_missing_fields(documents),
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
         *_across_objects(documents, intake, gates),
     ]
-    checked_fields = {(id(finding.document), finding.field) for finding in problems}
-    problems += [finding for finding in others if (id(finding.document), finding.field) not in checked_fields]
-    return sorted(problems, key=lambda finding: (position[id(finding.document)], finding.severity))
+    reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
+    all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
+    return sorted(all_findings, key=lambda finding: (position[id(finding.document)], finding.severity))
 
 
 def skipped(documents: Sequence[Document]) -> list[Document]:

@@ -1,7 +1,7 @@
 """Writes of claims: allocation with its first reservation, further reservations, and release.
 
 Every change starts from the given object. The API server refuses it with ConflictError if that object is stale, so a decision never
-overwrites changes that it did not know. The claim's delete-protection finalizer is added before its allocation and removed after it.
+overwrites changes that it did not know. The claim's delete-protection finalizer is added before its allocation and removed after its deallocation.
 
 ``for_workloads`` is whether KEP-5194 applies: a claim for a workload is reserved once for the workload, whatever the number of its pods.
 """

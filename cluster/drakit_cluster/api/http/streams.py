@@ -35,7 +35,7 @@ class Options:
     as_table: bool
 
 
-def options(parameters: Mapping[str, str], accept: str, bookmark_every: float) -> Options:
+def parse_options(parameters: Mapping[str, str], accept: str, bookmark_every: float) -> Options:
     """Return the options of a watch; BadRequestError where they contradict each other."""
     bookmarks = targets.flag(parameters, "allowWatchBookmarks")
     since, initial = parameters.get("resourceVersion", ""), parameters.get("sendInitialEvents", "")

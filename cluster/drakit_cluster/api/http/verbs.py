@@ -118,7 +118,7 @@ def _selection(call: Call) -> query.Query:
 
 async def watch(context: Context, call: Call) -> Response:
     """Answer with a stream of events."""
-    options = streams.options(call.request.query_params, call.request.headers.get("accept", ""), context.bookmark_every)
+    options = streams.parse_options(call.request.query_params, call.request.headers.get("accept", ""), context.bookmark_every)
     try:
         return context.streams.open(call.target, _selection(call), options)
     except errors.GoneError as error:

@@ -87,7 +87,7 @@ def _alone(problem: Problem, texts: RefusalTexts, request: Request) -> list[Obst
             mismatched = problem.suitability.mismatch(option.want, device) if refusal is Refusal.IN_USE else None
             if (verdict := mismatched or refusal) is not None:
                 mismatch = _MISMATCHES.get(verdict, 0) if isinstance(verdict, Refusal) else 0
-                groups.add(texts.verdict(option, device, verdict), device, mismatch)
+                groups.add(texts.for_verdict(option, device, verdict), device, mismatch)
         text = f"needs {_device_count(needed)}, {suitable or 'none'} available"
         shortages.append(Obstacle(text=text, claim=problem.claims[request.claim].label, request=option.name, groups=groups.sorted_groups()))
     return shortages

@@ -25,7 +25,7 @@ class RefusalTexts:
         self._problem = problem
         self._holders = holders
 
-    def verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
+    def for_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
         if isinstance(verdict, AllocationError):
             return _failing_selector(option, device, verdict)
         if verdict is Refusal.COUNTERS:

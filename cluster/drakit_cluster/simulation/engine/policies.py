@@ -78,7 +78,7 @@ class Fragmentation:
         self._weights = weights
         self._relevant: dict[tuple[NodeType, int], list[tuple[PodTemplate, int, float]]] = {}
         self._by_block: dict[tuple[NodeType, int, State], float] = {}
-        self._growth_by_key: dict[tuple[NodeType, int, State, PodTemplate], float] = {}
+        self._growths: dict[tuple[NodeType, int, State, PodTemplate], float] = {}
 
     def of_block(self, offers: NodeType, block: int, state: State) -> float:
         """Return the fragmentation of a block, from 0 to 1."""
@@ -91,11 +91,13 @@ class Fragmentation:
     def growth(self, offers: NodeType, block: int, state: State, template: PodTemplate) -> float:
         """Return the growth of fragmentation if the template's first device is taken from the block; infinite if no device suits."""
         key = (offers, block, state, template)
-        if key not in self._growth_by_key:
+        if key not in self._growths:
             new_state = offers.first_device(template, block, state)
-            old = self.of_block(offers, block, state)
-            self._growth_by_key[key] = float("inf") if new_state is None else self.of_block(offers, block, new_state) - old
-        return self._growth_by_key[key]
+            if new_state is None:
+                self._growths[key] = float("inf")
+            else:
+                self._growths[key] = self.of_block(offers, block, new_state) - self.of_block(offers, block, state)
+        return self._growths[key]
 
     def _unserved(self, offers: NodeType, block: int, state: State) -> float:
         relevant = self._of_interest(offers, block)

@@ -125,17 +125,17 @@ def _spans_nodes(slices: Sequence[Object]) -> bool:
 
 
 def _unread_texts(by_node: Mapping[str, Sequence[Object]], expressions: Sequence[str]) -> set[str]:
-    """Return the attribute texts that occur on one node only; none if an expression may read any attribute."""
+    """Return the attribute texts that occur on one node only and that no selector reads; none if an expression may read any attribute."""
     if any(Footprint.of(expression) is None for expression in expressions):
         return set()
     read = {word for expression in expressions for word in _IDENTIFIER.findall(expression.replace(".", " "))}
     owner: dict[str, str] = {}
-    shared_texts: set[str] = set()
+    excluded_texts: set[str] = set()
     for node, slices in by_node.items():
         for name, text in _texts(slices):
             if name.rpartition("/")[2] in read or owner.setdefault(text, node) != node:
-                shared_texts.add(text)
-    return owner.keys() - shared_texts
+                excluded_texts.add(text)
+    return owner.keys() - excluded_texts
 
 
 def _texts(slices: Sequence[Object]) -> Iterator[tuple[str, str]]:

@@ -78,7 +78,7 @@ def over_time(panels: Sequence[Panel], *, label: str, share: bool) -> str:
 
 
 def distribution(lines: Sequence[Line]) -> str:
-    """Return the cumulative distribution of waiting times: x in seconds on a logarithmic axis, y from 0 to 1."""
+    """Return a plot of the cumulative distribution of waiting times: x in seconds on a logarithmic axis, y from 0 to 1."""
 
     def finish(axes: Any) -> None:
         axes.set_xscale("symlog", linthresh=1)

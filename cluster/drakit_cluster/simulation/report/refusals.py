@@ -67,5 +67,5 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
 
 def _text(obstacle: Obstacle) -> str:
     largest = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
-    group = f" ({len(largest.devices)}x {largest.text})" if largest is not None else ""
-    return f"request {obstacle.request}: {obstacle.text}{group}" if obstacle.request else f"{obstacle.text}{group}"
+    detail = f" ({len(largest.devices)}x {largest.text})" if largest is not None else ""
+    return f"request {obstacle.request}: {obstacle.text}{detail}" if obstacle.request else f"{obstacle.text}{detail}"
