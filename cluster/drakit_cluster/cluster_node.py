@@ -153,9 +153,9 @@ class Components:
     """Feature gates of components that differ from the API server's, ``kubelets`` by node. None, or no entry,
     means the gates of the API server.
 
-    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are bugs of a
-    Kubernetes version that the scheduler reproduces. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
-    starts with them, and its nodes start as after a reboot. None: the state is lost.
+    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are the known
+    errors of a Kubernetes version that the scheduler repeats. ``state`` is a file in which the API server keeps its objects: a new
+    cluster with the same file starts with them, and its nodes start as after a reboot. With None, objects are kept in memory only.
     """
 
     scheduler: FeatureGates | None = None

@@ -1,6 +1,6 @@
 """Faults of a kubelet and an API server that tests inject on the real sockets.
 
-A driver must survive all of them. The kubelet repeats calls, calls for unknown claims, and closes connections during a call. The API server
+A driver must survive all of them. The kubelet repeats calls, sends calls for unknown claims, and closes connections during a call. The API server
 refuses requests, answers late or in part, or answers with something that is not JSON.
 """
 

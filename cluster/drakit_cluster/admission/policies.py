@@ -92,7 +92,10 @@ def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
 
 
 def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:
-    """Return whether every match condition is true. A false condition outweighs errors in others. Raise ExpressionError."""
+    """Return whether every match condition is true. A false condition outweighs errors in others.
+
+    Raise ExpressionError if a condition fails and none is false.
+    """
     failed: expressions.ExpressionError | None = None
     for condition in conditions:
         name = json_types.text(condition, "name")

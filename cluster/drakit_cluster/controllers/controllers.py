@@ -1,4 +1,4 @@
-"""One loop that watches pods, workloads, claims, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
+"""One loop that watches pods, workloads, claims and their templates, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
 
 Every controller works from the current state: an extra call is harmless, and a failed step is retried.
 """

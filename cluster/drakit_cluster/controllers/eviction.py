@@ -63,7 +63,7 @@ _COMPARED = ("status", "reason", "message", "observedGeneration")
 
 @dataclass(frozen=True, kw_only=True)
 class Effects:
-    """The devices that a rule selects in slices and in claims, the pods still to evict with their namespaces, and the evicted pods."""
+    """Counts for a rule: the selected devices in slices and in claims, the pods still to evict, their namespaces, and the evicted pods."""
 
     published: int
     allocated: int
@@ -136,7 +136,9 @@ class Taint:
 
 @dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """The time at which the users of a claim are evicted, the taint that sets it, and every rule with such a taint."""
+    """The time at which the users of a claim are evicted, the key of the taint that sets it, and every rule with a NoExecute taint
+    that is not tolerated forever.
+    """
 
     time: datetime.datetime
     taint: str

@@ -2,7 +2,7 @@
 
 ``spec.mixins`` holds three lists of named parts: ``counterSet`` (counters), ``device`` (attributes, capacity) and
 ``deviceCounterConsumption`` (counters). A counter set, a device, or an entry of ``consumesCounters`` names the mixins that it includes in
-``includes: [{"name": ...}]``. They apply in order: if two includes have a name, the later one wins, and own fields win over all. An
+``includes: [{"name": ...}]``. They apply in order: if two included mixins set the same name, the later one wins, and own fields win over all. An
 entry is replaced as a whole, never merged. Names resolve only within the slice.
 """
 

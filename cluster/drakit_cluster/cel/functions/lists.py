@@ -13,7 +13,7 @@ from drakit_cluster.cel.evaluation.values import NONE, Optional, Value
 from drakit_cluster.cel.functions import operators, strings
 
 INCLUDES_MAX: Final = 48
-"""The number of values that an attribute of a device may list (`ResourceSliceMaxAttributeValuesPerDevice`)."""
+"""The maximum number of values in a list attribute of a device (`ResourceSliceMaxAttributeValuesPerDevice`)."""
 _RANGE_MAX: Final = 1_000_000
 """A longer range costs more than any expression may spend."""
 

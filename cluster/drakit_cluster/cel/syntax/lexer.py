@@ -52,18 +52,18 @@ class Token:
 
 
 def tokens(source: str) -> list[Token]:
-    """Return the words of the source, an END last. Raise SourceError for a character that starts no word."""
-    words: list[Token] = []
+    """Return the tokens of the source, ending with an END token. Raise SourceError for a character that starts no token."""
+    result: list[Token] = []
     position = 0
     while position < len(source):
         match = _TOKEN.match(source, position)
         if match is None or match.lastgroup is None:
             raise errors.SourceError(f"Syntax error: token recognition error at: '{source[position]}'", position)
         if match.lastgroup != "space":
-            words.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
+            result.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
         position = match.end()
-    words.append(Token(kind=Kind.END, text="<EOF>", offset=len(source)))
-    return words
+    result.append(Token(kind=Kind.END, text="<EOF>", offset=len(source)))
+    return result
 
 
 def number(token: Token, *, negative: bool) -> values.Value:

@@ -86,7 +86,7 @@ class Registrar:
             threading.Thread(target=self._attempt, args=(path, attempt), name="register", daemon=True).start()
 
     def _withdraw(self, path: pathlib.Path) -> None:
-        """Unregister the plugin of a removed socket. If its registration still runs, unregister it at the end of that."""
+        """Unregister the plugin of a removed socket. If its registration is still running, unregister it when the registration ends."""
         with self._lock:
             attempt = self._attempts[path]
             attempt.withdrawn = True

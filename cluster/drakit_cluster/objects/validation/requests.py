@@ -86,7 +86,7 @@ def _amount(request: Json, path: str) -> Iterator[Failure]:
 
 
 def _constraint(context: Context) -> Rule:
-    """Return the rule of a constraint. If both attributes are set, the second is ignored, as in Kubernetes 1.36."""
+    """Return the rule of a constraint. If both attributes are set, only matchAttribute is checked: Kubernetes 1.36 ignores distinctAttribute."""
 
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]

@@ -1,6 +1,6 @@
 """Rules of ResourceSlices: their nodes, their devices and their mixins. Rules of ResourcePoolStatusRequests.
 
-No released Kubernetes has mixins: their rules and limits follow the text of KEP-4815.
+No released Kubernetes has mixins: their rules follow the text of KEP-4815, and so do the limits that it states.
 """
 
 from collections.abc import Iterator
