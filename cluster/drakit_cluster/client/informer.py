@@ -139,7 +139,7 @@ class Informer:
                 continue
             except errors.ApiError as error:
                 delay = backoff.next()
-                _log.debug("following failed", resource=self._selection.resource.plural, error=str(error), retry_in_s=delay)
+                _log.debug("list and watch failed", resource=self._selection.resource.plural, error=str(error), retry_in_s=delay)
                 self._stopping.wait(delay)
 
     def _list(self) -> str:

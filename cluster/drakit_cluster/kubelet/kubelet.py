@@ -225,7 +225,7 @@ class Kubelet:
                         self._runtime.remove(uid)
                         self.preparation.unprepare(uid)
                 except (PreparationError, errors.ApiError) as error:
-                    _log.info("unprepare of a deleted pod failed", pod=uid, error=str(error))
+                    _log.info("unprepare failed", pod=uid, error=str(error))
 
     def _exists(self, uid: str) -> bool:
         pods = self._api.list(POD, field_selector=f"spec.nodeName={self._place.node}").items

@@ -79,19 +79,19 @@ def parse(value: Json) -> Quantity:
         return _parse_text(value.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _parse_text(str(value))
-    raise QuantityError(f"{value!r} is no quantity: write a string such as 10Gi, 500m or 1e3")
+    raise QuantityError(f"{value!r} is not a quantity: write a string such as 10Gi, 500m or 1e3")
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_text(text: str) -> Quantity:
     match = _FORM.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is no quantity: write digits and one suffix, such as 10Gi, 500m or 1e3")
+        raise QuantityError(f"{text!r} is not a quantity: write digits and one suffix, such as 10Gi, 500m or 1e3")
     sign, integer, fraction, binary, decimal, power = match.groups()
     digits = int(integer + (fraction or ""))
     exponent = int(power) if power else _DECIMAL[decimal or ""]
     if abs(exponent) > _EXPONENT_LIMIT:
-        raise QuantityError(f"{text!r} is no quantity that fits: the exponent is beyond {_EXPONENT_LIMIT}")
+        raise QuantityError(f"{text!r} is not a supported quantity: the exponent is beyond {_EXPONENT_LIMIT}")
     scale = exponent - len(fraction or "") + 9
     nanos, remainder = divmod(digits * 10 ** max(scale, 0) * 2 ** _BINARY.get(binary or "", 0), 10 ** max(-scale, 0))
     nanos += 1 if remainder else 0

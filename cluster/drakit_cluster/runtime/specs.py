@@ -62,7 +62,7 @@ def _devices(root: Object) -> dict[str, Edits]:
     devices = {json_types.text(device, "name"): edits_of(device.get("containerEdits")) for device in json_types.objects(root, "devices")}
     for index, (name, edits) in enumerate(devices.items()):
         if not _DEVICE.fullmatch(name):
-            raise SpecError(f"spec.devices[{index}].name: {name!r} is no device name")
+            raise SpecError(f"spec.devices[{index}].name: {name!r} is not a valid device name")
         if edits.is_empty:
             raise SpecError(f"spec.devices[{index}].containerEdits: empty device edits")
     if not devices:

@@ -178,11 +178,11 @@ class Scheduler:
             try:
                 self._schedule(pod)
             except errors.NotFoundError:
-                _log.debug("pod or claim went while it was scheduled", pod=uid)
+                _log.debug("pod or claim deleted during scheduling", pod=uid)
             except errors.InvalidError as error:
                 self._refuse(pod, f"the API server refuses what the scheduler decided: {error}")
             except errors.ApiError as error:
-                _log.debug("scheduling is tried again", pod=uid, error=str(error))
+                _log.debug("scheduling failed", pod=uid, error=str(error))
                 self._to_try.add(uid)
         if self._to_try:
             return self._backoff.next()
@@ -315,7 +315,7 @@ class Scheduler:
         """Deallocate one claim that only the refused pod uses, so that the pod may fit elsewhere."""
         for claim in stuck[:1]:
             self._remember_claim(reservation.deallocate(self._api, claim))
-            self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
+            self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot run on the node of its devices")
 
     def _undo_write(self, claim: Object, pod: Object, *, allocated: bool) -> None:
         """Undo a write. A claim just ``allocated`` for a workload has no other user, so it is deallocated."""
@@ -325,7 +325,7 @@ class Scheduler:
             else:
                 self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
         except errors.ApiError as error:
-            _log.warning("reservation not taken back", claim=key_of(claim).name, error=str(error))
+            _log.warning("undo of a reservation failed", claim=key_of(claim).name, error=str(error))
 
     def _bind(self, pod: Object, node: str) -> None:
         key = key_of(pod)

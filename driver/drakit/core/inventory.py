@@ -224,7 +224,7 @@ def _set_pools(offered: Iterable[device.Device]) -> Mapping[str, str | None]:
             if other.pool != offered_device.pool:
                 raise errors.InventoryError(
                     f"device {other.name} of pool {_pool_text(other.pool)} consumes counters of this counter set too, and this device is in pool "
-                    f"{_pool_text(offered_device.pool)}; put devices that draw from one set in one pool",
+                    f"{_pool_text(offered_device.pool)}; put devices that consume counters of one set in one pool",
                     field=f"devices[{offered_device.name}].consumesCounters[{part.counter_set}]",
                 )
     return {name: offered_device.pool for name, offered_device in first.items()}

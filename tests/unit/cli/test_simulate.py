@@ -93,7 +93,7 @@ def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_lin
         ((*SMALL, "-p", "first-fit,layout=4g.20gb*2"), "do not fit together on one GPU"),
         ((*SMALL, "-w", "no-such.csv"), "no-such.csv: cannot be read"),
         ((*SMALL, "--span", "soon"), "'soon' is not a time"),
-        ((*SMALL, "--mix", "gpu=1:many"), "'many' is no weight"),
+        ((*SMALL, "--mix", "gpu=1:many"), "'many' is not a weight"),
         ((*SMALL, "--gangs", "two:1"), "--gangs: 'two' is not a number of pods"),
         ((*SMALL, "--as-kubernetes", "1.1"), "the errors of version '1.1' are not known"),
     ],

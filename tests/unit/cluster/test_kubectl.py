@@ -352,7 +352,7 @@ def test_what_pretended_containers_do_not_have_is_reported_in_a_sentence(kubectl
     memory.create(POD, samples.pod(node="n1"))
     memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
     result = kubectl(*SUBRESOURCES[wanted], code=1)
-    assert "pod p1: the local cluster only pretends to run containers" in result
+    assert "pod p1: the local cluster only simulates containers" in result
     assert "kubectl -n default describe pod p1" in result
 
 

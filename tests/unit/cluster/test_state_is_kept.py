@@ -101,7 +101,7 @@ def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, c
 
 def test_what_is_no_file_is_refused_and_not_waited_for(file: pathlib.Path) -> None:
     os.mkfifo(file)
-    with pytest.raises(StateError, match="is no regular file"):
+    with pytest.raises(StateError, match="is not a regular file"):
         opened(file)
     file.unlink()
     file.symlink_to("/etc/passwd")

@@ -34,7 +34,7 @@ NO_KEY: Object = {"cel": {"expression": 'device.attributes["drv"].size == "big"'
         (request(count=33), "at least 33 devices; a claim may have 32"),
         (request(selectors=[{}]), "selector #0: cel is not set"),
         (request(selectors=[NO_KEY]), "selector #0 of the request fails on device drv/pool/d: no such key: size"),
-        (request(capacity=bandwidth("much")), "capacity.requests: 'much' is no quantity"),
+        (request(capacity=bandwidth("much")), "capacity.requests: 'much' is not a quantity"),
         ({"name": "r"}, "neither exactly nor firstAvailable"),
     ],
 )

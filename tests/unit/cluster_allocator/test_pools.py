@@ -103,7 +103,7 @@ def test_the_first_slice_of_a_pool_says_how_many_there_are() -> None:
     [
         ([resource_slice([device("d"), device("d")])], "device d is named twice"),
         (partitioned([device("d", draws={"other.x": "1"})], {"set.x": "1"}), "counter set other, which the pool lacks"),
-        (partitioned([device("d", draws={"set.y": "1"})], {"set.x": "1"}), "draws y, which counter set set lacks"),
+        (partitioned([device("d", draws={"set.y": "1"})], {"set.x": "1"}), "consumes counter y, which counter set set lacks"),
         (
             [
                 resource_slice(name="s-0", count=2, counters={"set.x": "1"}),

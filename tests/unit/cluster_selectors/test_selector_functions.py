@@ -71,7 +71,7 @@ def test_true_is_what_kubernetes_finds_true(expression: str) -> None:
     [
         ("'abc'.substring(2, 1) == ''", "invalid substring range"),
         ("'abc'.charAt(4) == ''", "index out of range: 4"),
-        ("quantity('1.5K') == quantity('1')", "no quantity"),
+        ("quantity('1.5K') == quantity('1')", "not a quantity"),
         ("semver('1.2') == semver('1.2.0')", "No Major.Minor.Patch elements found"),
         ("cidr('10.0.0.0/8').containsIP('x')", "parse error"),
         ("optional.none().value() == 1", "optional.none() dereference"),

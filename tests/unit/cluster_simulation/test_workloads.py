@@ -41,7 +41,7 @@ def test_a_template_may_be_a_resource_claim_template_or_several() -> None:
         ("template,arrival\ngpu=1,soon\n", "w.csv:2: 'soon' is not a time"),
         ("template,arrival\nlarge,0\n", "w.csv:2: large: no template of this name"),
         ("template,arrival\ngpu=99,0\n", "1 to 32 devices, not 99"),
-        ("template,arrival\nnic=fast,0\n", "fast is no bandwidth"),
+        ("template,arrival\nnic=fast,0\n", "fast is not a bandwidth"),
         ("template,arrival,gang\ngpu=1,0,0\n", "gang: '0' is not a number"),
         ("template,arrival\n,0\n", "template: is missing"),
         ("template,arrival\n", "has no tasks"),

@@ -124,7 +124,7 @@ class App:
             return missing
         reason = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
         return errors.BadRequestError(
-            f"pod {target.name}: the local cluster only pretends to run containers, so {reason}; see "
+            f"pod {target.name}: the local cluster only simulates containers, so {reason}; see "
             f"its status, its events and its claims instead: kubectl -n {target.namespace} describe pod {target.name}"
         )
 

@@ -123,7 +123,7 @@ def _content(path: pathlib.Path) -> bytes:
     """Return the contents of a regular file. Raise OSError for a link, StateError for anything else that is not a regular file."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StateError(f"{path}: is no regular file; move it away to start with an empty cluster")
+            raise StateError(f"{path}: is not a regular file; move it away to start with an empty cluster")
         return file.read()
 
 

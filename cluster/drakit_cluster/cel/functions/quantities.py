@@ -51,7 +51,7 @@ class Amount:
 def parse(text: str) -> Amount:
     """Parse a quantity. Raise ValueError."""
     if text != text.strip():
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     parsed = quantity.parse(text)
     return Amount(parsed.nanos, _power(text, parsed.nanos))
 

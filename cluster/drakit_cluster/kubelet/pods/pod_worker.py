@@ -203,7 +203,7 @@ class PodWorker:
                     services.recorder.normal(POD, pod, "UnpreparedDynamicResources", text)
             except PreparationError as error:
                 delay = backoff.next()
-                _log.info("claims not unprepared", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
+                _log.info("unprepare failed", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
                 if self._stopping.wait(delay):
                     return False
             else:

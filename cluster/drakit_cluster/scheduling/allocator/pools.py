@@ -232,9 +232,9 @@ def _unknown_counter(entries: Sequence[Slice], counter_sets: Mapping[str, Object
             for consumption in json_types.objects(device.get("consumesCounters")):
                 name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
                 if name not in counter_names:
-                    return f"{_place(entry, device)} draws from counter set {name}, which the pool lacks"
+                    return f"{_place(entry, device)} consumes counters of counter set {name}, which the pool lacks"
                 if not counters.keys() <= counter_names[name]:
-                    return f"{_place(entry, device)} draws {min(counters.keys() - counter_names[name])}, which counter set {name} lacks"
+                    return f"{_place(entry, device)} consumes counter {min(counters.keys() - counter_names[name])}, which counter set {name} lacks"
     return ""
 
 

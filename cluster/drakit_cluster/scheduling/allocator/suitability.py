@@ -60,7 +60,7 @@ class Refusal(enum.Enum):
     SELECTOR = "not selected by the request"
     NODE = "not for this node"
     CAPACITY = "capacity unknown, against its policy, or not enough left"
-    COUNTERS_OFF = "draws shared counters, but their feature is off"
+    COUNTERS_OFF = "consumes shared counters, but their feature gate is off"
     COUNTERS = "not enough left in a shared counter"
     TAINT = "tainted, not tolerated"
 

@@ -46,7 +46,7 @@ def parse_asks(text: str) -> dict[str, float]:
         try:
             asks[name] = float(weight)
         except ValueError:
-            raise WorkloadError(f"{part}: {weight!r} is no weight; write TEMPLATE:WEIGHT, separated by commas") from None
+            raise WorkloadError(f"{part}: {weight!r} is not a weight; write TEMPLATE:WEIGHT, separated by commas") from None
     return asks
 
 

@@ -84,5 +84,5 @@ def _bandwidth(value: str, text: str) -> str:
     try:
         quantity.parse(value)
     except quantity.QuantityError as error:
-        raise WorkloadError(f"{text}: {value} is no bandwidth: {error}") from error
+        raise WorkloadError(f"{text}: {value} is not a bandwidth: {error}") from error
     return value
