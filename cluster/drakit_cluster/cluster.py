@@ -43,7 +43,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happening:
+class ClusterEvent:
     """One event of the cluster, for people. ``time`` is RFC 3339; ``warning`` is true for events of type Warning."""
 
     time: str
@@ -176,7 +176,7 @@ class LocalCluster:
         """Restart a node's kubelet; its pods keep running."""
         self.node(node).restart_kubelet()
 
-    def events(self) -> Iterator[Happening]:
+    def events(self) -> Iterator[ClusterEvent]:
         """Yield past and new events until the cluster stops or the iterator is closed."""
         watch = self.api.watch(EVENT, since="")
         self._watches.add(watch)
@@ -222,9 +222,9 @@ class LocalCluster:
             watch.close()
 
 
-def _event_summary(event: Object) -> Happening:
+def _event_summary(event: Object) -> ClusterEvent:
     involved = json_types.mapping(event, "involvedObject")
-    return Happening(
+    return ClusterEvent(
         time=json_types.text(event, "series", "lastObservedTime")
         or json_types.text(event, "eventTime")
         or json_types.text(event, "lastTimestamp"),

@@ -84,7 +84,7 @@ class ApiFaults:
         """End a fault, or all."""
         self._active = tuple(active for active in self._active if fault is not None and active is not fault)
 
-    def stands(self, fault: ApiFault) -> bool:
+    def is_active(self, fault: ApiFault) -> bool:
         """Return whether a fault is still active."""
         return any(active is fault for active in self._active)
 

@@ -63,9 +63,9 @@ class Metrics:
         finally:
             self._durations.labels(extension_point, PLUGIN, status).observe(time.perf_counter() - begun)
 
-    def unschedulable(self, pod: str, *, is_so: bool) -> None:
+    def unschedulable(self, pod: str, *, is_unschedulable: bool) -> None:
         """Record whether a pod cannot be scheduled at present."""
-        (self._unschedulable.add if is_so else self._unschedulable.discard)(pod)
+        (self._unschedulable.add if is_unschedulable else self._unschedulable.discard)(pod)
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""

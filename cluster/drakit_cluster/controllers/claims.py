@@ -153,7 +153,7 @@ class ClaimGenerator:
         """Remove and return the pods whose claims wait for a template."""
         return self._waiting.pop(template, set())
 
-    def forget(self, pod: Key) -> None:
+    def remove(self, pod: Key) -> None:
         """Remove a pod from the pods that wait for a template."""
         for pods in self._waiting.values():
             pods.discard(pod)

@@ -74,7 +74,7 @@ class Controllers:
 
     def _observe(self, change: Change) -> None:
         if change.resource is POD:
-            self._pods.note(change)
+            self._pods.observe(change)
         if change.resource is not TAINT_RULE or self._follows_rules:
             self._evictor.observe(change)
         self._observers[change.resource](change)
@@ -88,7 +88,7 @@ class Controllers:
         if (check := self._workloads.check_of_owner(change.object)) is not None:
             self._add(*check)
         if change.deleted:
-            self._generator.forget(pod)
+            self._generator.remove(pod)
             self._observe_owner(change)
         else:
             self._add(self._generator.check, pod)
@@ -124,7 +124,7 @@ class Controllers:
             self._add(self._generator.check, pod)
 
     def _observe_owned(self, change: Change) -> None:
-        self._garbage.note(change)
+        self._garbage.observe(change)
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 

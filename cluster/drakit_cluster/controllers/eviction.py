@@ -37,7 +37,7 @@ class PodIndex:
         self._pods: dict[Key, Object] = {}
         self._users: dict[Key, set[Key]] = {}
 
-    def note(self, change: Change) -> None:
+    def observe(self, change: Change) -> None:
         """Record a pod's current state. A deleted or finished pod uses no claims."""
         key, pod = key_of(change.object), change.object
         old_pod = self._pods.pop(key, None)

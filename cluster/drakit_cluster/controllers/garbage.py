@@ -20,7 +20,7 @@ _KINDS = {(resource.api_version, resource.kind): resource for resource in ALL}
 
 
 class GarbageCollector:
-    """Deletes objects whose owners are deleted; ``note`` records the owners."""
+    """Deletes objects whose owners are deleted; ``observe`` records the owners."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
         self._api = api
@@ -28,7 +28,7 @@ class GarbageCollector:
         self._owned: dict[str, set[Dependent]] = {}
         self._checks = {resource: functools.partial(self._check, resource) for resource in ALL}
 
-    def note(self, change: Change) -> None:
+    def observe(self, change: Change) -> None:
         """Record the owners of an object, or remove a deleted object."""
         dependent = (change.resource, key_of(change.object))
         for owner in _owner_uids(change.before or {}) | (_owner_uids(change.object) if change.deleted else set()):

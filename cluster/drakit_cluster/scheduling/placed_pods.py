@@ -22,7 +22,7 @@ class PlacedPods:
     def __init__(self) -> None:
         self._placed: dict[str, tuple[Object, str]] = {}
 
-    def note(self, pod: Object, *, deleted: bool) -> bool:
+    def observe(self, pod: Object, *, deleted: bool) -> bool:
         """Record a pod's current state. Return whether the pod ended, which may free resources for others."""
         node = json_types.text(pod, "spec", "nodeName")
         if node and not deleted and not pod_claims.is_terminal(pod):

@@ -77,7 +77,7 @@ class Scheduler:
         self._binding_timeout = binding_timeout
         self._now = now
         self._metrics = metrics or Metrics()
-        self._known_errors = repeated_errors
+        self._repeated_errors = repeated_errors
         self._chosen: dict[str, str] = {}
         """The chosen nodes of pods that wait for binding conditions."""
         self._due: dict[str, datetime.datetime] = {}
@@ -121,8 +121,8 @@ class Scheduler:
     def _observe_pod(self, change: Change) -> None:
         uid = uid_of(change.object)
         if change.deleted or not _is_ours(change.object):
-            self._forget_pod(uid)
-            if self._placed.note(change.object, deleted=change.deleted):
+            self._remove_pod(uid)
+            if self._placed.observe(change.object, deleted=change.deleted):
                 self._to_try.update(self._pods)
             return
         previous = self._pods.get(uid)
@@ -130,9 +130,9 @@ class Scheduler:
         if previous is None or _decision_inputs(previous) != _decision_inputs(change.object):
             self._to_try.add(uid)
 
-    def _forget_pod(self, uid: str) -> None:
+    def _remove_pod(self, uid: str) -> None:
         self._pods.pop(uid, None)
-        self._metrics.unschedulable(uid, is_so=False)
+        self._metrics.unschedulable(uid, is_unschedulable=False)
         self._to_try.discard(uid)
         self._stop_waiting(uid)
 
@@ -145,16 +145,16 @@ class Scheduler:
         same = previous is not None and uid_of(previous) == uid_of(change.object)
         if change.deleted:
             if same:
-                self._forget_claim(key)
+                self._remove_claim(key)
         elif previous is None or not same or version_of(previous) < version_of(change.object):
-            self._remember_claim(change.object)
+            self._store_claim(change.object)
         self._to_try.update(uid for uid, pod in self._pods.items() if key in pod_claims.claim_keys(pod))
 
-    def _forget_claim(self, key: Key) -> None:
+    def _remove_claim(self, key: Key) -> None:
         self._allocated.remove(self._claims.pop(key))
         self._to_try.update(self._pods)
 
-    def _remember_claim(self, claim: Object) -> None:
+    def _store_claim(self, claim: Object) -> None:
         """Record a claim's current state. A deallocation may let any pod fit, so all pods are retried."""
         key = key_of(claim)
         previous = self._claims.get(key)
@@ -229,7 +229,7 @@ class Scheduler:
         self._refuse(pod, f"binding failed: {'; '.join(failure.message for failure in failed)}")
         for failure in failed:
             if pod_claims.is_reserved_for(failure.claim, pod):
-                self._remember_claim(reservation.release(self._api, failure.claim, {uid_of(pod)}))
+                self._store_claim(reservation.release(self._api, failure.claim, {uid_of(pod)}))
                 self._to_try.add(uid_of(pod))
 
     def _site(self, pod: Object) -> Site:
@@ -238,7 +238,7 @@ class Scheduler:
             classes = {key.name: device_class for key, device_class in self._classes.items()}
             rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
             slices = [taint_rules.tainted(slice_, rules) for slice_ in self._slices.values()]
-            self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._known_errors)
+            self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._repeated_errors)
         chosen = self._chosen.get(uid_of(pod))
         nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]
         return Site(
@@ -300,10 +300,10 @@ class Scheduler:
         try:
             for claim, allocation in decision.allocate:
                 written.append(reservation.allocate(self._api, claim, allocation, pod, for_workloads=self._for_workloads))
-                self._remember_claim(written[-1])
+                self._store_claim(written[-1])
             for claim in decision.reserve:
                 written.append(reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads))
-                self._remember_claim(written[-1])
+                self._store_claim(written[-1])
         except errors.ApiError:
             for index, claim in enumerate(written):
                 self._undo_write(claim, pod, allocated=index < len(decision.allocate))
@@ -314,16 +314,16 @@ class Scheduler:
     def _deallocate_stuck(self, stuck: Sequence[Object]) -> None:
         """Deallocate one claim that only the refused pod uses, so that the pod may fit elsewhere."""
         for claim in stuck[:1]:
-            self._remember_claim(reservation.deallocate(self._api, claim))
+            self._store_claim(reservation.deallocate(self._api, claim))
             self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot run on the node of its devices")
 
     def _undo_write(self, claim: Object, pod: Object, *, allocated: bool) -> None:
         """Undo a write. A claim just ``allocated`` for a workload has no other user, so it is deallocated."""
         try:
             if allocated and pod_claims.serves_any_pod(claim):
-                self._remember_claim(reservation.deallocate(self._api, claim))
+                self._store_claim(reservation.deallocate(self._api, claim))
             else:
-                self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
+                self._store_claim(reservation.release(self._api, claim, {uid_of(pod)}))
         except errors.ApiError as error:
             _log.warning("undo of a reservation failed", claim=key_of(claim).name, error=str(error))
 
@@ -331,14 +331,14 @@ class Scheduler:
         key = key_of(pod)
         target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
         self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
-        self._forget_pod(uid_of(pod))
+        self._remove_pod(uid_of(pod))
         self._placed.take(pod, node)
         self._set_condition(pod, {"status": "True"})
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 
     def _refuse(self, pod: Object, message: str, *, gated: bool = False) -> None:
         """Write the reason for waiting into the pod's status, and an event unless the pod is gated."""
-        self._metrics.unschedulable(uid_of(pod), is_so=True)
+        self._metrics.unschedulable(uid_of(pod), is_unschedulable=True)
         if _condition(pod).get("message") == message:
             return
         updated = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})

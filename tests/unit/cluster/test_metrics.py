@@ -27,9 +27,9 @@ def test_steps_are_counted_in_growing_buckets_with_their_outcome() -> None:
 def test_a_pod_is_unschedulable_once_however_often_it_is_refused() -> None:
     metrics = Metrics()
     for pod in ("a", "a", "b"):
-        metrics.unschedulable(pod, is_so=True)
+        metrics.unschedulable(pod, is_unschedulable=True)
     assert 'scheduler_unschedulable_pods{plugin="DynamicResources",profile="default-scheduler"} 2.0' in metrics.text()
-    metrics.unschedulable("a", is_so=False)
+    metrics.unschedulable("a", is_unschedulable=False)
     assert 'profile="default-scheduler"} 1.0' in metrics.text()
 
 

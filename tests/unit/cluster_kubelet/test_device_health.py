@@ -196,4 +196,4 @@ def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:
     now[0] += 1.0
     assert table.of(DRIVER, one) == ("Unknown", "", None)
     assert table.update(DRIVER, [report])
-    assert (table.forget(DRIVER), table.forget(DRIVER)) == (True, False)
+    assert (table.remove(DRIVER), table.remove(DRIVER)) == (True, False)

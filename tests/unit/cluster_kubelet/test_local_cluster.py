@@ -13,7 +13,7 @@ from drakit_cluster.api.apiserver import ApiServer, StartError
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.client import informer
 from drakit_cluster.client.client import ApiClient
-from drakit_cluster.cluster import Happening, LocalCluster
+from drakit_cluster.cluster import ClusterEvent, LocalCluster
 from drakit_cluster.cluster_node import FolderError
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects.resources import CLAIM, NODE, POD
@@ -97,7 +97,7 @@ def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
 
 
 def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
-    seen: list[Happening] = []
+    seen: list[ClusterEvent] = []
     follower = threading.Thread(target=lambda: seen.extend(cluster.cluster.events()))
     follower.start()
     cluster.run(objects.pod("p"))

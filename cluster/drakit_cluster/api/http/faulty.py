@@ -49,7 +49,7 @@ class Faulty:
 
     async def _delay(self, fault: ApiFault) -> None:
         end = time.monotonic() + fault.seconds
-        while self._faults.stands(fault) and time.monotonic() < end:  # noqa: ASYNC110 - switched in other threads
+        while self._faults.is_active(fault) and time.monotonic() < end:  # noqa: ASYNC110 - switched in other threads
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _cut(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -72,8 +72,8 @@ class HealthTable:
                 entries[key] = _Entry(report=report, expires=now + (report.seconds if report.seconds > 0 else self._seconds))
             return changed
 
-    def forget(self, driver: str) -> bool:
-        """Drop all reports of a driver; return whether there were any."""
+    def remove(self, driver: str) -> bool:
+        """Remove all reports of a driver; return whether there were any."""
         with self._lock:
             return bool(self._drivers.pop(driver, {}))
 
@@ -131,7 +131,7 @@ class HealthStreams:
                         self._on_change(driver)
             except grpc.RpcError as error:
                 _log.debug("health stream ended", driver=driver, error=str(error.code() if isinstance(error, grpc.Call) else error))
-            if self._table.forget(driver):
+            if self._table.remove(driver):
                 self._on_change(driver)
             stream.pause()
 

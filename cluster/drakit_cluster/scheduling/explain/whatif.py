@@ -114,7 +114,7 @@ class Scheduler:
         for claim in world.claims:
             self._record(claim)
         for pod in world.pods:
-            self._placed.note(pod, deleted=False)
+            self._placed.observe(pod, deleted=False)
 
     def decide(self) -> Iterator[Decision]:
         """Yield the decisions for all pods, claims and templates, in order."""
