@@ -1,4 +1,4 @@
-"""The words of CEL (language definition, "Syntax"), and the values of its literals."""
+"""The tokens of CEL (language definition, "Syntax"), and the values of its literals."""
 
 import dataclasses
 import enum
@@ -44,7 +44,7 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A word at an offset, in characters."""
+    """A token at an offset, in characters."""
 
     kind: Kind
     text: str
@@ -67,7 +67,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def number(token: Token, *, negative: bool) -> values.Value:
-    """Return the value of a numeric word, with its minus if `negative`. Raise SourceError if it does not fit into 64 bits."""
+    """Return the value of a numeric token, with its minus if `negative`. Raise SourceError if it does not fit into 64 bits."""
     sign = "-" if negative else ""
     if token.kind is Kind.FLOAT:
         value = float(sign + token.text)
@@ -86,7 +86,7 @@ def number(token: Token, *, negative: bool) -> values.Value:
 
 
 def text(token: Token) -> str | bytes:
-    """Return the value of a string or bytes word. Raise SourceError for an escape that is not a character."""
+    """Return the value of a string or bytes token. Raise SourceError for an escape that is not a character."""
     body = token.text
     binary = body[0] in "bB"
     body = body[1:] if binary else body

@@ -21,8 +21,8 @@ def of(pool: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
     for placement in placements:
         if len(placement.nodes) > NODES_MAX:
             raise errors.InventoryError(
-                f"has {len(placement.nodes)} nodes, and a counter for each; a device consumes at most {device.CONSUMPTIONS_MAX} counter sets of "
-                f"{device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {placement.shape} under slices",
+                f"has {len(placement.nodes)} nodes, and a counter for each; a device consumes counters of at most {device.CONSUMPTIONS_MAX} "
+                f"counter sets, each of at most {device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {placement.shape} under slices",
                 field=f"devices[{placement.name}].consumesCounters",
             )
     groups = machine.parts(len(pool.nodes), placements)
