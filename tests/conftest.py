@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="dk")
         config.add_cleanup(folder.cleanup)
         config.option.basetemp = f"{folder.name}/t"
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name  # for pytest in the projects that tests make
 
 
 def _has_memory() -> bool:
