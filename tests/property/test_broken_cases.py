@@ -12,7 +12,7 @@ from conformance.test_recorded_decisions import KINDS, recorded
 from drakit_cluster.objects import errors, json_types, quantity
 from drakit_cluster.objects.json_types import Json, Object
 
-BOUNDED = settings(max_examples=120, deadline=5_000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+BOUNDED = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 REFUSALS = (errors.BadRequestError, quantity.QuantityError)
 FIXED = {"kind", "name", "operation", "objectKind", "apiVersion"}
 Path = tuple[str | int, ...]

@@ -9,6 +9,7 @@
 It needs the extra ``drakit[cluster]``. Every call that waits has a time limit, and its error names what it waited for.
 """
 
+import collections
 import contextlib
 import pathlib
 import tempfile
@@ -139,9 +140,9 @@ class Cluster:
         return self.local.wait_for(allocated, timeout=seconds, what=f"the allocation of claim {name}")
 
     def wait_published(self, devices: int, *, seconds: float = SECONDS) -> None:
-        """Wait until this number of devices is published."""
+        """Wait until complete pools have this number of devices."""
         self.local.wait_for(
-            lambda: sum(len(item["spec"].get("devices", ())) for item in self.slices()) == devices,
+            lambda: published_devices(self.slices()) == devices,
             timeout=seconds,
             what=f"{devices} published devices",
         )
@@ -241,3 +242,20 @@ class Cluster:
         node = nodes.Node(spec, local_node.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
         stack.callback(node.stop)
         node.start()
+
+
+def published_devices(published: Sequence[Object]) -> int:
+    """Return the number of devices in complete pools: schedulers ignore other pools.
+
+    The slice by which a driver finds out what the API server stores is incomplete on purpose.
+    """
+    pools: dict[str, list[Object]] = collections.defaultdict(list)
+    for item in published:
+        pools[str(item["spec"]["pool"]["name"])].append(item["spec"])
+    total = 0
+    for specs in pools.values():
+        newest = max(spec["pool"]["generation"] for spec in specs)
+        current = [spec for spec in specs if spec["pool"]["generation"] == newest]
+        if len(current) == current[0]["pool"]["resourceSliceCount"]:
+            total += sum(len(spec.get("devices", ())) for spec in current)
+    return total

@@ -102,7 +102,7 @@ def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: 
 def test_show_names_the_node_whose_driver_keeps_the_folder(program: Program) -> None:
     hardware = author.Hardware()
     with testing.Cluster(lambda: author.FakeDriver(hardware), node_names=["node-7"]) as cluster:
-        cluster.wait_published(1)
+        cluster.wait_published(7)
         folder = str(cluster.local.node("node-7").folder.root)
         assert "fake.example.com on node-7\n" in program("show", "--folder", folder).out
         [shown] = json.loads(program("show", "--folder", folder, "-o", "json").out)

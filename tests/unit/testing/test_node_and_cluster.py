@@ -8,6 +8,7 @@ import pytest
 import drakit
 from drakit import testing
 from drakit.core import claim as claims
+from drakit.testing import cluster as clusters
 from fakes import author
 
 
@@ -102,6 +103,17 @@ def test_a_reboot_prepares_anew(hardware: author.Hardware) -> None:
         node.restart(boot_id="boot-2")
         node.prepare(claim)
         assert hardware.made == {"chip-0": 1}
+
+
+def test_only_devices_of_complete_pools_count_as_published() -> None:
+    def page(pool: str, generation: int, count: int, *devices: str) -> dict[str, Any]:
+        names = [{"name": name} for name in devices]
+        return {"spec": {"pool": {"name": pool, "generation": generation, "resourceSliceCount": count}, "devices": names}}
+
+    probe, old = page("node-1/probe", 1, 2, "probe"), page("node-1", 1, 1, "a")
+    assert clusters.published_devices([probe, old]) == 1
+    assert clusters.published_devices([probe, old, page("node-1", 2, 2, "a")]) == 0
+    assert clusters.published_devices([old, page("node-1", 2, 2, "a"), page("node-1", 2, 2, "b", "c")]) == 3
 
 
 def test_a_cluster_runs_a_pod_on_the_drivers_device(hardware: author.Hardware) -> None:
