@@ -9,7 +9,7 @@ demo: setup  ## the main job on the embedded cluster with mock hardware
 	$(VENV)/drakit demo
 
 test: setup  ## every test but the full matrices
-	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full"
+	$(VENV)/pytest -q -n 6 --dist worksteal -m "not full"
 
 test-fast: setup  ## the unit tests that start no process, need no root and no network: for the inner loop
 	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full and not root and not process" tests/unit \
