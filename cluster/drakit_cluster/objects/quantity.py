@@ -91,7 +91,7 @@ def _parse_text(text: str) -> Quantity:
     digits = int(integer + (fraction or ""))
     exponent = int(power) if power else _DECIMAL[decimal or ""]
     if abs(exponent) > _EXPONENT_LIMIT:
-        raise QuantityError(f"{text!r} is not a supported quantity: the exponent is beyond {_EXPONENT_LIMIT}")
+        raise QuantityError(f"{text!r} is not a quantity: the exponent is beyond {_EXPONENT_LIMIT}")
     scale = exponent - len(fraction or "") + 9
     nanos, remainder = divmod(digits * 10 ** max(scale, 0) * 2 ** _BINARY.get(binary or "", 0), 10 ** max(-scale, 0))
     nanos += 1 if remainder else 0

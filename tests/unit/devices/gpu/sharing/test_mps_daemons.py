@@ -89,19 +89,15 @@ def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down()
 @pytest.mark.root
 @needs_root
 def test_the_daemon_has_the_grants_folder_as_its_shared_memory() -> None:
-    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
-        check_shared_memory(pathlib.Path(folder))
-
-
-def check_shared_memory(folder: pathlib.Path) -> None:
-    """Start a daemon in a folder outside the host's /dev/shm, which the daemon does not see."""
-    daemons = child_daemons.ChildDaemons(home=folder / "mps", root=mps_daemon.install(folder / "root", shm=True))
-    daemons.ensure(GRANT, GPU, WANTED)
-    try:
-        assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
-        assert [file.read_text() for file in (folder / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
-    finally:
-        daemons.stop(GRANT)
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as name:  # The daemon does not see the host's /dev/shm.
+        folder = pathlib.Path(name)
+        daemons = child_daemons.ChildDaemons(home=folder / "mps", root=mps_daemon.install(folder / "root", shm=True))
+        daemons.ensure(GRANT, GPU, WANTED)
+        try:
+            assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
+            assert [file.read_text() for file in (folder / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
+        finally:
+            daemons.stop(GRANT)
 
 
 def test_an_unreadable_record_stops_no_daemon_and_does_not_prevent_a_stop(daemons: child_daemons.ChildDaemons) -> None:
