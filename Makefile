@@ -1,7 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
 # Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean dist docs image image-check help
+.PHONY: demo test test-fast coverage e2e check fmt protos bench crash soak fuzz setup clean dist docs image image-check help
 
 VENV := .venv/bin
 
@@ -38,6 +38,9 @@ protos: setup  ## regenerate driver/drakit/_proto
 
 bench: setup  ## measure, each figure beside a floor of the same run; some benchmarks: make bench ARGS="node allocator"
 	PYTHONPATH=tests $(VENV)/python -m bench $(ARGS)
+
+soak: setup  ## a driver's process under load and faults, an hour each: make soak ARGS="nic --minutes 60"
+	PYTHONPATH=tests $(VENV)/python -m soak $(or $(ARGS),gpu)
 
 fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
 	tests/fuzz/run

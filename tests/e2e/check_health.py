@@ -104,8 +104,6 @@ def test_a_pod_that_tolerates_such_a_fault_stays(space: Workspace, faulty: Drive
 
 @pytest.mark.gates("DRADeviceTaints", "DRADeviceTaintRules")
 def test_a_rule_of_an_admin_evicts_the_pods_of_a_device(api: Api, space: Workspace, gates: Gates) -> None:
-    if api.version().startswith("v1.36.") and "drakit" not in api.version():
-        pytest.skip("a DeviceTaintRule ends the scheduler of Kubernetes 1.36")
     path = f"/apis/resource.k8s.io/{gates.taint_rules_version()}/devicetaintrules"
     selector: Object = {"driver": GPU, "pool": space.node, "device": "gpu-0"}
     rule: Object = {

@@ -1,0 +1,1 @@
+"""Long runs of a driver's process on a local cluster, with faults all along."""
