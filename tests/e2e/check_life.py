@@ -72,8 +72,30 @@ def after(space: Workspace, name: str = "after") -> None:
 @pytest.mark.parametrize("name", drivers.DRIVERS)
 def test_a_killed_driver_comes_back_and_its_pods_do_not_notice(space: Workspace, driver: Driver, name: str) -> None:
     before = Before.of(space)
-    [pod] = driver.pods(name)
     slices = [json_types.text(one, "metadata", "uid") for one in driver.slices(name)]
+    kill(space, driver, name)
+    before.unharmed()
+    assert [json_types.text(one, "metadata", "uid") for one in driver.slices(name)] == slices
+    after(space)
+    before.ended(driver)
+
+
+@pytest.mark.parametrize("name", drivers.DRIVERS)
+def test_a_driver_without_journal_and_cdi_files_restores_its_claims(space: Workspace, driver: Driver, name: str) -> None:
+    before = Before.of(space)
+    driver.execute(name, "find", f"/var/lib/kubelet/plugins/{name}", "-name", "journal.db*", "-delete")
+    driver.execute(name, "find", "/var/run/cdi", "-name", f"{name.replace('.', '*')}*", "-delete", check=False)
+    driver.execute(name, "find", "/var/run/cdi", "-name", f"*{before.claim}*", "-delete", check=False)
+    kill(space, driver, name)
+    before.unharmed()
+    space.api.wait("the claim's CDI file", lambda: before.claim in driver.execute(name, "find", "/var/run/cdi", check=False))
+    after(space)
+    before.ended(driver)
+
+
+def kill(space: Workspace, driver: Driver, name: str) -> None:
+    """Kill a driver's process and wait until its container runs again."""
+    [pod] = driver.pods(name)
     assert int(node_work.done(space, "kill", node_work.KILL, json_types.text(pod, "metadata", "uid"))) > 0
 
     def restarted() -> bool:
@@ -81,10 +103,6 @@ def test_a_killed_driver_comes_back_and_its_pods_do_not_notice(space: Workspace,
         return bool(found) and json_types.number(found[0], "restartCount") > 0 and found[0].get("ready") is True
 
     space.api.wait("the driver's restart", restarted)
-    before.unharmed()
-    assert [json_types.text(one, "metadata", "uid") for one in driver.slices(name)] == slices
-    after(space)
-    before.ended(driver)
 
 
 def test_a_pod_that_starts_while_the_driver_is_away_runs_when_it_is_back(space: Workspace, driver: Driver) -> None:
