@@ -23,12 +23,16 @@ LOCAL_NODE = "local"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """A device family of this node, ready to be opened as a local node. Only an author's driver has ``config_types``."""
+    """A device family of this node, ready to be opened as a local node. Only an author's driver has ``config_types``.
+
+    ``is_served`` is False for a family without hardware that left a folder on the node.
+    """
 
     name: str
     spec: local_node.DriverSpec
     folders: local_node.Folders
     config_types: tuple[type[object], ...] = ()
+    is_served: bool = True
 
 
 AUTHORED: contextvars.ContextVar[Callable[[values.Settings], tuple[Family, ...]] | None] = contextvars.ContextVar("AUTHORED", default=None)
@@ -72,8 +76,15 @@ def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tup
         options = getattr(settings, name)
         return bool(options.enabled) and (settings.node.plugins_dir / str(options.driver_name)).exists()
 
-    wanted = (name for name in registry.FAMILIES if has_folder(name) or _enabled(settings, name, chosen))
-    return tuple(_family(settings, name, chosen) for name in wanted)
+    served = {name for name in registry.FAMILIES if _enabled(settings, name, chosen)}
+    wanted = (name for name in registry.FAMILIES if name in served or has_folder(name))
+    return tuple(dataclasses.replace(_family(settings, name, chosen), is_served=name in served) for name in wanted)
+
+
+def families_to_read(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+    """Return the families whose state may be on this node, served or not, for commands that read journals; raises SettingsError if none."""
+    only = tuple(only)
+    return families_left(settings, only=only) or families(settings, only=only)
 
 
 class Asked(values.Settings):

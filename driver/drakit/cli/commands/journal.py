@@ -74,7 +74,7 @@ def list_(
       drakit journal list --family gpu -o json
     """
     rows: list[dict[str, object]] = []
-    for opened in _journals(composition.families(settings, only=families or ())):
+    for opened in _journals(composition.families_to_read(settings, only=families or ())):
         output.warn(opened.trouble)
         rows += [_row(opened.family, entry) for entry in opened.memory.entries()]
     if style is not options.Format.TABLE:
@@ -101,7 +101,7 @@ def show(
     if not names.is_uid(uid):
         raise errors.ConfigError(f"{uid!r} is not a claim UID; list the UIDs with: journal list", field="UID")
     entries = []
-    for opened in _journals(composition.families(settings)):
+    for opened in _journals(composition.families_to_read(settings)):
         output.warn(opened.trouble)
         entry = opened.memory.entry(names.ClaimUid(uid))
         entries += [opened.document(entry)] if entry is not None else []
@@ -127,7 +127,7 @@ def export(
       drakit journal export --mock dgx-a100-40gb-2gpu > journal.json
     """
     documents: list[object] = []
-    for opened in _journals(composition.families(settings, only=families or ())):
+    for opened in _journals(composition.families_to_read(settings, only=families or ())):
         claims = [opened.document(entry) for entry in opened.memory.entries()]
         documents.append(
             {
@@ -159,7 +159,7 @@ def verify(
       drakit journal verify --mock dgx-a100-40gb-2gpu
     """
     rows: list[dict[str, object]] = []
-    for family in composition.families(settings, only=families or ()):
+    for family in composition.families_to_read(settings, only=families or ()):
         problems = list(_problems(family))
         rows.append({"driver": family.spec.driver_name, "path": str(family.folders.home / inspection.DATABASE), "problems": problems})
     if style is options.Format.TABLE:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from drakit import settings as values
-from drakit.cdi import host_nodes
+from drakit.cdi import directory, host_nodes
 from drakit.cli import composition, not_offered, options, output
 from drakit.core import advanced, errors, inventory, lifecycle, names
 from drakit.core import capacity as capacities
@@ -18,6 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
+from drakit.journal import journal as journals
 from drakit.kube import file_claims
 from drakit.kubelet import health as device_health
 from drakit.kubelet import health_client
@@ -126,8 +127,14 @@ def unprepare(
     ]
     failed: list[str] = []
     uids: set[names.ClaimUid] = set()
-    for family in composition.families(settings):
-        with _opened(family, Nowhere()) as opened:
+    for family in composition.families_to_read(settings):
+        with contextlib.ExitStack() as stack:
+            try:
+                opened = stack.enter_context(_opened(family, Nowhere()))
+            except (errors.HardwareError, errors.SettingsError) as error:
+                known = _uids_known(family)
+                failed += [f"{ref.uid}: {error}" for ref in refs if ref.uid in known]
+                continue
             uids.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
             was_lost = opened.is_lost
             failed += [f"{uid}: {error}" for uid, error in opened.unprepare(refs, Present()).items() if error]
@@ -146,10 +153,11 @@ class View:
 
     ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
     ``trouble`` is why the journal cannot be read and what the driver does about it. ``is_lost`` is true if a journal was lost, now or earlier: claims
-    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports.
+    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware
+    cannot be read; then there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
     """
 
-    driver: drivers.Driver[Any]
+    driver: drivers.Driver[Any] | None
     pool: str
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
@@ -158,10 +166,19 @@ class View:
     readings: tuple[advanced.Metric, ...] = ()
     health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
     withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
+    error: errors.DrakitError | None = None
+
+
+def views(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
+    """Yield the view of each family that is served or whose journal has claims. Raise SettingsError, JournalError."""
+    for family in composition.families_to_read(settings, only=only):
+        seen = look(family)
+        if family.is_served or seen.entries or seen.is_lost:
+            yield family, seen
 
 
 def look(family: composition.Family) -> View:
-    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes."""
+    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raise JournalError."""
     home = family.folders.home
     with contextlib.ExitStack() as stack:
         nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
@@ -173,26 +190,45 @@ def look(family: composition.Family) -> View:
         folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
         try:
             opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
+            opened.offered.refresh()
+            withheld = not_offered.by(opened.author)
         except errors.JournalError as error:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
-        opened.offered.refresh()
+        except (errors.HardwareError, errors.SettingsError) as error:
+            return _without_hardware(family, folders.home, trouble, error)
         entries = tuple(opened.journal.entries())
         return View(
             driver=opened.author,
-            pool=_pool(opened),
+            pool=_pool(opened.journal, opened.identity.pool),
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
             trouble=_trouble(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
             health=health_client.read(home),
-            withheld=not_offered.by(opened.author),
+            withheld=withheld,
         )
 
 
-def _pool(opened: local_node.LocalNode) -> str:
-    own = opened.identity.pool
-    return (opened.journal.pool() or own) if own == composition.LOCAL_NODE else own
+def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: str, error: errors.DrakitError) -> View:
+    """Return the view of a family whose driver cannot be made or cannot read its hardware: what the copy of its journal has."""
+    home, identity = family.folders.home, family.spec.identity
+    with journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=identity.boot_id) as journal:
+        entries = tuple(journal.entries())
+        return View(
+            driver=None,
+            pool=_pool(journal, identity.pool),
+            offered=inventory.Inventory(),
+            entries=entries,
+            trouble=_trouble(home, trouble, len(entries)),
+            is_lost=journal.quarantine is not None,
+            health=health_client.read(home),
+            error=error,
+        )
+
+
+def _pool(journal: journals.Journal, own: str) -> str:
+    return (journal.pool() or own) if own == composition.LOCAL_NODE else own
 
 
 def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
@@ -254,6 +290,12 @@ def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimU
 
 def _all_restored(opened: local_node.LocalNode) -> str:
     return f"all claims of the lost journal of {opened.author.name} are restored"
+
+
+def _uids_known(family: composition.Family) -> frozenset[names.ClaimUid]:
+    """Return the claims in the journal or with CDI files of a driver whose hardware cannot be opened."""
+    files = directory.Directory(family.folders.cdi, driver=family.spec.driver_name)
+    return frozenset({*(entry.claim.uid for entry in look(family).entries), *files.claims()})
 
 
 def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:

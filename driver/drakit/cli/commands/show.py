@@ -65,9 +65,9 @@ def show(
     if svg is not None:
         _write_picture(svg, settings, families or ())
         return
-    documents = []
-    for family in composition.families(settings, only=families or ()):
-        seen = prepare.look(family)
+    documents, unread = [], []
+    for family, seen in prepare.views(settings, only=families or ()):
+        unread += [seen.error] if seen.error else []
         output.warn(seen.trouble)
         output.note(not_offered.gpus(seen.withheld))
         documents.append(_document(family, seen))
@@ -75,6 +75,8 @@ def show(
             _print(family, seen, every=every)
     if style is not options.Format.TABLE:
         output.document(documents, style)
+    for error in unread:
+        raise error
 
 
 def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence[str]) -> None:
@@ -142,7 +144,9 @@ def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool
     if counted:
         columns = ["PROFILE", "FREE", *map(str.upper, capacities)]
         output.put(out, output.table("\nMIG placements by profile; --all lists each", columns, _by_profile(seen, capacities)))
-    if not offered:
+    if seen.error:
+        output.say(out, f"The devices cannot be read: {seen.error}")
+    elif not offered:
         out.print("No device was found.")
 
 

@@ -70,9 +70,11 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """Return the inventory of each family with its prepared claims. GPUs that are not offered are reported on standard error."""
+    """Return the inventory of each family with its prepared claims. GPUs that are not offered are reported on standard error. Raise HardwareError."""
     seen = [(family, prepare.look(family)) for family in families]
     for _, view in seen:
+        if view.error is not None:
+            raise view.error
         output.note(not_offered.gpus(view.withheld))
     return [(family, view.offered) for family, view in seen]
 

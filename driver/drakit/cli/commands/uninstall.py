@@ -30,6 +30,7 @@ from drakit.serving import unix_sockets
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
 _NO_API = "--no-api is given"
 _UID_CHARACTERS = 36
+_HARDWARE = "hardware"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,9 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     driver, home = family.spec.driver_name, family.folders.home
     claimed: set[str] = set()
     lost = "the journal is lost"
+    leftovers, unread = _leftovers(family)
+    if unread:
+        yield Item(driver=driver, kind=_HARDWARE, name=driver, detail="cannot be read", error=unread)
     if inspection.exists(home):
         view = prepare.look(family)
         lost = lost if view.is_lost else ""
@@ -158,7 +162,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
         # With an intact journal, a file without an entry is an orphan. After a loss of the journal, a pod may use the file's devices.
         is_claimed = any(uid in path.name for uid in claimed)
         yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if is_claimed else lost)
-    for text in _leftovers(family):
+    for text in leftovers:
         yield Item(driver=driver, kind="kernel", name=text, blocks="" if claimed else lost)
     for path in _registrations(settings, driver):
         yield Item(driver=driver, kind="socket", name=str(path))
@@ -191,9 +195,13 @@ def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
     return [path for path in paths if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
 
 
-def _leftovers(family: composition.Family) -> Sequence[str]:
-    made = family.spec.build(ports.no_intents)
-    return made.leftovers() if isinstance(made, advanced.Removable) else ()
+def _leftovers(family: composition.Family) -> tuple[Sequence[str], str]:
+    """Return what a driver left besides claims, and why its hardware cannot be read; empty if it can."""
+    try:
+        made = family.spec.build(ports.no_intents)
+        return made.leftovers() if isinstance(made, advanced.Removable) else (), ""
+    except (errors.HardwareError, errors.SettingsError) as error:
+        return (), str(error)
 
 
 def _registrations(settings: values.Settings, driver: str) -> Sequence[pathlib.Path]:
@@ -211,6 +219,9 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
     """Remove what a driver left. The journal is removed last, and only if all claims were released."""
     driver, home = family.spec.driver_name, family.folders.home
     own = [item for item in items if item.driver == driver]
+    if any(item.kind == _HARDWARE for item in own):
+        yield from own
+        return
     failed = dict(_node_cleared(family)) if inspection.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
     is_cleared = not failed
     if is_cleared:
@@ -307,5 +318,5 @@ def _show(settings: values.Settings, items: Sequence[Item], style: options.Forma
 
 def _outcome(item: Item, *, is_removed: bool) -> str:
     if not is_removed:
-        return item.blocks or "present"
+        return item.blocks or item.error or "present"
     return "removed" if item.removed else item.error or "kept"

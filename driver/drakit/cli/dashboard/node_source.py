@@ -15,7 +15,7 @@ class NodeSource:
     """Reads the drivers of one node, as ``drakit show`` does."""
 
     def __init__(self, settings: values.Settings, *, only: Sequence[str] = ()) -> None:
-        self._families = composition.families(settings, only=only)
+        self._families = composition.families_to_read(settings, only=only)
         self._node = composition.node_name(settings)
 
     def state(self) -> model.State:
@@ -29,6 +29,8 @@ class NodeSource:
             except errors.DrakitError as error:
                 problems.append(f"{driver}: {error}")
                 continue
+            if seen.error is not None and (family.is_served or seen.entries):
+                problems.append(f"{driver}: {seen.error}")
             node_name = seen.pool
             held = [holding for entry in seen.entries for holding in _holdings(entry)]
             health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}

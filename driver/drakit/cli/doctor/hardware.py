@@ -16,7 +16,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     if reasons:
         yield finding.warning("devices", "gpu", reasons, "load the NVIDIA kernel driver; on a node without GPUs, set gpu.enabled to false")
     try:
-        families = composition.families(settings)
+        families = composition.families_to_read(settings)
     except errors.SettingsError as error:
         yield finding.failed("devices", "families", str(error), "enable a family, or add --mock MACHINE")
         return
@@ -25,15 +25,24 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 
 def _family(family: composition.Family) -> Iterator[Finding]:
-    name, program = family.spec.driver_name, family.spec.identity.program
+    name = family.spec.driver_name
     try:
         seen = prepare.look(family)
     except errors.DrakitError as error:
-        yield finding.failed("devices", name, str(error), "see docs/reference/errors.md")
+        yield finding.failed("journal", name, str(error), "see docs/reference/errors.md")
+        return
+    if family.is_served or seen.entries or seen.is_lost:
+        yield from _devices(name, family.spec.identity.program, seen)
+        yield _journal(name, family.spec.identity.program, seen)
+
+
+def _devices(name: str, program: str, seen: prepare.View) -> Iterator[Finding]:
+    if seen.error is not None:
+        yield finding.failed("devices", name, f"{seen.error}{_claims_held(seen)}", "see docs/reference/errors.md")
         return
     if isinstance(seen.driver, advanced.Diagnosable):
         yield from seen.driver.diagnose()
-    devices, entries = seen.offered.flat().devices, seen.entries
+    devices = seen.offered.flat().devices
     tainted = [device.name for device in devices if device.taints]
     if not devices:
         yield finding.warning(
@@ -51,20 +60,28 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if kept := not_offered.gpus(seen.withheld):
         yield finding.failed("devices", name, kept, "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.withheld)
+
+
+def _claims_held(seen: prepare.View) -> str:
+    """Return a phrase with the claims whose devices the driver cannot release while it cannot use its hardware."""
+    if not seen.entries:
+        return ""
+    return f"; the journal has {output.counted(len(seen.entries), 'claim')}, whose devices can be released when this is fixed"
+
+
+def _journal(name: str, program: str, seen: prepare.View) -> Finding:
     if seen.trouble:
-        yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
-        return
-    half = [entry for entry in entries if entry.state is not lifecycle.State.PREPARED]
+        return finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
+    half = [entry for entry in seen.entries if entry.state is not lifecycle.State.PREPARED]
     if half:
         uids = ", ".join(entry.claim.uid for entry in half[:5])
-        yield finding.warning(
+        return finding.warning(
             "journal",
             name,
             f"{output.counted(len(half), 'claim')} partially prepared or partially released: {uids}",
             f"once the pod is gone, run: {program} unprepare UID",
         )
-    else:
-        yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
+    return finding.ok("journal", name, output.counted(len(seen.entries), "prepared claim"))
 
 
 def of_interfaces(withheld: not_offered.NotOffered) -> Iterator[Finding]:
