@@ -123,7 +123,7 @@ def publisher(generous: accounts.Installed) -> Iterator[Token]:
 def slice_of(name: str, driver: str, node: str = "", *, pool: str = "") -> Object:
     """A slice without devices, of a node or of the cluster."""
     where: Object = {"nodeName": node} if node else {"allNodes": True}
-    spec = {"driver": driver, **where, "pool": {"name": pool or node or "cluster", "generation": 1, "resourceSliceCount": 1}}
+    spec = {"driver": driver, **where, "pool": {"name": pool or node or "tpus", "generation": 1, "resourceSliceCount": 1}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
@@ -264,6 +264,9 @@ def test_the_publisher_writes_pools_of_the_cluster_and_of_its_driver_only(
     of_other = slices(slice_of("drakit-rights-other", "gpu.drakit.dev"))
     for attempt in (*changes(of_other).values(), creating(slice_of("drakit-rights-new", "gpu.drakit.dev"))):
         refused(publisher, attempt, "drakit-publisher", "of the driver tpu.drakit.dev only")
+    for pool in (NODE, f"{NODE}/probe", "tpus-x"):
+        attempt = creating(slice_of("drakit-rights-new", "tpu.drakit.dev", pool=pool))
+        refused(publisher, attempt, "drakit-publisher", "writes the pools tpus and tpus-N only")
     assert is_stored(generous, of_node)
     assert is_stored(generous, of_other)
 

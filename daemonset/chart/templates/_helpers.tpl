@@ -74,7 +74,11 @@ spec:
       expression: {{ .driver | quote | squote }}
     {{- if .family }}
     - name: node
-      expression: request.userInfo.extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
+      expression: request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
+    {{- else }}
+    # The pool that the machine's file names. Devices that fill more than one pool are in POOL-1, POOL-2 and so on.
+    - name: pool
+      expression: {{ .pool | quote | squote }}
     {{- end }}
     # What is written and what it replaces: an update has both, a delete only the old one.
     - name: slices
@@ -99,6 +103,11 @@ spec:
     - expression: variables.slices.all(slice, slice.spec.?nodeName.orValue("") == "")
       reason: Forbidden
       message: the publisher writes ResourceSlices that belong to no node only
+    - expression: >-
+        variables.slices.all(slice, slice.spec.pool.name.startsWith(variables.pool)
+        && slice.spec.pool.name.substring(size(variables.pool)).matches("^(-[0-9]+)?(/probe)?$"))
+      reason: Forbidden
+      messageExpression: '"the publisher writes the pools " + variables.pool + " and " + variables.pool + "-N only"'
     {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1

@@ -201,6 +201,18 @@ def test_a_stolen_token_creates_only_daemons_on_its_own_node(server: apiserver.A
 
 
 @pytest.mark.parametrize("server", ["gpu"], indirect=True)
+def test_a_token_of_no_pod_creates_no_daemon(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    pods.create(WANTED)
+    good = daemon({**stored(server), "status": {}})
+    without_extra = server.issue_token(ACCOUNT)
+    with (
+        client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=without_extra) as stolen,
+        pytest.raises(errors.ForbiddenError, match='of its own node only, which is ""'),
+    ):
+        stolen.create(POD, good)
+
+
+@pytest.mark.parametrize("server", ["gpu"], indirect=True)
 def test_a_stolen_token_changes_no_pod_and_deletes_no_other(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
     pods.create(WANTED)
     pod = stored(server)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -54,8 +54,13 @@ def server() -> Iterator[apiserver.ApiServer]:
         yield running
 
 
-def account(server: apiserver.ApiServer, driver: NodeDriver, node: str = "") -> client.ApiClient:
-    extra = {users.NODE_NAME: (node,)} if node else {"authentication.kubernetes.io/credential-id": ("JTI=1",)}
+WITHOUT_NODE: Mapping[str, tuple[str, ...]] = {"authentication.kubernetes.io/credential-id": ("JTI=1",)}
+
+
+def account(
+    server: apiserver.ApiServer, driver: NodeDriver, node: str = "", *, extra: Mapping[str, tuple[str, ...]] = WITHOUT_NODE
+) -> client.ApiClient:
+    extra = {users.NODE_NAME: (node,)} if node else extra
     token = server.issue_token(f"system:serviceaccount:{driver.namespace}:{driver.account}", extra=extra)
     return client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token)
 
@@ -171,11 +176,16 @@ def test_a_stolen_token_of_a_driver_writes_no_slice_of_another_driver(
     assert stored(server) == {"theirs"}
 
 
-def test_a_token_of_a_driver_that_names_no_node_writes_nothing(server: apiserver.ApiServer) -> None:
-    made = server.registry.create(SLICE, slice_of("made", "gpu.drakit.dev", "n1"))
-    with account(server, FAMILIES[0]) as stolen:
-        for attempt in (*changes(made), creating(slice_of("new", "gpu.drakit.dev", "n1"))):
-            refused(stolen, attempt, "drakit-gpu", "this token names no node")
+@pytest.mark.parametrize("extra", [WITHOUT_NODE, {}], ids=["another-extra", "no-extra"])
+@of_every_driver
+def test_a_token_of_a_driver_that_names_no_node_writes_nothing(
+    server: apiserver.ApiServer, driver: NodeDriver, extra: Mapping[str, tuple[str, ...]]
+) -> None:
+    """A token without any extra, such as one of a legacy Secret, has no such field at all."""
+    made = server.registry.create(SLICE, slice_of("made", driver.name, "n1"))
+    with account(server, driver, extra=extra) as stolen:
+        for attempt in (*changes(made), creating(slice_of("new", driver.name, "n1"))):
+            refused(stolen, attempt, driver.account, "this token names no node")
     assert stored(server) == {"made"}
 
 
@@ -183,7 +193,7 @@ def test_the_publisher_writes_pools_of_the_cluster_and_no_slices_of_nodes(server
     of_node = server.registry.create(SLICE, slice_of("node", "tpu.drakit.dev", "n1"))
     of_other = server.registry.create(SLICE, slice_of("other", "gpu.drakit.dev", None, allNodes=True))
     with account(server, PUBLISHER, "n1") as publisher:
-        made = publisher.create(SLICE, slice_of("own", "tpu.drakit.dev", None, allNodes=True))
+        made = publisher.create(SLICE, slice_of("own", "tpu.drakit.dev", None, pool="tpus", allNodes=True))
         publisher.update(SLICE, made)
         publisher.delete(SLICE, "own")
         for attempt in (*changes(of_node), creating(slice_of("new", "tpu.drakit.dev", "n1"))):
@@ -191,6 +201,21 @@ def test_the_publisher_writes_pools_of_the_cluster_and_no_slices_of_nodes(server
         for attempt in (*changes(of_other), creating(slice_of("new", "gpu.drakit.dev", None, allNodes=True))):
             refused(publisher, attempt, "drakit-publisher", "of the driver tpu.drakit.dev only")
     assert stored(server) == {"node", "other"}
+
+
+def test_the_publisher_writes_its_own_pools_and_no_pool_of_a_node(server: apiserver.ApiServer) -> None:
+    """The scheduler knows a pool by driver and name: a slice of a newer generation in a node's pool hides that node's devices."""
+    theirs = server.registry.create(SLICE, slice_of("theirs", "tpu.drakit.dev", None, pool="n1", allNodes=True))
+    with account(server, PUBLISHER, "n1") as publisher:
+        for pool in ("tpus", "tpus-2", "tpus/probe", "tpus-2/probe"):
+            publisher.create(SLICE, slice_of("own", "tpu.drakit.dev", None, pool=pool, allNodes=True))
+            publisher.delete(SLICE, "own")
+        for attempt in changes(theirs):
+            refused(publisher, attempt, "drakit-publisher", "writes the pools tpus and tpus-N only")
+        for pool in ("n1", "n1/probe", "tpus2", "tpus-n1", "tpus/n1"):
+            attempt = creating(slice_of("new", "tpu.drakit.dev", None, pool=pool, allNodes=True))
+            refused(publisher, attempt, "drakit-publisher", "writes the pools tpus and tpus-N only")
+    assert stored(server) == {"theirs"}
 
 
 def test_the_policies_ask_nobody_else(server: apiserver.ApiServer) -> None:

@@ -28,6 +28,14 @@ def names(requirements: list[str]) -> set[str]:
     return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - {"drakit", "drakit-cluster"}
 
 
+def test_the_workflows_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code; a commit cannot."""
+    workflows = (path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").glob("*.y*ml"))
+    used = [line for text in workflows for line in re.findall(r"^.*\buses:\s*(.*)$", text, re.MULTILINE)]
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[0-9]+\.[0-9]+\.[0-9]+", line)] == []
+
+
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
 def test_every_pin_of_a_lock_has_hashes(lock: pathlib.Path) -> None:
     found = PIN.findall(lock.read_text("utf-8"))

@@ -40,8 +40,9 @@ def _devices(name: str, program: str, seen: prepare.View) -> Iterator[Finding]:
     if seen.error is not None:
         yield finding.failed("devices", name, f"{seen.error}{_claims_held(seen)}", "see docs/reference/errors.md")
         return
-    if isinstance(seen.driver, advanced.Diagnosable):
-        yield from seen.driver.diagnose()
+    author: object = seen.driver
+    if isinstance(author, advanced.Diagnosable):
+        yield from author.diagnose()
     devices = seen.offered.flat().devices
     tainted = [device.name for device in devices if device.taints]
     if not devices:
