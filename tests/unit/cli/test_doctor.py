@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from drakit.cli import not_offered, output
-from drakit.cli.doctor import folders, gpus, nics
+from drakit.cli.doctor import api, folders, gpus, nics
 from drakit.cli.doctor.finding import Verdict
 from drakit.core import errors
 from drakit.devices import machines
@@ -129,6 +129,21 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     assert (
         of(found, "node elsewhere")["fix"] == "grant get on nodes to the driver's service account; docs/reference/rbac.md lists every right"
     )
+
+
+@pytest.mark.parametrize(
+    "labels, verdict",
+    [
+        ({}, "warning"),
+        ({"kubernetes.azure.com/accelerator": "amd", "nvidia.com/gpu.present": "false"}, "warning"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, "ok"),
+        ({"drakit.dev/gpu": "true"}, "ok"),
+    ],
+)
+def test_a_node_without_a_label_that_places_the_gpu_driver_is_named(labels: dict[str, str], verdict: str) -> None:
+    found = api.of_labels("node-1", labels)
+    assert found.verdict.value == verdict
+    assert ("kubectl label node node-1 drakit.dev/gpu=true" in found.fix) == (verdict == "warning")
 
 
 def test_a_policy_that_denies_slices_is_named_and_nothing_is_stored(ask: Ask, cluster: clusters.LocalCluster) -> None:

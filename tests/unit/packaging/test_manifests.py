@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 
 from drakit import settings
+from drakit.cli.doctor import api
 from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, example, needs_kubectl, overlay, rendered
 
 DRIVERS = [(f"daemonset/overlays/{overlay}", name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
@@ -195,10 +196,17 @@ def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> Non
 def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_labelled_nodes() -> None:
     pod = find("daemonset/overlays/gpu-nic", "DaemonSet", "drakit-gpu")["spec"]["template"]["spec"]
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    labels = {one["key"]: one["values"] for term in terms for one in term["matchExpressions"]}
+    labels = {one["key"]: one.get("values") for term in terms for one in term["matchExpressions"]}
     assert all(len(term["matchExpressions"]) == 1 for term in terms), "one label is enough"
-    assert set(map(tuple, labels.values())) == {("true",)}
-    assert {"feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present", "drakit.dev/gpu"} <= labels.keys()
+    assert {one["operator"] for term in terms for one in term["matchExpressions"]} == {"In", "Exists"}
+    assert labels == {key: None if value is None else [value] for key, value in api.GPU_LABELS.items()}, "the labels that doctor looks for"
+    assert {"nvidia.com/gpu.present", "cloud.google.com/gke-accelerator", "drakit.dev/gpu"} <= labels.keys()
+
+
+def test_the_page_lists_every_label_that_places_the_gpu_driver() -> None:
+    page = (ROOT / "docs" / "howto" / "run-on-a-cluster.md").read_text("utf-8")
+    keys = {key.removeprefix("feature.node.kubernetes.io/") for key in api.GPU_LABELS}
+    assert [key for key in keys if key not in page] == []
 
 
 @needs_kubectl

@@ -21,6 +21,18 @@ _RIGHTS = "docs/reference/rbac.md lists every right"
 _REFUSALS = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})
 _SEVERAL_NODES = frozenset({"tpu"})
 """Families whose devices are allocated to several nodes. They send no events."""
+GPU_LABELS: Mapping[str, str | None] = {
+    "feature.node.kubernetes.io/pci-10de.present": "true",
+    "feature.node.kubernetes.io/pci-0300_10de.present": "true",
+    "feature.node.kubernetes.io/pci-0302_10de.present": "true",
+    "nvidia.com/gpu.present": "true",
+    "cloud.google.com/gke-accelerator": None,
+    "kubernetes.azure.com/accelerator": "nvidia",
+    "eks.amazonaws.com/instance-gpu-manufacturer": "nvidia",
+    "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+    "drakit.dev/gpu": "true",
+}
+"""The node labels of which the manifests need one to place the GPU driver, with their values; None stands for any value."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,9 +129,12 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     for right in rights(drivers, settings.gpu.mps_template):
         yield _right(api, right)
     node = composition.node_name(settings) if settings.node.name else ""
-    found = _node(api, node)
+    found, labels = _node(api, node)
     yield found
     if found.verdict is finding.Verdict.OK:
+        # In a pod, the driver runs on this node already.
+        if "gpu" in drivers and settings.mock.machine is None and not settings.node.pod_uid:
+            yield of_labels(node, labels)
         for driver in drivers.values():
             yield _slice(api, driver, node)
 
@@ -199,17 +214,30 @@ def _fix(error: errors.ApiError, otherwise: str, *, right: str = "") -> str:
     return otherwise
 
 
-def _node(api: client.Client, name: str) -> Finding:
+def of_labels(node: str, labels: Mapping[str, records.Json]) -> Finding:
+    """Check that a node with GPUs has a label by which the manifests place the GPU driver."""
+    subject = f"labels of node {node}"
+    placing = [key for key, value in GPU_LABELS.items() if key in labels and value in {None, labels[key]}]
+    if placing:
+        return finding.ok(TOPIC, subject, f"{placing[0]} places the GPU driver on this node")
+    message = "the DaemonSet of the GPU driver selects nodes by labels of which this node has none, so no driver pod runs here"
+    fix = f"kubectl label node {node} drakit.dev/gpu=true; docs/howto/run-on-a-cluster.md lists the other labels"
+    return finding.warning(TOPIC, subject, message, fix)
+
+
+def _node(api: client.Client, name: str) -> tuple[Finding, Mapping[str, records.Json]]:
+    """Return the finding about the node's name, and the node's labels."""
     if not name:
-        return finding.failed(
-            TOPIC, "node", "node.name is not set, so no device can be published", "add --node NAME, or set DRAKIT_NODE__NAME"
-        )
+        why, fix = "node.name is not set, so no device can be published", "add --node NAME, or set DRAKIT_NODE__NAME"
+        return finding.failed(TOPIC, "node", why, fix), {}
     try:
-        api.request("GET", f"/api/v1/nodes/{name}")
+        node = api.request("GET", f"/api/v1/nodes/{name}")
     except errors.ApiError as error:
         fix = _fix(error, "set node.name to the name that kubectl get nodes shows", right="get on nodes")
-        return finding.failed(TOPIC, f"node {name}", str(error), fix)
-    return finding.ok(TOPIC, f"node {name}", "exists")
+        return finding.failed(TOPIC, f"node {name}", str(error), fix), {}
+    metadata = node.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return finding.ok(TOPIC, f"node {name}", "exists"), labels if isinstance(labels, Mapping) else {}
 
 
 def _slice(api: client.Client, driver: str, node: str) -> Finding:
