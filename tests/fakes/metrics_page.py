@@ -34,6 +34,9 @@ class Shown:
     def device_health(self) -> dict[context.Health, int]:
         return {}
 
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        return [advanced.Leftover(kind="NIC share", name="s")]
+
     metrics_prefix = "drakit"
 
     def driver_metrics(self) -> Sequence[advanced.Metric]:

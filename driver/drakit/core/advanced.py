@@ -14,6 +14,7 @@ checks the signatures and reports a missing method.
 ``MetricsProvider``       add metrics
 ``Diagnosable``           add checks to ``doctor``
 ``Removable``             list and remove what the driver created on the node besides prepared claims
+``Reclaimer``             list and release hardware that no claim of the journal has
 """
 
 import abc
@@ -203,6 +204,43 @@ class Removable(Protocol):
         """Remove all that ``leftovers`` names. Succeeds if there is nothing to remove. Raises HardwareError."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """Hardware state that no claim of the journal has: a share, a MIG instance, a daemon.
+
+    ``kind`` and ``name`` identify it among those of the driver, and ``detail`` describes it for people. ``locks`` are the ``lock_names`` of its
+    device. ``is_marked`` is False where nothing proves that the driver created it, so that it may be an admin's. ``user`` names the pod or process
+    that still uses it. An unmarked or used one is released only if a person names it.
+    """
+
+    kind: str
+    name: str
+    detail: str = ""
+    locks: tuple[str, ...] = ()
+    is_marked: bool = True
+    user: str = ""
+
+    @property
+    def needs_name(self) -> bool:
+        """Return whether it is released only if a person names it."""
+        return not self.is_marked or bool(self.user)
+
+
+@runtime_checkable
+class Reclaimer(Protocol):
+    """A driver that can find hardware state that no claim has, as after its journal was deleted while pods ran."""
+
+    def unclaimed(self) -> Sequence[Leftover]:
+        """Return all that the driver may have created for claims and that no intent of the journal names. Raises HardwareError.
+
+        Read the intents before and after the hardware: a claim that begins or ends meanwhile is known from one of the two. The driver may not be
+        started. ``doctor`` and the metric ``drakit_unclaimed`` call it.
+        """
+
+    def reclaim(self, leftover: Leftover) -> None:
+        """Release one of them. Succeeds if it is gone. Raises HardwareError, DeviceBusyError. The caller holds ``leftover.locks``."""
+
+
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
     """Return the author's driver, which the framework may wrap to time its verbs."""
     return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
@@ -258,3 +296,9 @@ def metrics_of(driver: drivers.Driver[Any]) -> Sequence[Metric]:
     """Return a driver's own metrics; none if it has no ``MetricsProvider``. Raises what the driver raises."""
     author = author_of(driver)
     return author.metrics() if isinstance(author, MetricsProvider) else ()
+
+
+def unclaimed(driver: drivers.Driver[Any]) -> Sequence[Leftover]:
+    """Return the hardware state that no claim has; none if the driver has no ``Reclaimer``. Raises what the driver raises."""
+    author = author_of(driver)
+    return author.unclaimed() if isinstance(author, Reclaimer) else ()

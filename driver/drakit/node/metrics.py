@@ -5,6 +5,7 @@ cost nothing in between and are never stale. Label values come from fixed sets o
 """
 
 import bisect
+import collections
 import dataclasses
 import importlib.metadata
 import itertools
@@ -284,6 +285,9 @@ class ObservedNode(Protocol):
     def device_health(self) -> dict[context.Health, int]:
         """Return the number of devices in each state of health, as reported to the kubelet."""
 
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        """Return the hardware state that no claim has."""
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""
@@ -309,6 +313,12 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     meter.gauge("device_health", "Devices by the health that is reported to the kubelet.", ("health",), lambda: _by_health(node))
     meter.gauge("registered", "Whether the driver is registered with the kubelet.", (), lambda: [({}, float(not node.registration()))])
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
+    meter.gauge(
+        "unclaimed",
+        "Shares, instances, interfaces and daemons that no claim has, by kind, and by whether a mark proves that the driver made them.",
+        ("kind", "marked"),
+        lambda: _by_kind(node),
+    )
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
@@ -336,3 +346,8 @@ def _by_taint(offered: inventory.Inventory) -> Iterable[Reading]:
 def _by_health(node: ObservedNode) -> Iterable[Reading]:
     counts = node.device_health()
     return [({"health": health.value}, counts.get(health, 0)) for health in context.Health]
+
+
+def _by_kind(node: ObservedNode) -> Iterable[Reading]:
+    counts = collections.Counter((leftover.kind, leftover.is_marked) for leftover in node.unclaimed())
+    return [({"kind": kind, "marked": str(is_marked).lower()}, count) for (kind, is_marked), count in counts.items()]

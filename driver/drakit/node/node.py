@@ -162,6 +162,10 @@ class Node:
         """Return the number of devices in each state of health, as reported to the kubelet."""
         return dict(self.health.counts())
 
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        """Return the hardware state that no claim has; none while a lost journal is not restored, because its claims are unknown."""
+        return () if self.local.is_lost else advanced.unclaimed(self.local.author)
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""

@@ -1,29 +1,22 @@
 """``drakit prepare`` and ``drakit unprepare``: the kubelet's calls by hand, with claims from files and without an API server."""
 
 import contextlib
-import dataclasses
 import pathlib
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, TypeVar
 
 import typer
 
 from drakit import settings as values
 from drakit.cdi import directory, host_nodes
-from drakit.cli import composition, not_offered, options, output
-from drakit.core import advanced, errors, inventory, lifecycle, names
+from drakit.cli import composition, options, output, views
+from drakit.cli.commands import unclaimed
 from drakit.core import capacity as capacities
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.journal import inspection
-from drakit.journal import journal as journals
+from drakit.core import errors, names
 from drakit.kube import file_claims
-from drakit.kubelet import health as device_health
-from drakit.kubelet import health_client
 from drakit.node import local_node
-from drakit.telemetry import logs
 
 Row = dict[str, object]
 Given = TypeVar("Given")
@@ -39,14 +32,6 @@ class Present:
     def seconds_left(self) -> float | None:
         """Return None: there is no time limit."""
         return None
-
-
-class Nowhere:
-    """An empty source of claims, for unprepare, which reads none."""
-
-    def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """Raise ClaimError with NOT_FOUND."""
-        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in none of the given files")
 
 
 Claims = Annotated[
@@ -108,29 +93,49 @@ def unprepare(
     settings: values.Settings,
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="UID|CLAIM.yaml", help="Claim UIDs, or files with the claims.", show_default=False),
+        typer.Argument(
+            metavar="UID|CLAIM.yaml|NAME", help="Claim UIDs, files with the claims, or names of --unclaimed.", show_default=False
+        ),
     ] = None,
     files: Claims = None,
+    families: options.Families = None,
+    is_unclaimed: Annotated[
+        bool, typer.Option("--unclaimed", help="List hardware state that no claim has, and with --yes release it; NAMEs limit it.")
+    ] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="With --unclaimed: release what is listed.")] = False,
+    style: Annotated[options.Format, typer.Option("--output", "-o", help="With --unclaimed: table, json or yaml.")] = options.Format.TABLE,
 ) -> None:
     """Release the devices of claims. A claim that is not prepared is not an error.
 
     If the journal was lost and the claim is not restored, the command releases the devices that the claim's CDI files name.
+
+    With --unclaimed the command lists shares, MIG instances, interfaces and daemons that no claim of the journal has, and with --yes releases them.
+    It may run beside the driver. What a pod or process uses, and what an admin may have made, is released only if you name it.
 
     [bold]Examples[/bold]
 
       drakit unprepare claim.yaml --mock dgx-a100-40gb-2gpu
 
       drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-h100
+
+      drakit unprepare --unclaimed
+
+      drakit unprepare --unclaimed gpu-0/gi-7 --yes
     """
+    if is_unclaimed:
+        unclaimed.release(composition.families(settings, only=families or ()), what or (), is_sure=is_sure, style=style)
+        return
+    if is_sure:
+        raise typer.BadParameter("--yes is only for --unclaimed")
     refs = [
         ref for text in _some([*(what or []), *map(str, files or [])], "add a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
     ]
     failed: list[str] = []
     uids: set[names.ClaimUid] = set()
-    for family in composition.families_to_read(settings):
+    for family in composition.families_to_read(settings, only=families or ()):
         with contextlib.ExitStack() as stack:
             try:
-                opened = stack.enter_context(_opened(family, Nowhere()))
+                opened = stack.enter_context(_opened(family, views.Nowhere()))
             except (errors.HardwareError, errors.SettingsError) as error:
                 known = _uids_known(family)
                 failed += [f"{ref.uid}: {error}" for ref in refs if ref.uid in known]
@@ -147,107 +152,8 @@ def unprepare(
         output.say(output.prose(), result)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class View:
-    """The devices that a family offers and does not offer, and the entries of its journal.
-
-    ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
-    ``trouble`` is why the journal cannot be read and what the driver does about it. ``is_lost`` is true if a journal was lost, now or earlier: claims
-    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware
-    cannot be read; then there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
-    """
-
-    driver: drivers.Driver[Any] | None
-    pool: str
-    offered: inventory.Inventory
-    entries: Sequence[lifecycle.Entry]
-    trouble: str = ""
-    is_lost: bool = False
-    readings: tuple[advanced.Metric, ...] = ()
-    health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
-    withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
-    error: errors.DrakitError | None = None
-
-
-def views(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
-    """Yield the view of each family that is served or whose journal has claims. Raise SettingsError, JournalError."""
-    for family in composition.families_to_read(settings, only=only):
-        seen = look(family)
-        if family.is_served or seen.entries or seen.is_lost:
-            yield family, seen
-
-
-def look(family: composition.Family) -> View:
-    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raise JournalError."""
-    home = family.folders.home
-    with contextlib.ExitStack() as stack:
-        nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
-        trouble = ""
-        if inspection.exists(home):
-            inspection.copy(home, nowhere / "home")
-            trouble = inspection.damage(nowhere / "home")
-        stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
-        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
-        try:
-            opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
-            opened.offered.refresh()
-            withheld = not_offered.by(opened.author)
-        except errors.JournalError as error:
-            raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
-        except (errors.HardwareError, errors.SettingsError) as error:
-            return _without_hardware(family, folders.home, trouble, error)
-        entries = tuple(opened.journal.entries())
-        return View(
-            driver=opened.author,
-            pool=_pool(opened.journal, opened.identity.pool),
-            offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
-            entries=entries,
-            trouble=_trouble(home, trouble, len(entries)),
-            is_lost=opened.journal.quarantine is not None,
-            readings=_measured(opened),
-            health=health_client.read(home),
-            withheld=withheld,
-        )
-
-
-def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: str, error: errors.DrakitError) -> View:
-    """Return the view of a family whose driver cannot be made or cannot read its hardware: what the copy of its journal has."""
-    home, identity = family.folders.home, family.spec.identity
-    with journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=identity.boot_id) as journal:
-        entries = tuple(journal.entries())
-        return View(
-            driver=None,
-            pool=_pool(journal, identity.pool),
-            offered=inventory.Inventory(),
-            entries=entries,
-            trouble=_trouble(home, trouble, len(entries)),
-            is_lost=journal.quarantine is not None,
-            health=health_client.read(home),
-            error=error,
-        )
-
-
-def _pool(journal: journals.Journal, own: str) -> str:
-    return (journal.pool() or own) if own == composition.LOCAL_NODE else own
-
-
-def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
-    """Return the driver's own metrics; none if it cannot read them."""
-    try:
-        return tuple(advanced.metrics_of(opened.author))
-    except errors.HardwareError:
-        return ()
-
-
-def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
-    if not trouble:
-        return ""
-    read = f"{output.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
-    return f"{home / inspection.DATABASE} cannot be read ({trouble}); {read}; the driver sets it aside and rebuilds it when it starts"
-
-
 @contextlib.contextmanager
-def _opened(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[local_node.LocalNode]:
+def _opened(family: composition.Family, source: file_claims.FileClaims | views.Nowhere) -> Iterator[local_node.LocalNode]:
     with local_node.LocalNode.open(family.spec, family.folders, source) as opened:
         yield opened
 
@@ -295,7 +201,7 @@ def _all_restored(opened: local_node.LocalNode) -> str:
 def _uids_known(family: composition.Family) -> frozenset[names.ClaimUid]:
     """Return the claims in the journal or with CDI files of a driver whose hardware cannot be opened."""
     files = directory.Directory(family.folders.cdi, driver=family.spec.driver_name)
-    return frozenset({*(entry.claim.uid for entry in look(family).entries), *files.claims()})
+    return frozenset({*(entry.claim.uid for entry in views.look(family).entries), *files.claims()})
 
 
 def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:

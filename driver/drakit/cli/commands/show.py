@@ -8,8 +8,7 @@ import rich.console
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, not_offered, options, output
-from drakit.cli.commands import prepare
+from drakit.cli import composition, drawing, not_offered, options, output, views
 from drakit.core import advanced, context, errors, inventory, lifecycle, quantity
 from drakit.core import device as devices
 
@@ -66,7 +65,7 @@ def show(
         _write_picture(svg, settings, families or ())
         return
     documents, unread = [], []
-    for family, seen in prepare.views(settings, only=families or ()):
+    for family, seen in views.every(settings, only=families or ()):
         unread += [seen.error] if seen.error else []
         output.warn(seen.trouble)
         output.note(not_offered.gpus(seen.withheld))
@@ -89,7 +88,7 @@ def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence
         raise errors.SettingsError(f"{file} cannot be written: {error.strerror}", key="--svg") from error
 
 
-def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> None:
+def _print(family: composition.Family, seen: views.View, *, every: bool) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.spec.driver_name} on {seen.pool}")
@@ -119,7 +118,7 @@ def _print(family: composition.Family, seen: prepare.View, *, every: bool) -> No
         out.print("\nNo claim is prepared.")
 
 
-def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool) -> None:
+def _print_devices(out: rich.console.Console, seen: views.View, *, every: bool) -> None:
     """Print a row for each device. Unless ``every`` is true, free MIG placements are counted by profile instead."""
     offered, used, taken = seen.offered.flat().devices, consumed(seen.entries), taken_by(seen.entries)
     counted = frozenset() if every else _placements(seen)
@@ -150,7 +149,7 @@ def _print_devices(out: rich.console.Console, seen: prepare.View, *, every: bool
         out.print("No device was found.")
 
 
-def _placements(seen: prepare.View) -> frozenset[str]:
+def _placements(seen: views.View) -> frozenset[str]:
     """Return the MIG placements that are free, not tainted, and not known to be unhealthy."""
     held = holders(seen.entries)
     unwell = {name for name, known in seen.health.items() if known.health is not context.Health.HEALTHY}
@@ -161,7 +160,7 @@ def _placements(seen: prepare.View) -> frozenset[str]:
     )
 
 
-def _by_profile(seen: prepare.View, capacities: Sequence[str]) -> list[tuple[str, ...]]:
+def _by_profile(seen: views.View, capacities: Sequence[str]) -> list[tuple[str, ...]]:
     """Return a row for each profile: how many of its placements still fit, how many it has, and the capacities of one."""
     fitting = drawing.fitting(seen.offered, holders(seen.entries))
     alike: dict[tuple[str, ...], list[bool]] = {}
@@ -220,7 +219,7 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
     )
 
 
-def _document(family: composition.Family, seen: prepare.View) -> dict[str, object]:
+def _document(family: composition.Family, seen: views.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
     taken, held, used = taken_by(entries), holders(entries), consumed(entries)
     best = drawing.at_best(offered, held)
@@ -239,7 +238,7 @@ def _document(family: composition.Family, seen: prepare.View) -> dict[str, objec
     }
 
 
-def _health(device: str, seen: prepare.View) -> str:
+def _health(device: str, seen: views.View) -> str:
     """Return a device's health with the reason if it is unhealthy; empty if no driver reports it."""
     known = seen.health.get(device)
     if known is None:
@@ -248,7 +247,7 @@ def _health(device: str, seen: prepare.View) -> str:
 
 
 def _device(
-    device: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity], seen: prepare.View
+    device: devices.Device, claim: str | None, used: Mapping[tuple[str, str], quantity.Quantity], seen: views.View
 ) -> dict[str, object]:
     known = seen.health.get(device.name)
     return {

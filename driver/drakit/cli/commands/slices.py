@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from drakit import settings as given
-from drakit.cli import composition, not_offered, options, output, terminal
-from drakit.cli.commands import prepare
+from drakit.cli import composition, not_offered, options, output, terminal, views
 from drakit.core import inventory, names, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
@@ -71,7 +70,7 @@ def slices(
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
     """Return the inventory of each family with its prepared claims. GPUs that are not offered are reported on standard error. Raise HardwareError."""
-    seen = [(family, prepare.look(family)) for family in families]
+    seen = [(family, views.look(family)) for family in families]
     for _, view in seen:
         if view.error is not None:
             raise view.error

@@ -16,7 +16,7 @@ import typer
 
 from drakit import settings as values
 from drakit.cdi import spec
-from drakit.cli import composition, options, output
+from drakit.cli import composition, options, output, views
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.devices import machines, registry
@@ -151,7 +151,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     if unread:
         yield Item(driver=driver, kind=_HARDWARE, name=driver, detail="cannot be read", error=unread)
     if inspection.exists(home):
-        view = prepare.look(family)
+        view = views.look(family)
         lost = lost if view.is_lost else ""
         for entry in view.entries:
             claimed.add(entry.claim.uid)
@@ -247,7 +247,7 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
 def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
     """Release all claims and remove the driver's leftovers; yield each failure as the name or kind of the item, and the error."""
     try:
-        with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
+        with local_node.LocalNode.open(family.spec, family.folders, views.Nowhere()) as opened:
             is_started = isinstance(opened.author, advanced.Removable)
             if is_started:
                 # The driver reads its notes of moved interfaces when it starts.

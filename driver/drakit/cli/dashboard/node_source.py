@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from drakit import settings as values
-from drakit.cli import composition
-from drakit.cli.commands import prepare
+from drakit.cli import composition, views
 from drakit.cli.dashboard import model
 from drakit.core import advanced, errors, inventory, lifecycle
 
@@ -25,7 +24,7 @@ class NodeSource:
         for family in self._families:
             driver = family.spec.driver_name
             try:
-                seen = prepare.look(family)
+                seen = views.look(family)
             except errors.DrakitError as error:
                 problems.append(f"{driver}: {error}")
                 continue

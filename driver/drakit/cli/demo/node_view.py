@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, output
-from drakit.cli.commands import prepare, show, slices
+from drakit.cli import composition, drawing, output, views
+from drakit.cli.commands import show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
 from drakit.devices.gpu import port as gpu_port
@@ -138,7 +138,7 @@ class NodeView:
         return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
 
     def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:
-        return [(seen.offered, seen.entries) for seen in map(prepare.look, self._families)]
+        return [(seen.offered, seen.entries) for seen in map(views.look, self._families)]
 
 
 def cdi_summary(file: pathlib.Path) -> list[str]:

@@ -1,10 +1,9 @@
 """Checks of the devices that each family's driver discovers, and of the claims in its journal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, not_offered, output
-from drakit.cli.commands import prepare
+from drakit.cli import composition, not_offered, output, views
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
@@ -27,16 +26,17 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 def _family(family: composition.Family) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
-        seen = prepare.look(family)
+        seen = views.look(family, with_unclaimed=True)
     except errors.DrakitError as error:
         yield finding.failed("journal", name, str(error), "see docs/reference/errors.md")
         return
     if family.is_served or seen.entries or seen.is_lost:
         yield from _devices(name, family.spec.identity.program, seen)
         yield _journal(name, family.spec.identity.program, seen)
+        yield from of_unclaimed(name, family.spec.identity.program, seen.unclaimed)
 
 
-def _devices(name: str, program: str, seen: prepare.View) -> Iterator[Finding]:
+def _devices(name: str, program: str, seen: views.View) -> Iterator[Finding]:
     if seen.error is not None:
         yield finding.failed("devices", name, f"{seen.error}{_claims_held(seen)}", "see docs/reference/errors.md")
         return
@@ -63,14 +63,14 @@ def _devices(name: str, program: str, seen: prepare.View) -> Iterator[Finding]:
     yield from of_interfaces(seen.withheld)
 
 
-def _claims_held(seen: prepare.View) -> str:
+def _claims_held(seen: views.View) -> str:
     """Return a phrase with the claims whose devices the driver cannot release while it cannot use its hardware."""
     if not seen.entries:
         return ""
     return f"; the journal has {output.counted(len(seen.entries), 'claim')}, whose devices can be released when this is fixed"
 
 
-def _journal(name: str, program: str, seen: prepare.View) -> Finding:
+def _journal(name: str, program: str, seen: views.View) -> Finding:
     if seen.trouble:
         return finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
     half = [entry for entry in seen.entries if entry.state is not lifecycle.State.PREPARED]
@@ -83,6 +83,24 @@ def _journal(name: str, program: str, seen: prepare.View) -> Finding:
             f"once the pod is gone, run: {program} unprepare UID",
         )
     return finding.ok("journal", name, output.counted(len(seen.entries), "prepared claim"))
+
+
+def of_unclaimed(name: str, program: str, leftovers: Sequence[advanced.Leftover]) -> Iterator[Finding]:
+    """Report hardware state that no claim has. What may be an admin's is no fault."""
+    own = [leftover for leftover in leftovers if leftover.is_marked]
+    others = [leftover for leftover in leftovers if not leftover.is_marked]
+    if own:
+        fix = f"after the pods that use it have ended, run: {program} unprepare --unclaimed --yes"
+        yield finding.warning("unclaimed", name, f"no claim has {_named(own)}, which this driver made", fix)
+    if others:
+        why = "unclaimed, maybe an admin's. If drakit made it before its journal was lost, release it by name"
+        yield finding.ok("unclaimed", name, f"{_named(others)}: {why}: {program} unprepare --unclaimed NAME --yes")
+
+
+def _named(leftovers: Sequence[advanced.Leftover]) -> str:
+    return ", ".join(
+        f"{leftover.kind} {leftover.name} ({'; '.join(filter(None, (leftover.detail, leftover.user)))})" for leftover in leftovers
+    )
 
 
 def of_interfaces(withheld: not_offered.NotOffered) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit.devices.gpu import cdi, config, host, identity, metrics, port
+from drakit.devices.gpu import cdi, config, host, identity, metrics, port, reclaiming
 from drakit.devices.gpu.health import faults, monitor
 from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances
@@ -86,6 +86,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._monitor: monitor.HealthMonitor | None = None
         self._worker: restore.RestoreWorker | None = None
         self._cache = discovery.InventoryCache()
+        self._unclaimed = reclaiming.Unclaimed(
+            hardware, intents, markers=self._resources.made, daemons=self._resources.daemons, pause=pause
+        )
+
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        """Return MIG instances and MPS daemons that no intent names. Raises HardwareError."""
+        return self._unclaimed.find()
+
+    def reclaim(self, leftover: advanced.Leftover) -> None:
+        """Delete an instance or end a daemon. Raises HardwareError, DeviceBusyError."""
+        self._unclaimed.release(leftover)
 
     def start(self, context: contexts.DriverContext) -> None:
         """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.

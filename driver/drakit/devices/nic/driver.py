@@ -15,7 +15,7 @@ from drakit.core import advanced, driver, errors, inventory, records
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.devices.nic import background, config, port, reporting
+from drakit.devices.nic import background, config, port, reclaiming, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
@@ -198,6 +198,18 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:
             self._attachment.remove_leftovers()
+
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        """Return shares, interfaces in pods and traffic control that no intent names. Raise HardwareError."""
+        return self._unclaimed().find()
+
+    def reclaim(self, leftover: advanced.Leftover) -> None:
+        """Release one of them. Raise HardwareError."""
+        self._unclaimed().release(leftover)
+
+    def _unclaimed(self) -> reclaiming.Unclaimed:
+        kernel = None if self._attachment is None else self._attachment.kernel
+        return reclaiming.Unclaimed(self._machine, kernel, intents=self._intents, survey=self.survey, uplink=self.uplink)
 
     def _own(self) -> Sequence[port.Interface]:
         """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""

@@ -6,6 +6,7 @@ It removes only what the demo makes, and reports what other programs changed.
 
 import time
 
+from drakit.cli import views
 from drakit.cli.commands import prepare
 from drakit.cli.demo.nic import interface_state, saved_state, scene
 from drakit.core import errors
@@ -76,7 +77,7 @@ def cookie() -> int:
 def _unprepare_all(place: saved_state.StateFolder, saved: saved_state.SavedState) -> None:
     """Unprepare every claim in the journal."""
     family = scene.family(place, saved.interface)
-    with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
+    with local_node.LocalNode.open(family.spec, family.folders, views.Nowhere()) as opened:
         refs = [entry.claim for entry in opened.journal.entries()]
         for uid, error in opened.engine.unprepare(refs, prepare.Present()).items():
             if error:

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, options
+from drakit.cli import composition, options, views
 from drakit.cli.commands import prepare
 from drakit.cli.demo import stage
 from drakit.cli.demo.nic import eligibility_check, figures, interface_state, pods, saved_state
@@ -64,7 +64,7 @@ class Driver:
 
     def __init__(self, place: saved_state.StateFolder, interface: str, chosen: figures.Figures) -> None:
         self._place, self._interface, self._figures = place, interface, chosen
-        self._source: ports.ClaimSource = prepare.Nowhere()
+        self._source: ports.ClaimSource = views.Nowhere()
         self._opened: local_node.LocalNode | None = None
         self._watch = contextlib.ExitStack()
 

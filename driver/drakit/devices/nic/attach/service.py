@@ -148,7 +148,7 @@ class Service:
     """
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
-        self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
+        self._home, self._machine, self.kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
         self._calls = server.Calls()
         self.callbacks = Callbacks()
@@ -186,12 +186,12 @@ class Service:
         """Start to answer calls. Raise HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
-        share_attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index)
+        share_attacher = attacher.Attacher(self._machine, self.kernel, context, node=self._node, index=index)
         self._started = started = _Started(
             context=context,
             share_attacher=share_attacher,
-            whole_attacher=whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index),
-            collector=attacher.AttachmentCollector(self._machine, self._kernel, context, share_attacher, intents=intents),
+            whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index),
+            collector=attacher.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
         if missing:
@@ -249,7 +249,7 @@ class Service:
 
     def leftovers(self) -> Iterator[str]:
         """Return a description of each interface with this driver's mark in a pod's network namespace. Raise HardwareError."""
-        return (f"interface {link.name} of a pod" for _, link in self._kernel.marked())
+        return (f"interface {link.name} of a pod" for _, link in self.kernel.marked())
 
     def remove_leftovers(self) -> None:
         """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raise HardwareError."""
@@ -273,13 +273,13 @@ class Service:
             if share is not None:
                 for attachment in recorded:
                     for link in self._started.share_attacher.links(share, attachment):
-                        self._kernel.delete(attachment.nsid, link)
+                        self.kernel.delete(attachment.nsid, link)
             self._started.share_attacher.end(grant)
         recorded_macs = {attachment.mac for attachment in recorded}
         if self._started is None or share is None or any(member.mac not in recorded_macs for member in self._machine.members(of=share)):
             self._delete_marked(share_id)
 
     def _delete_marked(self, share_id: str) -> None:
-        for nsid, link in self._kernel.marked():
+        for nsid, link in self.kernel.marked():
             if sandboxes.share_of(link.alias) == share_id:
-                self._kernel.delete(nsid, link)
+                self.kernel.delete(nsid, link)

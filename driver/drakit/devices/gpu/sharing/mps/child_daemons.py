@@ -90,12 +90,26 @@ class ChildDaemons:
 
     def stop(self, grant: str) -> None:
         """Stop the daemon of a grant and remove its folder; a missing daemon is success. Raises HardwareError when a process does not end."""
-        if self.home is None:
-            return
-        folder = self._folder(grant)
+        if self.home is not None and (folder := self._folder(grant)).exists():
+            self._remove(folder)
+
+    def running(self) -> Collection[str]:
+        """Return the names of the folders of all daemons that run."""
+        return () if self.home is None else processes.folders_in_use(self.home)
+
+    def name_of(self, grant: str) -> str:
+        """Return the name of the folder of a grant's daemon."""
+        return daemon_folder.name_of(grant)
+
+    def end_folder(self, name: str) -> None:
+        """Stop the daemon of the folder of this name and remove the folder. Raises HardwareError when a process does not end."""
+        if self.home is not None:
+            self._remove(self.home / name)
+
+    def _remove(self, folder: pathlib.Path) -> None:
+        self._end(folder)
         if not folder.exists():
             return
-        self._end(folder)
         try:
             daemon_folder.remove(folder)
         except OSError as error:

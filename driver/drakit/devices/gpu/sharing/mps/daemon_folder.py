@@ -53,6 +53,15 @@ class Daemons(Protocol):
     def is_alive(self, grant: str) -> bool:
         """Return whether the daemon of a grant runs; cheap."""
 
+    def running(self) -> Collection[str]:
+        """Return the names of the folders of all daemons that run, also where the folder was deleted."""
+
+    def name_of(self, grant: str) -> str:
+        """Return the name of the folder of a grant's daemon."""
+
+    def end_folder(self, name: str) -> None:
+        """Stop the daemon of the folder of this name and remove the folder; a missing daemon is success. Raises HardwareError."""
+
     def access(self, grant: str) -> edits.Edits:
         """Return the edits that connect a container to the daemon of a grant."""
 
@@ -72,7 +81,12 @@ _log = logging.getLogger(__name__)
 
 def path_of(home: pathlib.Path, grant: str) -> pathlib.Path:
     """Return the path of a grant's folder."""
-    return home / hashlib.sha256(grant.encode()).hexdigest()[:16]
+    return home / name_of(grant)
+
+
+def name_of(grant: str) -> str:
+    """Return the name of a grant's folder."""
+    return hashlib.sha256(grant.encode()).hexdigest()[:16]
 
 
 def create(folder: pathlib.Path) -> None:

@@ -88,8 +88,24 @@ class PodDaemons:
     def stop(self, grant: str) -> None:
         """End the daemon, delete its pod and remove its folder. Raises HardwareError where the daemon may live on."""
         folder = daemon_folder.path_of(self.home, grant)
-        if not folder.exists():
-            return
+        if folder.exists():
+            self._remove(folder)
+
+    def running(self) -> Collection[str]:
+        """Return the names of the folders whose supervisor answers. A supervisor ends with its folder."""
+        folders = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
+        return [folder.name for folder in folders if supervisor.is_running(folder)]
+
+    def name_of(self, grant: str) -> str:
+        """Return the name of the folder of a grant's daemon."""
+        return daemon_folder.name_of(grant)
+
+    def end_folder(self, name: str) -> None:
+        """End the daemon of the folder of this name, delete its pod and remove the folder. Raises HardwareError where the daemon may live on."""
+        if (self.home / name).exists():
+            self._remove(self.home / name)
+
+    def _remove(self, folder: pathlib.Path) -> None:
         is_stopped = _is_stopped(folder)
         try:
             self.pods.delete(self._name(folder))

@@ -81,6 +81,19 @@ def with_environment(variable: str) -> Iterator[Process]:
             yield process
 
 
+def folders_in_use(home: pathlib.Path) -> frozenset[str]:
+    """Return the names of the folders below ``home`` whose daemons have living processes, also where the folder was deleted."""
+    prefix, end = f"{daemon_folder.PIPE_VARIABLE}={home}/".encode(), f"/{daemon_folder.PIPE}".encode()
+    names = set()
+    for folder in (folder for folder in _PROC.iterdir() if folder.name.isdigit()):
+        with contextlib.suppress(OSError):
+            for variable in (folder / "environ").read_bytes().split(b"\0"):
+                name = variable.removeprefix(prefix).removesuffix(end).decode(errors="replace")
+                if variable.startswith(prefix) and variable.endswith(end) and "/" not in name and live_processes(home / name):
+                    names.add(name)
+    return frozenset(names)
+
+
 def reap(pid: int) -> None:
     """Reap an ended child of this process; do nothing for any other."""
     with contextlib.suppress(ChildProcessError):

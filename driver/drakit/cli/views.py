@@ -1,0 +1,136 @@
+"""What a family offers, and what its journal has, for commands that change nothing.
+
+A family whose hardware cannot be opened still has a journal: its view has the claims, and why the hardware cannot be read.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from drakit import settings as values
+from drakit.cli import composition, not_offered, output
+from drakit.core import advanced, errors, inventory, lifecycle
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.journal import inspection
+from drakit.journal import journal as journals
+from drakit.kubelet import health as device_health
+from drakit.kubelet import health_client
+from drakit.node import local_node
+from drakit.telemetry import logs
+
+
+class Nowhere:
+    """An empty source of claims, for unprepare, which reads none."""
+
+    def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
+        """Raise ClaimError with NOT_FOUND."""
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in none of the given files")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """The devices that a family offers and does not offer, and the entries of its journal.
+
+    ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
+    ``trouble`` is why the journal cannot be read and what the driver does about it. ``is_lost`` is true if a journal was lost, now or earlier: claims
+    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware
+    cannot be read; then there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
+    """
+
+    driver: drivers.Driver[Any] | None
+    pool: str
+    offered: inventory.Inventory
+    entries: Sequence[lifecycle.Entry]
+    trouble: str = ""
+    is_lost: bool = False
+    readings: tuple[advanced.Metric, ...] = ()
+    health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
+    withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
+    error: errors.DrakitError | None = None
+    unclaimed: Sequence[advanced.Leftover] = ()
+
+
+def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
+    """Yield the view of each family that is served or whose journal has claims. Raise SettingsError, JournalError."""
+    for family in composition.families_to_read(settings, only=only):
+        seen = look(family)
+        if family.is_served or seen.entries or seen.is_lost:
+            yield family, seen
+
+
+def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
+    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raise JournalError.
+
+    ``with_unclaimed`` also reads what no claim has; a lost journal does not know that.
+    """
+    home = family.folders.home
+    with contextlib.ExitStack() as stack:
+        nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
+        trouble = ""
+        if inspection.exists(home):
+            inspection.copy(home, nowhere / "home")
+            trouble = inspection.damage(nowhere / "home")
+        stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
+        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
+        try:
+            opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
+            opened.offered.refresh()
+            withheld = not_offered.by(opened.author)
+            unclaimed = advanced.unclaimed(opened.author) if with_unclaimed and not opened.is_lost else ()
+        except errors.JournalError as error:
+            raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
+        except (errors.HardwareError, errors.SettingsError) as error:
+            return _without_hardware(family, folders.home, trouble, error)
+        entries = tuple(opened.journal.entries())
+        return View(
+            driver=opened.author,
+            pool=_pool(opened.journal, opened.identity.pool),
+            offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
+            entries=entries,
+            trouble=_trouble(home, trouble, len(entries)),
+            is_lost=opened.journal.quarantine is not None,
+            readings=_measured(opened),
+            health=health_client.read(home),
+            withheld=withheld,
+            unclaimed=unclaimed,
+        )
+
+
+def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: str, error: errors.DrakitError) -> View:
+    """Return the view of a family whose driver cannot be made or cannot read its hardware: what the copy of its journal has."""
+    home, identity = family.folders.home, family.spec.identity
+    with journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=identity.boot_id) as journal:
+        entries = tuple(journal.entries())
+        return View(
+            driver=None,
+            pool=_pool(journal, identity.pool),
+            offered=inventory.Inventory(),
+            entries=entries,
+            trouble=_trouble(home, trouble, len(entries)),
+            is_lost=journal.quarantine is not None,
+            health=health_client.read(home),
+            error=error,
+        )
+
+
+def _pool(journal: journals.Journal, own: str) -> str:
+    return (journal.pool() or own) if own == composition.LOCAL_NODE else own
+
+
+def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
+    """Return the driver's own metrics; none if it cannot read them."""
+    try:
+        return tuple(advanced.metrics_of(opened.author))
+    except errors.HardwareError:
+        return ()
+
+
+def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
+    if not trouble:
+        return ""
+    read = f"{output.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
+    return f"{home / inspection.DATABASE} cannot be read ({trouble}); {read}; the driver sets it aside and rebuilds it when it starts"
