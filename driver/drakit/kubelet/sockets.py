@@ -111,9 +111,13 @@ def label(driver: str) -> str:
 
 
 def _first_fitting(folder: pathlib.Path, candidates: list[str]) -> pathlib.Path:
-    """Return the first path that is short enough to bind, or the last one, which the server then rejects with an error."""
+    """Return the first path that is short enough, or the last one, which the server then rejects with an error.
+
+    A kubelet whose root directory is a link's target uses the path without symbolic links, so that should be short enough too.
+    """
     paths = [folder / name for name in candidates]
-    return next((path for path in paths if len(os.fsencode(path)) <= unix_sockets.PATH_MAX_BYTES), paths[-1])
+    bindable = [path for path in paths if len(os.fsencode(path)) <= unix_sockets.PATH_MAX_BYTES]
+    return next((path for path in bindable if unix_sockets.fits(path)), bindable[-1] if bindable else paths[-1])
 
 
 def _short(driver: str) -> str:

@@ -23,6 +23,7 @@ from drakit.core import context as contexts
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
 from drakit.node import background, local_node, metrics, recovery, timing
 from drakit.node.publishing import publisher
+from drakit.serving import unix_sockets
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -144,7 +145,10 @@ class Node:
         status = self.registrar.status
         if status.state is registration.State.REGISTERED:
             return ""
-        return f"the kubelet refused the driver: {status.error}" if status.error else "the kubelet has not registered the driver"
+        if status.error:
+            return f"the kubelet refused the driver: {status.error}"
+        problem = unix_sockets.real_path_problem(self.registrar.socket)
+        return f"the kubelet has not registered the driver{'; ' if problem else ''}{problem}"
 
     def is_published(self) -> bool:
         """Return whether devices were published since the start."""

@@ -299,6 +299,7 @@ class HttpServer:
         """Listen, or return False if another process has the address. Raise SettingsError for an address that cannot be used."""
         try:
             if isinstance(self._wanted, pathlib.Path):
+                unix_sockets.check_path(self._wanted, self._key)
                 _prepare_path(self._wanted)
             self._listener = _Listener(
                 self._wanted, routes=self._routes, reviews=self._reviews, connections_max=self._connections_max, tls=self._tls

@@ -3,6 +3,7 @@
 A path may have 107 bytes. The holder of the flock on ``.<name>.lock`` beside a socket serves it; a path with a listener is never taken over.
 """
 
+import contextlib
 import enum
 import errno
 import fcntl
@@ -12,6 +13,7 @@ import re
 import socket
 import stat
 import time
+from collections.abc import Iterator
 
 from drakit.core import errors
 from drakit.telemetry import logs
@@ -36,13 +38,43 @@ class Occupant(enum.Enum):
     OTHER = "file that is not a socket"
 
 
-def check_path(path: pathlib.Path) -> None:
-    """Raise SettingsError for a socket path that is too long for the kernel."""
+def check_path(path: pathlib.Path, key: str = "socket path") -> None:
+    """Raise SettingsError, which names the setting ``key``, for a socket path that is too long for the kernel."""
     length = len(os.fsencode(path))
     if length > PATH_MAX_BYTES:
         raise errors.SettingsError(
-            f"socket path {path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key="socket path"
+            f"socket path {path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key=key
         )
+
+
+def fits(path: pathlib.Path) -> bool:
+    """Return whether the kernel takes a socket path, also without symbolic links, as a program that resolves them uses it."""
+    return max(len(os.fsencode(path)), len(os.fsencode(os.path.realpath(path)))) <= PATH_MAX_BYTES
+
+
+def real_path_problem(path: pathlib.Path) -> str:
+    """Return why a program that uses a socket's path without symbolic links cannot connect; empty if it can."""
+    real = os.path.realpath(path)
+    if fits(path):
+        return ""
+    length = len(os.fsencode(real))
+    return (
+        f"the socket {path} is {real} without symbolic links, a path of {length} bytes, of which the kernel takes {PATH_MAX_BYTES}; "
+        "if the kubelet's root directory is the long path, move it to a shorter one (--root-dir), or mount it there"
+    )
+
+
+@contextlib.contextmanager
+def connectable(path: pathlib.Path) -> Iterator[str]:
+    """Yield a path by which this process can connect to a socket, however long the path of its folder is. Raise OSError."""
+    if len(os.fsencode(path)) <= PATH_MAX_BYTES:
+        yield os.fspath(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def occupant(path: pathlib.Path) -> Occupant:
@@ -55,7 +87,8 @@ def occupant(path: pathlib.Path) -> Occupant:
         return Occupant.OTHER
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_SECONDS)
-        status = probe.connect_ex(os.fspath(path))
+        with connectable(path) as short:
+            status = probe.connect_ex(short)
     return {errno.ECONNREFUSED: Occupant.STALE, errno.ENOENT: Occupant.NOTHING}.get(status, Occupant.LISTENER)
 
 

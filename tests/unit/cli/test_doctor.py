@@ -45,10 +45,12 @@ def of(found: Found, subject: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def node(tmp_path: pathlib.Path) -> pathlib.Path:
-    for name in ("plugins", "plugins_registry", "cdi"):
-        (tmp_path / name).mkdir(mode=0o755)
-    return tmp_path
+def node() -> Iterator[pathlib.Path]:
+    """A node's folder whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="dk") as short:
+        for name in ("plugins", "plugins_registry", "cdi"):
+            (pathlib.Path(short) / name).mkdir(mode=0o755)
+        yield pathlib.Path(short)
 
 
 def listing(folder: pathlib.Path) -> list[str]:
@@ -75,6 +77,20 @@ def test_what_is_missing_is_named_with_its_mend(ask: Ask, node: pathlib.Path) ->
     assert of(found, "plugins_registry")["message"] == "node.registry_dir: No such file or directory"
     assert of(found, "/plugins")["fix"] == f"chmod o-w {node / 'plugins'}"
     assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "the file at this path is not a socket"
+
+
+def test_a_registration_folder_whose_real_path_is_too_long_is_a_warning(shell: command_line.CommandLine) -> None:
+    with tempfile.TemporaryDirectory(prefix="dk") as short:
+        real, link = pathlib.Path(short, "k" * 90), pathlib.Path(short, "l")
+        (real / "plugins_registry").mkdir(parents=True)
+        (real / "plugins").mkdir()
+        link.symlink_to(real)
+        ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(link), "-o", "json", "--no-api", "--family", "gpu")
+        found = [entry for entry in json.loads(ran.out) if entry["topic"] == "sockets"]
+        (warning,) = [entry for entry in found if entry["verdict"] == "warning"]
+        assert warning["subject"] == str(link / "plugins_registry")
+        assert f"{real}/plugins_registry/dra-" in warning["message"]
+        assert "of which the kernel takes 107" in warning["message"]
 
 
 def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

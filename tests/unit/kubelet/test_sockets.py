@@ -175,3 +175,40 @@ def test_a_hidden_socket_of_a_living_process_stays_also_when_it_does_not_listen_
         sockets.clear_services(folder)
         soon.join()
         assert len(list(folder.iterdir())) == 2
+
+
+@pytest.fixture
+def linked(folder: pathlib.Path) -> pathlib.Path:
+    """A short link to a kubelet's folder whose real path leaves 30 bytes for the name of a socket, which only a hashed name has."""
+    real = folder / ("k" * (BYTES_MAX - 30 - len(str(folder)) - 2))
+    real.mkdir()
+    link = folder / "l"
+    link.symlink_to(real)
+    return link
+
+
+def test_a_name_fits_the_folders_real_path_too(linked: pathlib.Path) -> None:
+    """A kubelet whose root directory is the real path connects by that."""
+    path = sockets.registration_path(linked, DRIVER, START)
+    assert path.name.startswith("dra-")
+    assert path.parent == linked
+    assert len(str(path.resolve())) == BYTES_MAX
+    assert unix_sockets.real_path_problem(path) == ""
+
+
+def test_a_real_path_that_no_name_fits_is_named_with_its_length(linked: pathlib.Path) -> None:
+    path = sockets.registration_path(linked, DRIVER, START, POD).with_name("dra-0123abcd-0123abcd-reg-12.sock")
+    problem = unix_sockets.real_path_problem(path)
+    assert str(path.resolve()) in problem
+    assert f"a path of {len(str(path.resolve()))} bytes, of which the kernel takes 107" in problem
+
+
+def test_a_socket_whose_real_path_is_too_long_is_served_and_recognized(linked: pathlib.Path) -> None:
+    path = linked / ("s" * 31)
+    served = listen(path)
+    try:
+        assert len(str(path.resolve())) > BYTES_MAX
+        assert unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER
+        assert unix_sockets.occupant(path.resolve()) is unix_sockets.Occupant.LISTENER
+    finally:
+        served.stop(grace=0)

@@ -236,6 +236,19 @@ def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregister
     assert running.prepare().error == ""
 
 
+def test_readiness_names_a_registration_socket_whose_real_path_is_too_long(running: RunningNode) -> None:
+    """A kubelet that uses the path without symbolic links cannot connect, and says nothing to the driver."""
+    real = running.folder / ("k" * 100)
+    (running.folder / "r").rename(real)
+    (running.folder / "r").symlink_to(real)
+    running.node.start()
+    assert eventually(lambda: len(sockets(running)) == 2)
+    reason = running.node.registration()
+    assert reason.startswith("the kubelet has not registered the driver; the socket ")
+    assert f"is {real.resolve()}/" in reason
+    assert "of which the kernel takes 107" in reason
+
+
 def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
     lose_journal(running)
     running.listing.failures = [errors.ApiError("away", status=503)] * 1000

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import pathlib
 import select
 import socket
 import statistics
@@ -161,6 +162,13 @@ def test_stop_frees_the_port_and_twice_is_fine(readiness: checks.Checks) -> None
     assert again.start()
     assert not serving.HttpServer(address, {}).start(), "whoever comes second is told so"
     again.stop()
+
+
+def test_a_socket_path_that_is_too_long_is_named_with_its_length(readiness: checks.Checks, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / ("s" * 108)
+    with pytest.raises(errors.SettingsError, match=rf"{path} has {len(str(path))} bytes and the kernel takes 107") as refused:
+        serving.HttpServer(path, {"/readyz": serving.checks_page(readiness)}, key="serve.socket").start()
+    assert refused.value.key == "serve.socket"
 
 
 def test_an_address_that_is_not_this_machines_is_an_error() -> None:

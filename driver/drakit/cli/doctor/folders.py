@@ -39,6 +39,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         return
     for family in families:
         yield from _home(family, settings.node.pod_uid)
+        yield from _registration(settings.node.registry_dir, family.spec.driver_name, settings.node.pod_uid)
 
 
 def _folder(path: pathlib.Path, key: str, missing_fix: str) -> Iterator[Finding]:
@@ -78,6 +79,18 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
     else:
         yield finding.ok("journal", str(home), f"on {kind}, a local file system")
     yield _socket(sockets.service_path(home, instance), family.spec.driver_name)
+
+
+def _registration(folder: pathlib.Path, driver: str, instance: str) -> Iterator[Finding]:
+    """Check that the kubelet can connect to the registration socket, also by its path without symbolic links."""
+    path = sockets.registration_path(folder, driver, "0" * 8, instance)
+    try:
+        unix_sockets.check_path(path)
+    except errors.SettingsError as error:
+        yield finding.failed("sockets", str(folder), str(error), "use a shorter node.registry_dir")
+        return
+    if problem := unix_sockets.real_path_problem(path):
+        yield finding.warning("sockets", str(folder), problem, "give the kubelet a root directory with a shorter path, without symbolic links")
 
 
 def _socket(path: pathlib.Path, driver: str) -> Finding:

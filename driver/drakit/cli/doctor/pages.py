@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from drakit import settings as values
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
+from drakit.core import errors
 from drakit.serving import http as serving
+from drakit.serving import unix_sockets
 
 TOPIC = "probes and metrics"
 _READY = "/readyz"
@@ -15,6 +17,11 @@ _READY = "/readyz"
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """Check the socket for probes and the address for metrics that the settings name."""
     if settings.serve.socket is not None:
+        try:
+            unix_sockets.check_path(settings.serve.socket, "serve.socket")
+        except errors.SettingsError as error:
+            yield finding.failed(TOPIC, str(settings.serve.socket), str(error), "set serve.socket to a shorter path")
+            return
         yield _probes(str(settings.serve.socket), serving.ask(settings.serve.socket, _READY))
     if settings.serve.address:
         yield _metrics(serving.Address.parse(settings.serve.address, key="serve.address"))

@@ -271,8 +271,11 @@ class Server:
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
     """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raise HardwareError."""
-    if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
-        raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
+    longest = _PATH_MAX - len(".new")
+    if (length := len(os.fsencode(path))) > longest:
+        raise errors.HardwareError(
+            "bind", f"the socket path {path} has {length} bytes and may have {longest}; choose a shorter node.plugins_dir"
+        )
     fresh = path.with_name(f"{path.name}.new")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

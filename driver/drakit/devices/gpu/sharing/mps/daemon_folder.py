@@ -16,6 +16,7 @@ So no file in it is trusted. A daemon starts in an empty folder; daemon and cont
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import logging
 import os
@@ -67,6 +68,8 @@ class Daemons(Protocol):
 
 
 PIPE, SHM, LOG = "pipe", "shm", "log"
+CONTROL_SOCKET = "control"
+_SOCKET_PATH_MAX = 107
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the daemon; a mount of the claim's own folder
 _SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
@@ -90,7 +93,11 @@ def name_of(grant: str) -> str:
 
 
 def create(folder: pathlib.Path) -> None:
-    """Create the folder and its sub-folders. Existing ones stay. Raises OSError."""
+    """Create the folder and its sub-folders. Existing ones stay. Raises OSError, also where the path is too long for the daemon's socket."""
+    path = folder / PIPE / CONTROL_SOCKET
+    if (length := len(os.fsencode(path))) > _SOCKET_PATH_MAX:
+        reason = f"the socket path {path} has {length} bytes and the kernel takes {_SOCKET_PATH_MAX}; choose a shorter node.plugins_dir"
+        raise OSError(errno.ENAMETOOLONG, reason)
     folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     folder.mkdir(mode=_PRIVATE, exist_ok=True)
     for name, mode in ((PIPE, _OPEN), (SHM, _STICKY), (LOG, _PRIVATE)):
@@ -159,7 +166,6 @@ def _check(result: int, call: str, folder: pathlib.Path) -> None:
         raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}", str(folder))
 
 
-CONTROL_SOCKET = "control"
 # The control socket of a driver 580 is SEQPACKET.
 _KINDS = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM)
 _CREDENTIALS = struct.Struct("3i")
