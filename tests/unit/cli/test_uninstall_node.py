@@ -196,6 +196,29 @@ def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(shell: c
     assert (again.status, again.out) == (0, "drakit left nothing on this node\n")
 
 
+def test_the_folder_of_mock_machines_goes_with_the_last_of_them(shell: command_line.CommandLine) -> None:
+    """As in the pods of the mock overlay, whose machine is kept below the kubelet's plugins."""
+    plugins = shell.folder / "node" / "plugins"
+    claim = shell.claim_file(command_line.mig())
+    given = ["--mock", command_line.MACHINE, "--node", "node-1", "--set", f"node.plugins_dir={plugins}"]
+    given += ["--set", f"node.cdi_dir={shell.folder}/node/cdi", "--set", f"node.registry_dir={shell.folder}/node/registry"]
+    config = shell.folder / "drakit.yaml"
+    config.write_text(f"mock: {{machine: {command_line.MACHINE}}}")
+    given += ["--config", str(config)]
+    assert shell.run("prepare", claim, *given).status == 0
+    assert (plugins / "mock").is_dir()
+    other = plugins / "mock" / "other"
+    other.mkdir()
+    for kept in ([other], []):
+        ran = shell.run("uninstall-node", "--no-api", "--yes", "--force", *given)
+        assert ran.status == 0, ran.err
+        assert sorted(plugins.iterdir()) == ([plugins / "mock"] if kept else [])
+        if kept:
+            assert list((plugins / "mock").iterdir()) == kept
+            other.rmdir()
+            assert shell.run("prepare", claim, *given).status == 0
+
+
 def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     registry = used.folder / "node" / "plugins_registry"

@@ -286,6 +286,9 @@ def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, it
     homes = [settings.node.plugins_dir / str(getattr(settings, name).driver_name) for name in registry.FAMILIES]
     if all(item.removed for item in items) and not any(home.exists() for home in homes):
         why = _failure(lambda: shutil.rmtree(pretend.directory))
+        if settings.mock.dir is None:
+            with contextlib.suppress(OSError):  # Another machine's folder is in it.
+                pretend.directory.parent.rmdir()
         item = dataclasses.replace(item, error=why, removed=not why)
     if is_there:
         yield item
