@@ -335,6 +335,24 @@ def test_a_static_address_with_a_second_pod_is_refused_by_name(driver: nic_attac
     driver.unprepare(ref)
 
 
+@pytest.mark.parametrize("cheats", [False, True], ids=["ended", "moved its interface to a nested namespace"])
+def test_the_next_pod_of_a_claim_gets_the_address_of_an_ended_one_at_once(driver: nic_attach.Running, *, cheats: bool) -> None:
+    """Not only after the collector's next check, for which a kubelet would wait with a growing pause."""
+    ref = driver.prepare(nic_attach.claim(1, parameters={**ADDRESS, **NAME}))
+    with contextlib.ExitStack() as nested_spaces:
+        with nic_attach.pod("5a4d") as first:
+            assert driver.world.call(ref, first).code == 0
+            if cheats:
+                nested = nested_spaces.enter_context(netns.namespace())
+                first.space.ip("link", "set", "fast0", "netns", nested.name)
+        with nic_attach.pod("6b5e") as other:
+            second = dataclasses.replace(other, uid="1f1f1f1f-0000-4000-8000-000000000000")
+            said = driver.world.call(ref, second)
+            assert (said.code, said.stderr) == (0, "")
+            assert set(children(second)) == {"fast0"}
+            driver.unprepare(ref)
+
+
 @pytest.mark.parametrize(
     "asked, message",
     [(NAME, "the pod has another interface named 'fast0'"), (ADDRESS, "10.99.1.2 is used by the claim default/claim-1")],

@@ -2,6 +2,9 @@
 
 import json
 import pathlib
+import signal
+import subprocess
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +13,8 @@ from drakit.core import advanced
 from drakit.devices import machines
 from drakit.devices.gpu import port as gpu_port
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.nic import mock_port, port
+from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic import mock_port, pod_interfaces, port
 from drakit.node import metrics
 from fakes import command_line, metrics_page
 
@@ -132,6 +136,43 @@ def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.Comman
     author.reclaim(found)
     assert author.unclaimed() == []
     assert list((tmp_path / "instances").iterdir()) == []
+
+
+def test_a_daemon_of_no_claim_is_found_and_ended_after_its_folder_was_deleted(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path
+) -> None:
+    from drakit.devices.gpu import driver as gpu_driver
+    from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
+
+    home = tmp_path / "mps"
+    daemons = child_daemons.ChildDaemons(home=home, own_shm=False, stop_seconds=5)
+    author = gpu_driver.GpuDriver(gpus(shell), resources=gpu_driver.HostResources(daemons=daemons))
+    name, _, value = processes.variable(home / daemon_folder.name_of("claim/gpu-0/")).partition("=")
+    with subprocess.Popen(["sleep", "60"], env={name: value}) as daemon:
+        (found,) = author.unclaimed()
+        assert (found.kind, found.name, found.needs_name) == ("MPS daemon", daemon_folder.name_of("claim/gpu-0/"), False)
+        held = gpu_driver.GpuDriver(
+            gpus(shell), resources=gpu_driver.HostResources(daemons=daemons), intents=lambda: [{"holder": "claim/gpu-0/"}]
+        )
+        assert held.unclaimed() == [], "a claim has this daemon"
+        threading.Thread(target=daemon.wait, daemon=True).start()
+        author.reclaim(found)
+        assert daemon.wait(5) == -signal.SIGTERM
+    assert author.unclaimed() == []
+    author.reclaim(found)
+
+
+def test_the_mark_of_a_whole_interface_that_no_claim_has_is_removed(shell: command_line.CommandLine) -> None:
+    """Such a mark keeps the interface from every claim."""
+    machine = nics(shell)
+    author = nic_driver.NicDriver(machine, node="node-1")
+    state = machine.host_state("eth1")
+    assert state is not None
+    machine.mark(state, pod_interfaces.mark_of("gone"))
+    (found,) = author.unclaimed()
+    assert (found.kind, found.name, found.detail) == ("mark of a whole interface", "eth1", "drakit whole gone")
+    author.reclaim(found)
+    assert author.unclaimed() == []
 
 
 def test_the_metric_counts_leftovers_by_kind_and_mark() -> None:

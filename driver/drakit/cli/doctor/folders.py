@@ -90,7 +90,9 @@ def _registration(folder: pathlib.Path, driver: str, instance: str) -> Iterator[
         yield finding.failed("sockets", str(folder), str(error), "use a shorter node.registry_dir")
         return
     if problem := unix_sockets.real_path_problem(path):
-        yield finding.warning("sockets", str(folder), problem, "give the kubelet a root directory with a shorter path, without symbolic links")
+        yield finding.warning(
+            "sockets", str(folder), problem, "give the kubelet a root directory with a shorter path, without symbolic links"
+        )
 
 
 def _socket(path: pathlib.Path, driver: str) -> Finding:

@@ -200,17 +200,33 @@ class Attacher:
         return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment)) if address_leases.locks_for(nic_config) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
-        """Return whether the sandbox of a lease exists. A sandbox is a member of its share until it ends."""
+        """Return whether the sandbox of a lease exists: it is a member of its share, and its interface is in its namespace.
+
+        A member stays until a check of the collector, but a namespace that ended has no links.
+        """
         share = shares.from_record(lease.grant.record)
-        return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
+        if share is None or all(member.cookie != lease.sandbox_id.cookie for member in self._machine.members(of=share)):
+            return False
+        key = sandboxes.key_of(lease.sandbox_id.cookie)
+        attachment = sandboxes.from_record(self._context.state(lease.grant).get(key, {}))
+        return attachment is not None and bool(self.links(share, attachment))
 
     def _survey(self) -> address_leases.IsAlive:
-        """Return a function that says whether the sandbox of a lease exists, from one read of the kernel."""
+        """Return a function that says whether the sandbox of a lease exists, from one read of the kernel.
+
+        A sandbox that removed its mark is read again.
+        """
         existing = {(member.share_id, member.cookie) for member in self._machine.members()}
+        marked = {link.alias for _, link in self._kernel.marked()}
 
         def is_alive(lease: address_leases.Lease) -> bool:
             share = shares.from_record(lease.grant.record)
-            return share is not None and (share.id, lease.sandbox_id.cookie) in existing
+            if share is None or (share.id, lease.sandbox_id.cookie) not in existing:
+                return False
+            attachment = sandboxes.from_record(self._context.state(lease.grant).get(sandboxes.key_of(lease.sandbox_id.cookie), {}))
+            return attachment is not None and (
+                sandboxes.alias(share.id, attachment.sandbox) in marked or bool(self.links(share, attachment))
+            )
 
         return is_alive
 
