@@ -315,9 +315,9 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
     meter.gauge(
         "unclaimed",
-        "Shares, instances, interfaces and daemons that no claim has, by kind, and by whether a mark proves that the driver made them.",
-        ("kind", "marked"),
-        lambda: _by_kind(node),
+        "Shares, instances, interfaces and daemons that no claim has, by whether a mark proves that the driver made them.",
+        ("marked",),
+        lambda: _by_mark(node),
     )
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
@@ -348,6 +348,6 @@ def _by_health(node: ObservedNode) -> Iterable[Reading]:
     return [({"health": health.value}, counts.get(health, 0)) for health in context.Health]
 
 
-def _by_kind(node: ObservedNode) -> Iterable[Reading]:
-    counts = collections.Counter((leftover.kind, leftover.is_marked) for leftover in node.unclaimed())
-    return [({"kind": kind, "marked": str(is_marked).lower()}, count) for (kind, is_marked), count in counts.items()]
+def _by_mark(node: ObservedNode) -> Iterable[Reading]:
+    counts = collections.Counter(leftover.is_marked for leftover in node.unclaimed())
+    return [({"marked": "true"}, counts[True]), ({"marked": "false"}, counts[False])]

@@ -152,7 +152,7 @@ def test_a_daemon_of_no_claim_is_found_and_ended_after_its_folder_was_deleted(
         (found,) = author.unclaimed()
         assert (found.kind, found.name, found.needs_name) == ("MPS daemon", daemon_folder.name_of("claim/gpu-0/"), False)
         held = gpu_driver.GpuDriver(
-            gpus(shell), resources=gpu_driver.HostResources(daemons=daemons), intents=lambda: [{"holder": "claim/gpu-0/"}]
+            gpus(shell), resources=gpu_driver.HostResources(daemons=daemons), intents=lambda claim=None: [{"holder": "claim/gpu-0/"}]
         )
         assert held.unclaimed() == [], "a claim has this daemon"
         threading.Thread(target=daemon.wait, daemon=True).start()
@@ -175,12 +175,12 @@ def test_the_mark_of_a_whole_interface_that_no_claim_has_is_removed(shell: comma
     assert author.unclaimed() == []
 
 
-def test_the_metric_counts_leftovers_by_kind_and_mark() -> None:
+def test_the_metric_counts_leftovers_by_mark() -> None:
     class Node(metrics_page.Shown):
         def unclaimed(self) -> list[advanced.Leftover]:
             return [advanced.Leftover(kind="NIC share", name="a"), advanced.Leftover(kind="NIC share", name="b", is_marked=False)]
 
     page = metrics.Metrics()
     metrics.add_gauges(Node(), page.of("nic.drakit.dev"))
-    assert 'drakit_unclaimed{driver="nic.drakit.dev",kind="NIC share",marked="true"} 1.0' in page.text().decode()
-    assert 'drakit_unclaimed{driver="nic.drakit.dev",kind="NIC share",marked="false"} 1.0' in page.text().decode()
+    assert 'drakit_unclaimed{driver="nic.drakit.dev",marked="true"} 1.0' in page.text().decode()
+    assert 'drakit_unclaimed{driver="nic.drakit.dev",marked="false"} 1.0' in page.text().decode()
