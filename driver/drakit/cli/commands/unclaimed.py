@@ -32,6 +32,7 @@ class Row:
         """Return the row for machines."""
         fields = dataclasses.asdict(self.leftover)
         fields["marked"] = fields.pop("is_marked")
+        del fields["locks"]
         return {"driver": self.driver, **fields, "blocks": self.blocks, "error": self.error, "released": self.released}
 
 
