@@ -222,6 +222,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: ports.PodStor
         library=gpu.library,
         driver_root=gpu.driver_root,
         driver_root_on_host=gpu.driver_root_on_host,
+        library_folders=gpu.library_folders,
         kernel_root=gpu.kernel_root,
         dev_root=gpu.dev_root,
         toolkit=gpu.toolkit,

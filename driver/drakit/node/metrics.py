@@ -272,6 +272,9 @@ class ObservedNode(Protocol):
     def registration(self) -> str:
         """Return an empty string when the driver is registered with the kubelet, else the reason why not."""
 
+    def not_ready(self) -> str:
+        """Return why the driver's hardware is not ready, so that no devices are offered; empty where it is."""
+
     def is_published(self) -> bool:
         """Return whether devices were published since the start."""
 
@@ -309,6 +312,12 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     meter.gauge("device_health", "Devices by the health that is reported to the kubelet.", ("health",), lambda: _by_health(node))
     meter.gauge("registered", "Whether the driver is registered with the kubelet.", (), lambda: [({}, float(not node.registration()))])
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
+    meter.gauge(
+        "hardware_ready",
+        "Whether the driver's hardware is ready; while it is not, no devices are offered.",
+        (),
+        lambda: [({}, float(not node.not_ready()))],
+    )
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
@@ -318,8 +327,9 @@ def add_liveness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
 
 
 def add_readiness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
-    """Add the readiness checks: the driver is registered with the kubelet, and its devices are published."""
+    """Add the readiness checks: the driver is registered with the kubelet, its hardware is ready, and its devices are published."""
     into.add(f"{driver} registered", node.registration)
+    into.add(f"{driver} hardware", node.not_ready)
     into.add(f"{driver} published", lambda: "" if node.is_published() else "no ResourceSlice is published yet")
 
 

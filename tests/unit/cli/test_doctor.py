@@ -262,10 +262,10 @@ def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
-    found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 of 2 GPUs")
     library.event_kinds[hardware.gpus()[1].uuid] = None
-    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert unmonitored.verdict is Verdict.WARNING
     assert "NVML reports no Xids of gpu-1, so the driver only polls these GPUs every few seconds" in unmonitored.message
     missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
@@ -294,7 +294,7 @@ def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: 
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     for lost, counted in ((1, "answers for 1 of 2 GPUs"), (0, "answers for 0 of 2 GPUs")):
         hardware.lose(hardware.plugged()[lost].uuid)
-        found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+        found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
         assert (found.verdict, found.message.split(",")[0]) == (Verdict.FAILED, counted)
         assert f"index {lost}" in found.message
         assert "nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
@@ -321,7 +321,7 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
-    driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
+    driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library.load, system=system))
     assert not driver.discover().devices
     result = not_offered.gpus(not_offered.by(driver))
     assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on, but NVML lists no MIG profiles;")

@@ -59,4 +59,5 @@ def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """Open NVML as the driver does."""
     from drakit.devices.gpu import host, nvml
 
-    return nvml.NvmlGpus.open(gpu.library, root=host.DriverRoot(path=gpu.driver_root), kernel_root=gpu.kernel_root)
+    root = host.DriverRoot(path=gpu.driver_root, folders=gpu.library_folders)
+    return nvml.NvmlGpus.open(gpu.library, root=root, kernel_root=gpu.kernel_root)
