@@ -4,6 +4,7 @@ import contextvars
 import dataclasses
 import difflib
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
@@ -13,6 +14,7 @@ from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.tpu import machine as tpu_pool
+from drakit.journal import inspection
 from drakit.kube import client
 from drakit.kube import pods as kube_pods
 from drakit.node import engine, local_node
@@ -74,6 +76,33 @@ def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tup
 
     wanted = (name for name in registry.FAMILIES if has_folder(name) or _enabled(settings, name, chosen))
     return tuple(_family(settings, name, chosen) for name in wanted)
+
+
+def families_to_serve(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+    """Return the families that ``drakit run`` serves: those of ``families``, and enabled families without hardware whose journal has claims.
+
+    Otherwise nobody would unprepare the claims of a node that comes back without a kernel driver, and their pods would never end.
+    """
+    only = tuple(only)
+    if only or settings.mock.machine is not None or AUTHORED.get() is not None:
+        return families(settings, only=only)
+    left = families_left(settings)
+    return tuple(family for family in left if _enabled(settings, family.name, None) or _has_claims(family.folders.home)) or families(
+        settings
+    )
+
+
+def _has_claims(home: pathlib.Path) -> bool:
+    """Return whether the journal in a folder has claims. One that cannot be read may have some."""
+    try:
+        if not inspection.exists(home):
+            return False
+        with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+            copy = pathlib.Path(folder, "home")
+            inspection.copy(home, copy)
+            return inspection.has_claims(copy)
+    except errors.JournalError:
+        return True
 
 
 class Asked(values.Settings):

@@ -253,7 +253,9 @@ class Node:
             if is_registered is not self._published[1]:
                 _log.warning("driver registered again" if is_registered else "driver not registered: no devices offered")
             self._published = state
-            self.publisher.offer(self.background.tainted(self.local.offered.inventory) if is_registered and is_ready else inventory.Inventory())
+            self.publisher.offer(
+                self.background.tainted(self.local.offered.inventory) if is_registered and is_ready else inventory.Inventory()
+            )
 
     def _guard(self) -> None:
         """Detect a lost registration and a deleted socket at intervals, and create the socket again."""

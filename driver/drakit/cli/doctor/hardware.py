@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from drakit import settings as values
 from drakit.cli import composition, not_offered, output
 from drakit.cli.commands import prepare
-from drakit.cli.doctor import finding
+from drakit.cli.doctor import finding, gpus
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
+
+_NOT_READY = (
+    "make the hardware's kernel driver and libraries work; the running driver detects that without a restart, and lets pods end meanwhile"
+)
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -21,13 +25,16 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield finding.failed("devices", "families", str(error), "enable a family, or add --mock MACHINE")
         return
     for family in families:
-        yield from _family(family)
+        yield from _family(family, settings)
 
 
-def _family(family: composition.Family) -> Iterator[Finding]:
+def _family(family: composition.Family, settings: values.Settings) -> Iterator[Finding]:
     name, program = family.spec.driver_name, family.spec.identity.program
     try:
         seen = prepare.look(family)
+    except errors.RetryError as error:
+        yield finding.failed("devices", name, f"hardware not ready, so no devices are offered: {error}", _NOT_READY)
+        return
     except errors.DrakitError as error:
         yield finding.failed("devices", name, str(error), "see docs/reference/errors.md")
         return
@@ -54,6 +61,8 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if seen.trouble:
         yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
         return
+    if family.name == "gpu" and settings.mock.machine is None:
+        yield from gpus.of_links(entries, settings.gpu.dev_root)
     half = [entry for entry in entries if entry.state is not lifecycle.State.PREPARED]
     if half:
         uids = ", ".join(entry.claim.uid for entry in half[:5])

@@ -11,9 +11,9 @@ absolute path are errors.
 
 Without the toolkit, drakit lists them itself: every ``lib*.so.<driver version>`` of the library folders, the driver's programs and the GPU's
 firmware, each mounted read-only. A library has the path of the host where a container's linker may search it, else one in the folder of Debian's
-images. With ``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are created. Without it each library is also mounted under
-the names of its links (``libcuda.so.1``). That suffices where the container's linker searches the same folders; an image of another distribution has
-to set LD_LIBRARY_PATH.
+images. With ``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are created. Without it each library is also mounted
+under the names of its links (``libcuda.so.1``). That suffices where the container's linker searches the same folders; an image of another
+distribution has to set LD_LIBRARY_PATH.
 
 The result is cached while it is complete and its folders are unchanged. A driver that is installed in part is an error that names the missing files.
 """
@@ -26,7 +26,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import edits, errors, records
-from drakit.devices.gpu import host, port
+from drakit.devices.gpu import host, port, programs
 
 _CHARACTER = "c"
 _CONTROL_MINOR = 255
@@ -233,7 +233,7 @@ _Object = Mapping[str, records.Json]
 
 def from_toolkit(root: host.DriverRoot, program: pathlib.Path) -> edits.Edits:
     """Return the toolkit's edits common to all GPUs; raises HardwareError where it fails or prints invalid output."""
-    text = host.run_program(
+    text = programs.run_program(
         program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS
     )
     try:

@@ -313,7 +313,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         )
 
     def _gpu(self, wanted: identity.Identity) -> port.Gpu:
-        """Return the GPU; raises DeviceGoneError or RetryError. The calls for a partition of its own show whether a GPU answers, so it is not read for one."""
+        """Return the GPU; raises DeviceGoneError or RetryError.
+
+        The calls for a partition of its own show whether a GPU answers, so it is not read for one.
+        """
         is_own_partition = wanted.slot is not None and not wanted.borrowed
         gpu = self._hardware.known_gpu(wanted.gpu) if is_own_partition else self._hardware.gpu(wanted.gpu)
         if gpu is None:

@@ -5,11 +5,12 @@ boot id may come from elsewhere, because a folder that stands in for the kernel 
 
 NVIDIA's kernel modules create no device nodes. nvidia-modprobe does when a program asks for one, but not for MIG. ``ensure_device_nodes`` creates a
 node that is missing, and replaces one with the numbers of an earlier boot. Any other file at that path is an error. Where this process may not create
-nodes, the container runtime creates them in the container, because the container's edits carry the numbers.
+nodes, the container runtime creates them in the container, because the container's edits carry the numbers. Each node gets its link
+dev/char/MAJOR:MINOR, as udev creates for other drivers: without it, some versions of runc leave the device out of the container's systemd unit, and
+``systemctl daemon-reload`` takes it from the running container.
 
 The driver root is the machine's root, or a folder where a container carries the driver. A file of the driver has three paths: as this process sees it
-(below ``path``), as the host's container runtime sees it (below ``on_host``), and as the container sees it (below ``/``). ``run_program`` starts one
-of its programs without a shell and without this process's environment, and limits its time and its output.
+(below ``path``), as the host's container runtime sees it (below ``on_host``), and as the container sees it (below ``/``).
 """
 
 import contextlib
@@ -19,11 +20,9 @@ import logging
 import os
 import pathlib
 import platform
-import signal
 import stat
-import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from drakit.core import edits, errors
 from drakit.devices.gpu import port
@@ -127,40 +126,96 @@ def _major(listing: pathlib.Path, majors: dict[str, int], *names: str) -> int:
 _log = logging.getLogger(__name__)
 _MODE = 0o666
 _FOLDER_MODE = 0o755
+_LINKS = "dev/char"
 _FORBIDDEN = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 
 
 def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -> None:
-    """Create missing device nodes below ``root``; raises HardwareError for another file in the way."""
+    """Create missing device nodes below ``root`` and their links in dev/char; raises HardwareError for another file in a node's place."""
     for node in nodes:
-        path = root / node.path.lstrip("/")
+        path, number = root / node.path.lstrip("/"), os.makedev(node.major or 0, node.minor or 0)
         try:
-            _ensure_node(path, os.makedev(node.major or 0, node.minor or 0), node.file_mode or _MODE)
+            earlier = _ensure_node(path, number, node.file_mode or _MODE)
+            if earlier is not None:
+                _remove_link(path, root, earlier)
+            _ensure_link(path, root, number)
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise errors.HardwareError("mknod", f"{path}: {error.strerror}") from error
             _log.debug("device node creation forbidden", extra={"path": str(path), "error": error.strerror})
 
 
-def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
+def has_link(node: edits.DeviceNode, root: pathlib.Path) -> bool:
+    """Return whether dev/char below ``root`` leads to the node."""
+    number = os.makedev(node.major or 0, node.minor or 0)
+    return _leads_to(_link_of(root, number), root, number)
+
+
+def _ensure_node(path: pathlib.Path, number: int, mode: int) -> int | None:
+    """Create a missing node; return the number of the node that it replaces, None where there was none."""
+    earlier: int | None = None
     try:
         status = path.lstat()
     except FileNotFoundError:
         pass
     else:
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == number:
-            return
+            return None
         if not stat.S_ISCHR(status.st_mode):
             raise errors.HardwareError("mknod", f"{path} is in the way: it is not a character device")
+        earlier = status.st_rdev
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     _create_node(path, number, mode)
+    return earlier
+
+
+def _link_of(root: pathlib.Path, number: int) -> pathlib.Path:
+    return root / _LINKS / f"{os.major(number)}:{os.minor(number)}"
+
+
+def _target(path: pathlib.Path, root: pathlib.Path) -> str:
+    return f"../{path.relative_to(root / 'dev')}"
+
+
+def _leads_to(link: pathlib.Path, root: pathlib.Path, number: int) -> bool:
+    """Return whether a link leads to a node with this number. An absolute link, such as NVIDIA's, begins at ``root``."""
+    try:
+        target = link.readlink()
+        status = (root / str(target).lstrip("/") if target.is_absolute() else link.parent / target).stat()
+    except OSError:
+        return False
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == number
+
+
+def _ensure_link(path: pathlib.Path, root: pathlib.Path, number: int) -> None:
+    """Link a node in dev/char, as udev does for devices of other drivers. A link that leads to such a node is kept, and so is any other file."""
+    link = _link_of(root, number)
+    if _leads_to(link, root, number):
+        return
+    if not link.is_symlink() and link.exists():
+        _log.warning("device link not created: another file is in the way", extra={"path": str(link)})
+        return
+    link.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    beside = _beside(link)
+    beside.symlink_to(_target(path, root))
+    try:
+        beside.replace(link)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _remove_link(path: pathlib.Path, root: pathlib.Path, number: int) -> None:
+    """Remove the link of a node's earlier number, where the link is ours."""
+    link = _link_of(root, number)
+    with contextlib.suppress(FileNotFoundError):
+        if link.is_symlink() and str(link.readlink()) == _target(path, root):
+            link.unlink()
 
 
 def _create_node(path: pathlib.Path, number: int, mode: int) -> None:
     """Create the node under a temporary name and rename it, so that it always has its mode."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    with contextlib.suppress(FileNotFoundError):
-        beside.unlink()
+    beside = _beside(path)
     os.mknod(beside, mode | stat.S_IFCHR, number)
     try:
         beside.chmod(mode)
@@ -168,6 +223,13 @@ def _create_node(path: pathlib.Path, number: int, mode: int) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    """Return a temporary name beside a file, which no other thread uses."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    beside.unlink(missing_ok=True)
+    return beside
 
 
 PROGRAM_FOLDERS = (
@@ -239,8 +301,9 @@ class DriverRoot:
         return (self.path / place for place in (*self._library_places(), *PROGRAM_FOLDERS))
 
     def searched(self) -> str:
-        """Return a text that names the folders that are searched for libraries."""
-        return f"searched below {self.path}: {', '.join(self._library_places())}"
+        """Return a text that names the folders that were searched for libraries: those that exist, and those of the settings."""
+        usual = (place for place in LIBRARY_FOLDERS if (folder := self.resolve(self.path / place)) is not None and folder.is_dir())
+        return f"searched below {self.path}: {', '.join([*self.folders, *usual]) or 'none of the usual folders exists'}"
 
     def resolve(self, file: pathlib.Path) -> pathlib.Path | None:
         """Return the path of a file below the root with every link followed below the root; None where there is no file, or its links loop."""
@@ -280,68 +343,3 @@ class DriverRoot:
     def _first(self, places: Iterable[str]) -> pathlib.Path | None:
         """Return the real path of the first of these files that exists."""
         return next((file for place in places if (file := self.resolve(self.path / place)) is not None and file.is_file()), None)
-
-
-OUTPUT_MAX = 4 << 20
-_SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_MESSAGE_MAX = 300
-
-
-class ProgramError(errors.HardwareError):
-    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None where it has none."""
-
-    def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
-        super().__init__(program, message)
-        self.status = status
-
-
-def run_program(
-    program: pathlib.Path,
-    *arguments: str,
-    seconds: float,
-    env: Mapping[str, str] | None = None,
-    standard_input: str = "",
-    before: Sequence[str] = (),
-) -> str:
-    """Run a program and return its output. ``before`` is a command line that starts it.
-
-    Raises ProgramError; a program that is too slow is killed with all its children.
-    """
-    command = [*before, str(program), *arguments]
-    try:
-        running = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PATH": _SEARCH_PATH, **(env or {})},
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
-    with running:
-        try:
-            output, error_output = running.communicate(standard_input, timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            _kill(running)
-            raise ProgramError(program.name, f"did not end within {seconds:g} s") from error
-    if running.returncode:
-        raise ProgramError(
-            program.name, f"failed with {running.returncode}: {_one_line(error_output or output)}", status=running.returncode
-        )
-    if len(output) > OUTPUT_MAX:
-        raise ProgramError(program.name, f"printed over {OUTPUT_MAX} characters")
-    return output
-
-
-def _kill(running: "subprocess.Popen[str]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
-    running.communicate()
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_MESSAGE_MAX]

@@ -16,8 +16,9 @@ class GpuSettings:
 
     ``kernel_root`` is the folder that holds the ``proc`` and ``sys`` of the kernel driver, ``driver_root`` the folder below which the driver is
     installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``library_folders`` are folders below it
-    that are searched for its libraries first, ``dev_root`` is the folder that holds the host's ``dev``. With ``toolkit``, nvidia-ctk lists the files that a container needs, where it is installed. ``home`` is a folder for MPS daemons
-    and ownership markers; without one there are neither. ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
+    that are searched for its libraries first. ``dev_root`` is the folder that holds the host's ``dev``. With ``toolkit``, nvidia-ctk lists the files
+    that a container needs, where it is installed. ``home`` is a folder for MPS daemons and ownership markers; without one there are neither.
+    ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
 
     ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``SharePolicy``.
 

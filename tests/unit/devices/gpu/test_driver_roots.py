@@ -1,6 +1,5 @@
 """The driver's files are found in the folders of each Linux distribution, and links lead where they lead on the host."""
 
-import os
 import pathlib
 import platform
 
@@ -134,11 +133,13 @@ def test_a_file_in_the_way_of_a_folder_and_a_bad_name_are_not_found(tmp_path: pa
 
 
 def test_an_error_names_the_folders_that_were_searched(tmp_path: pathlib.Path) -> None:
-    root = host.DriverRoot(path=tmp_path, folders=("opt/own",))
-    with pytest.raises(errors.RetryError, match=rf"libcuda\.so\.{VERSION}.*gpu\.library_folders; searched below {tmp_path}: opt/own, usr/lib64,"):
+    (tmp_path / "usr/lib64").mkdir(parents=True)
+    root, searched = host.DriverRoot(path=tmp_path, folders=("opt/own",)), f"searched below {tmp_path}: opt/own, usr/lib64"
+    with pytest.raises(errors.RetryError, match=rf"libcuda\.so\.{VERSION}.*gpu\.library_folders; {searched}$"):
         cdi.DriverFiles(root).of(VERSION)
-    with pytest.raises(errors.HardwareError, match=f"LIBRARY_NOT_FOUND .*gpu.library_folders or gpu.library; searched below {tmp_path}: opt/own"):
+    with pytest.raises(errors.HardwareError, match=rf"LIBRARY_NOT_FOUND .*gpu\.library_folders or gpu\.library; {searched}"):
         library.load(None, root)
+    assert host.DriverRoot(path=tmp_path / "usr/lib64").searched().endswith("/usr/lib64: none of the usual folders exists")
 
 
 def test_folders_of_the_settings_are_searched_first(tmp_path: pathlib.Path) -> None:
@@ -172,8 +173,8 @@ def test_a_driver_that_appears_in_another_folder_is_noticed(tmp_path: pathlib.Pa
 
 def test_links_between_folders_are_one_folder(tmp_path: pathlib.Path) -> None:
     install(tmp_path / "usr/lib")
-    os.symlink("lib", tmp_path / "usr/lib64")
-    os.symlink("usr/lib", tmp_path / "lib64")
+    link(tmp_path / "usr/lib64", "lib")
+    link(tmp_path / "lib64", "usr/lib")
     assert host.DriverRoot(path=tmp_path).library_folders() == {tmp_path / "usr/lib": "/usr/lib64"}
 
 

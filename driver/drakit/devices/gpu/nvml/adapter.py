@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 import pynvml
 
-from drakit.devices.gpu import host, port
+from drakit.devices.gpu import host, port, programs
 from drakit.devices.gpu.health import signals
 from drakit.devices.gpu.nvml import instances, library, properties, session
 
@@ -56,10 +56,10 @@ class NvidiaSmi:
         preloaded = self._root.library(library.NAME)
         env = {} if preloaded is None else {"LD_PRELOAD": str(preloaded)}
         try:
-            host.run_program(
+            programs.run_program(
                 program, "compute-policy", "-i", gpu, "--set-timeslice", _TIME_SLICE_NUMBERS[interval], seconds=_SMI_SECONDS, env=env
             )
-        except host.ProgramError as error:
+        except programs.ProgramError as error:
             unsupported = "not supported" in str(error).lower()
             raise port.CallError(
                 port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)

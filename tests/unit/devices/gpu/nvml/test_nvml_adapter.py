@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry
-from drakit.devices.gpu import cdi, host, nvml, port, settings
+from drakit.devices.gpu import cdi, host, nvml, port, programs, settings
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import properties
@@ -377,8 +377,8 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
         f"#!{sys.executable}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     )
     program.chmod(0o755)
-    with pytest.raises(host.ProgramError, match=r"slow: did not end within 0\.2 s"):
-        host.run_program(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
+    with pytest.raises(programs.ProgramError, match=r"slow: did not end within 0\.2 s"):
+        programs.run_program(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
     assert not list(processes.with_environment(f"DRAKIT_TEST={tmp_path}"))
 
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from drakit.core import errors
 from drakit.core import driver as drivers
+from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import library as nvml_files
@@ -71,7 +71,7 @@ def test_a_driver_starts_without_the_library_and_offers_when_it_appears(node: No
     node.library.is_installed = False
     node.restart()
     for _ in range(2):
-        with pytest.raises(errors.RetryError, match="no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
+        with pytest.raises(errors.RetryError, match=r"no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
             node.driver.discover()
     node.library.is_installed = True
     assert PARTITION in offered(node)
@@ -93,7 +93,7 @@ def test_a_kernel_driver_that_goes_and_comes_is_followed_without_a_restart(node:
 
 def test_a_library_that_may_not_be_used_is_an_error_and_withdraws_nothing(node: Node) -> None:
     node.library.returns["nvmlInitWithFlags"] = NO_PERMISSION
-    with pytest.raises(errors.HardwareError, match="NO_PERMISSION .*run as root"):
+    with pytest.raises(errors.HardwareError, match=r"NO_PERMISSION .*run as root"):
         node.driver.discover()
 
 
@@ -101,10 +101,10 @@ def test_plan_and_prepare_without_the_library_say_so(node: Node) -> None:
     grant = node.grant(PARTITION)
     node.library.is_installed = False
     node.restart()
-    with pytest.raises(errors.RetryError, match="no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
+    with pytest.raises(errors.RetryError, match=r"no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
         node.driver.plan(grant)
     intent = {"boot": node.gpus.boot_id(), "gpu": str(grant.device.attributes["parentUUID"]), "profile": 14, "start": 4, "size": 2}
-    with pytest.raises(errors.RetryError, match="no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
+    with pytest.raises(errors.RetryError, match=r"no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
         node.driver.prepare(dataclasses.replace(grant, intent=intent))
 
 

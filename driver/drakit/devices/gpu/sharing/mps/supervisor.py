@@ -66,7 +66,14 @@ class DaemonSpec:
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
         """Return the description that the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
         document = json.loads((folder / _WANTED).read_text("utf-8"))
-        return cls(**{**document, "limits": gpu_settings.Mps(**document["limits"]), "root": pathlib.Path(document["root"]), "folders": tuple(document.get("folders", ()))})
+        return cls(
+            **{
+                **document,
+                "limits": gpu_settings.Mps(**document["limits"]),
+                "root": pathlib.Path(document["root"]),
+                "folders": tuple(document.get("folders", ())),
+            }
+        )
 
 
 def is_running(folder: pathlib.Path) -> bool:
