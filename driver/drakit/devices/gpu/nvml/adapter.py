@@ -86,6 +86,7 @@ class NvmlGpus(port.GpuPort):
         self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
         self._is_open = False
+        self._failure = port.CallError(port.CALLS["session_error"], port.Code.UNINITIALIZED)
 
     @classmethod
     def open(
@@ -347,11 +348,11 @@ class NvmlGpus(port.GpuPort):
         return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
 
     def _ensure_session(self) -> None:
-        """Begin a session if there is none. Raises CallError where NVML does not start."""
+        """Begin a session if there is none. Raises CallError where NVML does not start, also in another thread meanwhile."""
         if not self._is_open:
             self._replace_session(self._sessions.number)
         if not self._is_open:
-            raise port.CallError(port.CALLS["renew"], port.Code.UNINITIALIZED, "another thread could not start NVML")
+            raise self._failure
 
     def _replace_session(self, number: int) -> None:
         """Replace the session of that number, unless another thread did so meanwhile."""
@@ -364,8 +365,12 @@ class NvmlGpus(port.GpuPort):
                 self._uuids.clear()
                 self._versions = None
                 self.close()
-                session.use(self._load())
-                session.start()
+                try:
+                    session.use(self._load())
+                    session.start()
+                except port.CallError as error:
+                    self._failure = error
+                    raise
                 self._is_open = True
 
     def _cache_handle(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:

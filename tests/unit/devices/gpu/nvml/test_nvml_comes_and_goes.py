@@ -186,6 +186,26 @@ def test_an_upgraded_library_is_loaded_beside_the_old_one(tmp_path: pathlib.Path
     assert isinstance(nvml_files.load(link, root), ctypes.CDLL)
 
 
+def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> None:
+    node.library.is_installed = False
+    node.restart()
+    codes: list[port.Code | None] = []
+    at_once = threading.Barrier(4)
+
+    def ask() -> None:
+        for _ in range(50):
+            at_once.wait(30)
+            error = node.gpus.session_error()
+            codes.append(None if error is None else error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert codes == [port.Code.LIBRARY_NOT_FOUND] * 200
+
+
 def test_threads_that_begin_at_once_begin_one_session(node: Node) -> None:
     node.restart()
     loads, at_once = node.library.loads, threading.Barrier(4)
