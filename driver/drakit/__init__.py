@@ -42,6 +42,7 @@ from drakit.core.errors import (
     HardwareError,
     InventoryError,
     QuantityError,
+    ReleaseDeferredError,
     RetryError,
 )
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
@@ -153,6 +154,7 @@ __all__ = [
     "Quantity",
     "QuantityError",
     "Record",
+    "ReleaseDeferredError",
     "Removable",
     "RequestPolicy",
     "Requirement",

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from drakit.core import driver as drivers
-from drakit.core import errors
+from drakit.core import errors, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
@@ -103,7 +103,13 @@ def test_plan_and_prepare_without_the_library_say_so(node: Node) -> None:
     node.restart()
     with pytest.raises(errors.RetryError, match=r"no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
         node.driver.plan(grant)
-    intent = {"boot": node.gpus.boot_id(), "gpu": str(grant.device.attributes["parentUUID"]), "profile": 14, "start": 4, "size": 2}
+    intent: records.Record = {
+        "boot": node.gpus.boot_id(),
+        "gpu": str(grant.device.attributes["parentUUID"]),
+        "profile": 14,
+        "start": 4,
+        "size": 2,
+    }
     with pytest.raises(errors.RetryError, match=r"no working NVIDIA driver: .*LIBRARY_NOT_FOUND"):
         node.driver.prepare(dataclasses.replace(grant, intent=intent))
 
@@ -145,8 +151,8 @@ def test_a_whole_gpu_without_settings_needs_no_library(node: Node) -> None:
 def test_a_time_slice_of_this_boot_is_restored_when_nvml_is_back(node: Node) -> None:
     grant = node.grant(PARTITION)
     uuid = node.library.hardware.gpus()[0].uuid
-    settings = {"timeSlice": "Long", "computeMode": "Default", "before": "Default"}
-    intent = {"boot": node.gpus.boot_id(), "gpu": uuid, "settings": settings}
+    settings: records.Record = {"timeSlice": "Long", "computeMode": "Default", "before": "Default"}
+    intent: records.Record = {"boot": node.gpus.boot_id(), "gpu": uuid, "settings": settings}
     node.library.is_installed = False
     with pytest.raises(errors.ReleaseDeferredError, match="LIBRARY_NOT_FOUND"):
         node.restart().unprepare(dataclasses.replace(grant, intent=intent, record={"uuid": uuid}))
