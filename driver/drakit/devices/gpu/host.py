@@ -177,18 +177,28 @@ def _target(path: pathlib.Path, root: pathlib.Path) -> str:
     return f"../{path.relative_to(root / 'dev')}"
 
 
-def _leads_to(link: pathlib.Path, root: pathlib.Path, number: int) -> bool:
-    """Return whether a link leads to a node with this number. An absolute link, such as NVIDIA's, begins at ``root``."""
+def _is_device(path: str, number: int) -> bool:
+    """Return whether a path leads to a node with this number."""
     try:
-        target = link.readlink()
-        status = (root / str(target).lstrip("/") if target.is_absolute() else link.parent / target).stat()
+        status = os.stat(path)  # noqa: PTH116 - every prepare looks at all links, and a Path costs more than the call
     except OSError:
         return False
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == number
 
 
+def _leads_to(link: pathlib.Path, root: pathlib.Path, number: int) -> bool:
+    """Return whether a link leads to a node with this number. An absolute link, such as NVIDIA's, begins at ``root``."""
+    try:
+        target = link.readlink()
+    except OSError:
+        return False
+    return _is_device(str(root / str(target).lstrip("/") if target.is_absolute() else link.parent / target), number)
+
+
 def _ensure_link(path: pathlib.Path, root: pathlib.Path, number: int) -> None:
     """Link a node in dev/char, as udev does for devices of other drivers. A link that leads to such a node is kept, and so is any other file."""
+    if _is_device(f"{root}/{_LINKS}/{os.major(number)}:{os.minor(number)}", number):
+        return
     link = _link_of(root, number)
     if _leads_to(link, root, number):
         return
