@@ -44,6 +44,7 @@ from drakit.core.errors import (
     HardwareError,
     InventoryError,
     QuantityError,
+    ReleaseDeferredError,
     RetryError,
 )
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
@@ -157,6 +158,7 @@ __all__ = [
     "QuantityError",
     "Reclaimer",
     "Record",
+    "ReleaseDeferredError",
     "Removable",
     "RequestPolicy",
     "Requirement",

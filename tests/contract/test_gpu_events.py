@@ -42,7 +42,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Machine:
     if request.param == "mock":
         return Machine(made, made, None)
     root = nvml_library.host_root(tmp_path / "root", made)
-    return Machine(made, nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(root)), root)
+    return Machine(made, nvml.NvmlGpus(nvml_library.NvmlLibrary(made).load, system=host.Host(root)), root)
 
 
 def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) -> None:

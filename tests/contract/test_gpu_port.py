@@ -23,7 +23,7 @@ class NvmlOverMock(nvml.NvmlGpus):
         self._root = nvml_library.host_root(root, hardware)
         self._hardware = hardware
         tools = nvml.NvidiaSmi(nvml_library.smi_root(root / "driver", hardware))
-        super().__init__(nvml_library.NvmlLibrary(hardware), system=host.Host(root), tools=tools)
+        super().__init__(nvml_library.NvmlLibrary(hardware).load, system=host.Host(root), tools=tools)
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
         nvml_library.show_capabilities(self._root, self._hardware)

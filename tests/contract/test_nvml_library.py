@@ -31,7 +31,7 @@ def opened(case: str, folder: pathlib.Path) -> nvml.NvmlGpus:
     if case not in MOCK_MACHINES:
         return nvml.NvmlGpus.open(pathlib.Path(case))
     made = mock_gpus.MockGpus(machines.Choice(name=case, directory=folder / "machine", owner="node-a"))
-    return nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(nvml_library.host_root(folder / "root", made)))
+    return nvml.NvmlGpus(nvml_library.NvmlLibrary(made).load, system=host.Host(nvml_library.host_root(folder / "root", made)))
 
 
 @pytest.fixture(params=CASES)

@@ -22,6 +22,9 @@ class Shown:
     def registration(self) -> str:
         return ""
 
+    def not_ready(self) -> str:
+        return ""
+
     def is_published(self) -> bool:
         return True
 

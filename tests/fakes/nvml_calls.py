@@ -52,7 +52,7 @@ def of_claims(folder: pathlib.Path, machine: str, *devices: str) -> list[Calls]:
     node = gpu_node.GpuNode(folder / "machine", machine)
     root = nvml_library.host_root(folder / "root", node.hardware)
     library = nvml_library.NvmlLibrary(node.hardware)
-    node.driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=_Host(root, node.hardware)), intents=node.intents)
+    node.driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library.load, system=_Host(root, node.hardware)), intents=node.intents)
     drivers.open_driver(node.driver, node.planned)
     return [_of_claim(node, library, device, uid=f"claim-{number}") for number, device in enumerate(devices)]
 

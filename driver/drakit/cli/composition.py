@@ -4,6 +4,7 @@ import contextvars
 import dataclasses
 import difflib
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
@@ -13,6 +14,7 @@ from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.tpu import machine as tpu_pool
+from drakit.journal import inspection
 from drakit.kube import client
 from drakit.kube import pods as kube_pods
 from drakit.node import engine, local_node
@@ -85,6 +87,33 @@ def families_to_read(settings: values.Settings, *, only: Iterable[str] = ()) -> 
     """Return the families whose state may be on this node, served or not, for commands that read journals; raises SettingsError if none."""
     only = tuple(only)
     return families_left(settings, only=only) or families(settings, only=only)
+
+
+def families_to_serve(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+    """Return the families that ``drakit run`` serves: those of ``families``, and enabled families without hardware whose journal has claims.
+
+    Otherwise nobody would unprepare the claims of a node that comes back without a kernel driver, and their pods would never end.
+    """
+    only = tuple(only)
+    if only or settings.mock.machine is not None or AUTHORED.get() is not None:
+        return families(settings, only=only)
+    left = families_left(settings)
+    return tuple(family for family in left if _enabled(settings, family.name, None) or _has_claims(family.folders.home)) or families(
+        settings
+    )
+
+
+def _has_claims(home: pathlib.Path) -> bool:
+    """Return whether the journal in a folder has claims. One that cannot be read may have some."""
+    try:
+        if not inspection.exists(home):
+            return False
+        with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+            copy = pathlib.Path(folder, "home")
+            inspection.copy(home, copy)
+            return inspection.has_claims(copy)
+    except errors.JournalError:
+        return True
 
 
 class Asked(values.Settings):
@@ -233,6 +262,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: ports.PodStor
         library=gpu.library,
         driver_root=gpu.driver_root,
         driver_root_on_host=gpu.driver_root_on_host,
+        library_folders=gpu.library_folders,
         kernel_root=gpu.kernel_root,
         dev_root=gpu.dev_root,
         toolkit=gpu.toolkit,

@@ -83,7 +83,7 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
             unclaimed = advanced.unclaimed(opened.author) if with_unclaimed and not opened.is_lost else ()
         except errors.JournalError as error:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
-        except (errors.HardwareError, errors.SettingsError) as error:
+        except (errors.HardwareError, errors.RetryError, errors.SettingsError) as error:
             return _without_hardware(family, folders.home, trouble, error)
         entries = tuple(opened.journal.entries())
         return View(

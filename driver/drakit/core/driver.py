@@ -190,14 +190,23 @@ class Driver(abc.ABC, Generic[Config]):
 
     @abc.abstractmethod
     def discover(self) -> inventory.Inventory:
-        """Return the present devices. Raises HardwareError if the hardware cannot be read; the last inventory then stays published."""
+        """Return the present devices.
+
+        Raises HardwareError if the hardware cannot be read; the last inventory then stays published. Raises RetryError while the hardware is not
+        ready, for example because its kernel driver is not loaded. Then no device is offered, and the framework calls again after the error's time.
+        After any error the kubelet is served, so that pods can end. So open the hardware here, not in ``__init__`` or ``start``.
+        """
 
     @abc.abstractmethod
     def prepare(self, grant: Grant[Config]) -> Prepared:
         """Make the device usable for the claim. Idempotent; see obligations 1 to 6 of the contract."""
 
     def unprepare(self, grant: Grant[Config]) -> None:
-        """Undo ``prepare``. Succeeds if there is nothing to undo. By default, do nothing."""
+        """Undo ``prepare``. Succeeds if there is nothing to undo. By default, do nothing.
+
+        Raises ReleaseDeferredError if the hardware cannot be reached now and no pod can use it meanwhile. Then the pod ends; the claim stays in the
+        journal and holds its device, and the framework calls again until that succeeds. After any other error the kubelet retries, and the pod waits.
+        """
 
     def plan(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
         """Return the identities for a grant, before hardware is touched. The journal stores them, and ``grant.intent`` has them afterwards.

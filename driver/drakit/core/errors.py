@@ -8,6 +8,7 @@
     |-- DeviceGoneError        the operator: the hardware is gone
     |-- DeviceBusyError        the kubelet retries: another claim or program still holds the device
     |-- RetryError             the kubelet retries, after a number of seconds
+    |-- ReleaseDeferredError   nobody: the hardware cannot be reached now; drakit releases the claim later, and its pod may end
     |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call continues after the finished devices
     |-- JournalError           the operator: the journal cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
@@ -92,6 +93,13 @@ class RetryError(DrakitError):
     def __init__(self, message: str, *, after: float) -> None:
         super().__init__(message)
         self.after = after
+
+
+class ReleaseDeferredError(DrakitError):
+    """A claim whose hardware cannot be reached now. Its pod may end; the journal keeps the claim until a later ``unprepare`` succeeds.
+
+    ``unprepare`` raises it only where no pod can use the hardware meanwhile.
+    """
 
 
 class CallerGoneError(DrakitError):

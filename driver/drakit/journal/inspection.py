@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device, lifecycle, records
-from drakit.journal import codec, files, opening, sqlite
+from drakit.journal import codec, files, opening, sqlite, store
 
 DATABASE = files.DATABASE
 
@@ -87,6 +87,13 @@ def damage(directory: pathlib.Path) -> str:
     with sqlite.as_journal_errors(path):
         damaged = opening.examine(path, sqlite.MIGRATIONS)
     return damaged.reason if damaged is not None else ""
+
+
+def has_claims(directory: pathlib.Path) -> bool:
+    """Return whether a copy has claims. Raise JournalError if it cannot be read."""
+    path = directory / DATABASE
+    with sqlite.as_journal_errors(path), contextlib.closing(sqlite.connect_reader(path)) as database:
+        return bool(store.counts(database))
 
 
 Notes = Mapping[str, records.Record]

@@ -17,7 +17,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint, metadata
-from drakit.node import binding, device_status, driver_context, inventory_cache, local_node, orphans
+from drakit.node import binding, deferred_releases, device_status, driver_context, inventory_cache, local_node, orphans
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -94,7 +94,12 @@ class BackgroundServices:
             sinks = dataclasses.replace(sinks, status=updating_metadata(self._local.metadata, sinks.status))
         self._local.context.sinks = sinks
         self._start_author()
-        self._worker_threads = [self._spawn("orphaned-claims", self._orphan_collector().run, self._stop)]
+        releases = deferred_releases.DeferredReleases(self._local.engine, self._local.journal, self._clock)
+        self._worker_threads = [
+            self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
+            self._spawn("deferred-releases", releases.run, self._stop),
+        ]
+        self._local.engine.defers_release = True
         if drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))

@@ -11,6 +11,8 @@ Invariants:
 4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and a call that gets the lock first checks that its caller still
    waits. A device that was begun before the caller left is finished and committed. Between two devices a call ends if its caller has gone, and also
    if the driver raises RetryError; the journal then keeps the results of the finished devices for the next call. Any other error undoes the claim.
+   An unprepare that the driver defers (ReleaseDeferredError) removes the CDI files and succeeds, so that the pod can end; the claim stays
+   unpreparing, and holds its devices, until ``release`` succeeds.
 5. Every requested claim gets exactly one outcome, and the failure of one claim does not affect another.
 6. The journal is complete: a lost one is restored before the driver serves (``recovery``).
 7. A claim with binding conditions is begun by ``bind`` and continued by ``prepare``. Its half state is undone only when its allocation has changed
@@ -49,6 +51,7 @@ class Recovered(enum.Enum):
     EARLIER_BOOT = "earlier boot"
     BOUND = "bound"
     HALF = "half"
+    DEFERRED = "release deferred"
     ORPHAN = "orphan"
 
 
@@ -60,7 +63,10 @@ def _ignore(ref: claims.ClaimRef, error: Exception) -> None:
 
 
 class Engine:
-    """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``."""
+    """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``.
+
+    ``defers_release`` is set where a thread calls ``release`` for unpreparing claims. Then an unprepare that the driver defers succeeds.
+    """
 
     def __init__(  # noqa: PLR0913 - the ports that it works with
         self,
@@ -85,6 +91,7 @@ class Engine:
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter | None = None
+        self.defers_release = False
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
         self.resolver = resolution.Resolver(author, journal, offered, pool=identity.pool, program=identity.program)
 
@@ -119,8 +126,7 @@ class Engine:
                 return Recovered.BOUND
             if entry.state is not lifecycle.State.PREPARED:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
-                    self._undo(entry)
-                return Recovered.HALF
+                    return Recovered.HALF if self._undo_or_defer(entry) else Recovered.DEFERRED
             if entry.boot_id != self._identity.boot_id:
                 return Recovered.EARLIER_BOOT
             self._preparer.write_cdi(entry, entry.grants)
@@ -208,8 +214,21 @@ class Engine:
                 return
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 _check_waiting(caller)
-                self._undo(entry)
+                if not self.defers_release:
+                    self._undo(entry)
+                elif not self._undo_or_defer(entry):
+                    return
             _log.info("claim unprepared", claim=str(ref), claim_uid=ref.uid)
+
+    def release(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
+        """Undo a claim that is still unpreparing, and return whether it was. Raise ReleaseDeferredError and the errors of the author."""
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            entry = self._journal.entry(uid)
+            if entry is None or entry.state is not lifecycle.State.UNPREPARING:
+                return False
+            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                self._undo(entry)
+        return True
 
     def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
         """Make the claim's devices with binding conditions ready before its pod is bound, and return their grants.
@@ -288,14 +307,29 @@ class Engine:
         self._cdi.remove(uid)
         if self._metadata is not None:
             self._metadata.remove(uid)
+        deferred: errors.ReleaseDeferredError | None = None
         for grant in reversed(entry.grants):
-            self._author.unprepare(resolution.from_entry(entry.claim, grant, self._author))
+            try:
+                self._author.unprepare(resolution.from_entry(entry.claim, grant, self._author))
+            except errors.ReleaseDeferredError as error:
+                deferred = error
+        if deferred is not None:
+            raise deferred
         self._journal.finish_unprepare(uid)
+
+    def _undo_or_defer(self, entry: lifecycle.Entry) -> bool:
+        """Undo a claim; return False where the driver defers that, so that the claim stays unpreparing until ``release``."""
+        try:
+            self._undo(entry)
+        except errors.ReleaseDeferredError as error:
+            _log.warning("claim release deferred", claim=str(entry.claim), claim_uid=entry.claim.uid, error=str(error))
+            return False
+        return True
 
     def _undo_after_failure(self, entry: lifecycle.Entry) -> None:
         """Undo a claim now. Where that fails, the claim stays in the journal as unpreparing, and the next call or start undoes it."""
         try:
-            self._undo(entry)
+            self._undo_or_defer(entry)
         except Exception:  # noqa: BLE001 - the call reports its first error; the journal keeps this one as a state
             _log.exception("undoing claim failed", claim=str(entry.claim), claim_uid=entry.claim.uid)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drakit.core import claim, device, driver
+from drakit.core import claim, device, driver, errors
 from drakit.core import inventory as inventories
 from drakit.core.slices import feature_gates
 
@@ -23,13 +23,14 @@ class InventoryCache:
     """The current inventory of one driver, shared by the engine and the publisher; thread-safe.
 
     ``stores_sharing`` returns whether the API server stores the fields of shared devices, None while that is unknown. If it does not store them,
-    devices are offered, granted and prepared in their exclusive form.
+    devices are offered, granted and prepared in their exclusive form. ``not_ready`` is why discover() raised RetryError, until a discovery succeeds.
     """
 
     def __init__(self, author: Author) -> None:
         self._author = author
         self._discovering = threading.Lock()
         self._current = _Discovery()
+        self.not_ready = ""
         self.stores_sharing: Callable[[], bool | None] = lambda: True
 
     @property
@@ -55,10 +56,14 @@ class InventoryCache:
     def refresh(self) -> None:
         """Discover again. Raise the errors of discover(), and then keep the last inventory."""
         with self._discovering:
-            discovered = self._author.discover()
+            try:
+                discovered = self._author.discover()
+            except errors.RetryError as error:
+                self.not_ready = str(error) or "the hardware is not ready"
+                raise
             if not isinstance(discovered, inventories.Inventory):
                 raise TypeError(f"discover() returned {type(discovered).__name__}; return drakit.Inventory.of(devices)")
-            before = self._current
+            before, self.not_ready = self._current, ""
             if discovered != before.authored or not before.number:
                 flat = discovered.flat()
                 self._current = _Discovery(

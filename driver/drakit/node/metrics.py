@@ -273,6 +273,9 @@ class ObservedNode(Protocol):
     def registration(self) -> str:
         """Return an empty string when the driver is registered with the kubelet, else the reason why not."""
 
+    def not_ready(self) -> str:
+        """Return why the driver's hardware is not ready, so that no devices are offered; empty where it is."""
+
     def is_published(self) -> bool:
         """Return whether devices were published since the start."""
 
@@ -319,6 +322,12 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
         ("marked",),
         lambda: _by_mark(node),
     )
+    meter.gauge(
+        "hardware_ready",
+        "Whether the driver's hardware is ready; while it is not, no devices are offered.",
+        (),
+        lambda: [({}, float(not node.not_ready()))],
+    )
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
@@ -328,8 +337,9 @@ def add_liveness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
 
 
 def add_readiness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
-    """Add the readiness checks: the driver is registered with the kubelet, and its devices are published."""
+    """Add the readiness checks: the driver is registered with the kubelet, its hardware is ready, and its devices are published."""
     into.add(f"{driver} registered", node.registration)
+    into.add(f"{driver} hardware", node.not_ready)
     into.add(f"{driver} published", lambda: "" if node.is_published() else "no ResourceSlice is published yet")
 
 

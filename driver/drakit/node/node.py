@@ -10,6 +10,9 @@ the discovery fails. The older one finishes its calls in flight before the kubel
 If the driver has not been registered for ``registration_grace`` seconds (the kubelet refused it, or a program keeps deleting the registration
 socket), the publisher offers no devices, because pods that got them could not start. At the start devices are offered at once, because the kubelet
 registers the driver within seconds.
+
+A RetryError of discover() means that the hardware is not ready: its kernel driver is not loaded, for example. Then the node offers no devices, serves
+the kubelet so that pods can end, and discovers again after the error's time. After any other error the last inventory stays offered.
 """
 
 import dataclasses
@@ -35,6 +38,8 @@ RENEW_GRACE = 45.0
 REGISTRATION_GRACE = 30.0
 GUARD_SECONDS = 2.0
 JOIN_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+"""The shortest pause between two discoveries of hardware that is not ready."""
 RESTORE = "restore"
 
 
@@ -89,7 +94,7 @@ class Node:
         self._is_serving = False
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
-        self._published = (0, True, 0)
+        self._published = (0, True, 0, True)
         self._threads: list[threading.Thread] = []
         kubelet = background.KubeletPorts(
             is_registered=lambda: self.registrar.status.state is registration.State.REGISTERED,
@@ -150,6 +155,10 @@ class Node:
         problem = unix_sockets.real_path_problem(self.registrar.socket)
         return f"the kubelet has not registered the driver{'; ' if problem else ''}{problem}"
 
+    def not_ready(self) -> str:
+        """Return why the driver's hardware is not ready, so that no devices are offered; empty where it is."""
+        return self.local.offered.not_ready
+
     def is_published(self) -> bool:
         """Return whether devices were published since the start."""
         return self.publisher.published.is_set()
@@ -199,9 +208,9 @@ class Node:
     def _discover(self) -> None:
         """Discover now and then at intervals, and publish changes of inventory, taints and registration."""
         while not self._stop.is_set():
-            self._refresh()
+            pause = self._refresh()
             self._offer()
-            self.background.wait_until_due(self._stop, self._dependencies.rescan_seconds)
+            self.background.wait_until_due(self._stop, pause)
 
     def _report_health(self, report: contexts.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
@@ -218,31 +227,43 @@ class Node:
         except Exception as error:
             raise errors.HardwareError("discover()", f"{type(error).__name__}: {error}") from error
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> float:
+        """Discover, and return the seconds until the next discovery: earlier where the driver raised RetryError."""
+        pause, reason = self._dependencies.rescan_seconds, self.local.offered.not_ready
         try:
             self.local.offered.refresh()
+            if reason:
+                _log.info("hardware ready")
             pool = self.local.identity.pool
             self.health.discovered({device.name: device.pool_on(pool) for device in self.local.offered.flat.devices})
             if self._is_serving:
                 self.background.discovered()
+        except errors.RetryError as error:
+            pause = min(max(error.after, RETRY_SECONDS), pause)
+            if self.local.offered.not_ready != reason:
+                _log.warning("hardware not ready: no devices offered", error=str(error), retry_in_s=pause)
         except errors.InventoryError as error:
             _log.error("inventory rejected: previous inventory kept", error=str(error))
         except errors.DrakitError as error:
             _log.error("discovery failed: previous inventory kept", error=str(error))
         except Exception:  # noqa: BLE001 - the driver must still unprepare claims while discover() has a bug
             _log.exception("discovery raised an unexpected error: previous inventory kept")
+        return pause
 
     def _offer(self) -> None:
-        """Publish a changed inventory, or no devices at all while the driver is not registered."""
+        """Publish a changed inventory, or no devices at all while the driver is not registered or its hardware is not ready."""
         with self._offering:
             is_registered = self.registrar.unregistered_for() <= self._dependencies.registration_grace
-            state = (self.local.offered.changes, is_registered, self.local.context.revision)
-            if not state[0] or state == self._published:
+            is_ready = not self.local.offered.not_ready
+            state = (self.local.offered.changes, is_registered, self.local.context.revision, is_ready)
+            if not (state[0] or not is_ready) or state == self._published:
                 return
             if is_registered is not self._published[1]:
                 _log.warning("driver registered again" if is_registered else "driver not registered: no devices offered")
             self._published = state
-            self.publisher.offer(self.background.tainted(self.local.offered.inventory) if is_registered else inventory.Inventory())
+            self.publisher.offer(
+                self.background.tainted(self.local.offered.inventory) if is_registered and is_ready else inventory.Inventory()
+            )
 
     def _guard(self) -> None:
         """Detect a lost registration and a deleted socket at intervals, and create the socket again."""

@@ -111,6 +111,9 @@ class Gpu(_Group):
     driver_root_on_host: Folder | None = None
     """Path of gpu.driver_root on the host, if it differs. The container runtime mounts the driver's files from there."""
 
+    library_folders: tuple[str, ...] = ()
+    """Folders below gpu.driver_root with the libraries of NVIDIA's driver, searched before the usual ones of Linux distributions."""
+
     kernel_root: Folder = pathlib.Path("/")
     """Folder with the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / with a mock NVML."""
 

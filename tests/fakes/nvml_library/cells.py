@@ -28,6 +28,8 @@ class Library:
     def __init__(self, hardware: mock_gpus.MockGpus, *, missing: frozenset[str] = frozenset()) -> None:
         self.hardware = hardware
         self.missing = missing
+        self.is_installed = True
+        self.loads = 0
         self.returns: dict[str, int] = {}
         self.calls: list[str] = []
         self.event_sets: list[signals.Events] = []
@@ -54,6 +56,13 @@ class Library:
                 return INVALID_ARGUMENT
 
         return called
+
+    def load(self) -> "Library":
+        """The library, as the adapter loads it for a session; CallError while it is not installed."""
+        if not self.is_installed:
+            raise port.CallError("dlopen", port.Code.LIBRARY_NOT_FOUND, "not installed")
+        self.loads += 1
+        return self
 
     def handles_end(self) -> None:
         """Disown every handle, as a reloaded driver does."""

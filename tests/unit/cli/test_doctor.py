@@ -13,7 +13,8 @@ import pytest
 from drakit.cli import not_offered, output
 from drakit.cli.doctor import api, folders, gpus, nics
 from drakit.cli.doctor.finding import Verdict
-from drakit.core import errors
+from drakit.core import claim as claims
+from drakit.core import device, edits, errors, lifecycle, names
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml
@@ -293,10 +294,10 @@ def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
-    found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 of 2 GPUs")
     library.event_kinds[hardware.gpus()[1].uuid] = None
-    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert unmonitored.verdict is Verdict.WARNING
     assert "NVML reports no Xids of gpu-1, so the driver only polls these GPUs every few seconds" in unmonitored.message
     missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
@@ -325,7 +326,7 @@ def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: 
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     for lost, counted in ((1, "answers for 1 of 2 GPUs"), (0, "answers for 0 of 2 GPUs")):
         hardware.lose(hardware.plugged()[lost].uuid)
-        found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+        found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
         assert (found.verdict, found.message.split(",")[0]) == (Verdict.FAILED, counted)
         assert f"index {lost}" in found.message
         assert "nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
@@ -352,7 +353,29 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
-    driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
+    driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library.load, system=system))
     assert not driver.discover().devices
     result = not_offered.gpus(not_offered.by(driver))
     assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on, but NVML lists no MIG profiles;")
+
+
+def prepared_with(node: edits.DeviceNode) -> lifecycle.Entry:
+    grant = lifecycle.GrantEntry(request="g", pool="n", device=device.Device(name="gpu-0"), edits=edits.Edits(device_nodes=(node,)))
+    ref = claims.ClaimRef(uid=names.ClaimUid("a"), namespace="default", name="a")
+    return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARED, grants=(grant,))
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
+def test_device_nodes_of_claims_without_a_link_are_named(tmp_path: pathlib.Path) -> None:
+    node = edits.DeviceNode(path="/dev/nvidia0", type="c", major=195, minor=0)
+    assert not list(gpus.of_links([], tmp_path))
+    (missing,) = gpus.of_links([prepared_with(node)], tmp_path)
+    assert (missing.verdict, missing.subject) == (Verdict.WARNING, str(tmp_path / "dev/char"))
+    assert missing.message.startswith(
+        "no link for 195:0 (/dev/nvidia0): with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
+    )
+    assert "create-dev-char-symlinks" in missing.fix
+    host.ensure_device_nodes([node], tmp_path)
+    (linked,) = gpus.of_links([prepared_with(node)], tmp_path)
+    assert (linked.verdict, linked.message) == (Verdict.OK, "has the links of 1 device node")

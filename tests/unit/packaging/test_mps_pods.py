@@ -39,16 +39,19 @@ def server(request: pytest.FixtureRequest) -> Iterator[apiserver.ApiServer]:
         for item in manifests.overlay(request.param):
             if item["kind"] != "DaemonSet":
                 running.registry.create(KINDS[item["kind"]], copy.deepcopy(item))
+        template = next(item["spec"]["template"] for item in manifests.overlay(request.param) if item["kind"] == "DaemonSet")
         for node in ("n1", "n2"):
             running.registry.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-            running.registry.create(POD, driver_pod(node))
+            running.registry.create(POD, driver_pod(node, template))
         yield running
 
 
-def driver_pod(node: str) -> Object:
+def driver_pod(node: str, template: Any) -> Object:
     labels: Object = {"app.kubernetes.io/name": "drakit", "app.kubernetes.io/component": "gpu"}
     metadata: Object = {"name": f"drakit-gpu-{node}", "namespace": manifests.NAMESPACE, "labels": labels}
-    spec: Object = {"nodeName": node, "containers": [{"name": "driver", "image": f"registry.example/drakit:{node}"}]}
+    security = template["spec"]["containers"][0]["securityContext"]
+    container: Object = {"name": "driver", "image": f"registry.example/drakit:{node}", "securityContext": security}
+    spec: Object = {"nodeName": node, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -153,7 +156,16 @@ def setting(*path: Any, to: Any) -> Callable[[Any], None]:
     return change
 
 
+def by_name(entries: list[Any], name: str) -> Any:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+def mounting(name: str, field: str, *, to: Any) -> Callable[[Any], None]:
+    return lambda pod: by_name(pod["spec"]["containers"][0]["volumeMounts"], name).update({field: to})
+
+
 CONTAINER = ("spec", "containers", 0)
+SECURITY = (*CONTAINER, "securityContext")
 PROBE = {"exec": {"command": ["sh", "-c", "id"]}}
 CHEATS = {
     "another node": setting("spec", "nodeName", to="n2"),
@@ -178,17 +190,69 @@ CHEATS = {
     "network of the host": setting("spec", "hostNetwork", to=True),
     "account": setting("spec", "serviceAccountName", to="drakit-gpu"),
     "token": setting("spec", "automountServiceAccountToken", to=True),
+    "user namespace of its own": setting("spec", "hostUsers", to=False),
+    "one process namespace": setting("spec", "shareProcessNamespace", to=True),
+    "added capability": setting(*SECURITY, "capabilities", "add", to=["SYS_ADMIN"]),
+    "kept capabilities": setting(*SECURITY, "capabilities", to={"drop": ["CHOWN"]}),
+    "no capabilities dropped": setting(*SECURITY, "capabilities", to={}),
+    "no seccomp": setting(*SECURITY, "seccompProfile", to={"type": "Unconfined"}),
+    "seccomp of a file": setting(*SECURITY, "seccompProfile", to={"type": "Localhost", "localhostProfile": "a.json"}),
+    "no AppArmor": setting(*SECURITY, "appArmorProfile", to={"type": "Unconfined"}),
+    "no AppArmor, by annotation": setting(
+        "metadata", "annotations", to={"container.apparmor.security.beta.kubernetes.io/daemon": "unconfined"}
+    ),
+    "SELinux type": setting(*SECURITY, "seLinuxOptions", to={"type": "spc_t"}),
+    "bare /proc": setting(*SECURITY, "procMount", to="Unmasked"),
+    "writable image": setting(*SECURITY, "readOnlyRootFilesystem", to=False),
+    "another user": setting(*SECURITY, "runAsUser", to=1000),
+    "another group": setting(*SECURITY, "runAsGroup", to=0),
+    "no security context": lambda pod: pod["spec"]["containers"][0].pop("securityContext"),
+    "sysctls": setting("spec", "securityContext", to={"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}),
+    "SELinux type of the pod": setting("spec", "securityContext", to={"seLinuxOptions": {"type": "spc_t"}}),
+    "no seccomp in the pod": setting("spec", "securityContext", to={"seccompProfile": {"type": "Unconfined"}}),
+    "groups": setting("spec", "securityContext", to={"supplementalGroups": [0]}),
+    "group of volumes": setting("spec", "securityContext", to={"fsGroup": 0}),
+    "mounts that reach the host": mounting("mps", "mountPropagation", to="Bidirectional"),
+    "folder that is created": lambda pod: by_name(pod["spec"]["volumes"], "mps")["hostPath"].update(type="DirectoryOrCreate"),
+    "another priority": setting("spec", "priorityClassName", to="system-cluster-critical"),
+    "no priority": lambda pod: pod["spec"].pop("priorityClassName"),
+    "restart policy": setting("spec", "restartPolicy", to="Never"),
+    "end": setting("spec", "activeDeadlineSeconds", to=1),
+    "name of the host": setting("spec", "hostname", to="kubernetes"),
+    "names": setting("spec", "hostAliases", to=[{"ip": "10.0.0.1", "hostnames": ["a"]}]),
+    "name server": setting("spec", "dnsConfig", to={"nameservers": ["10.0.0.1"]}),
+    "extended resource": setting(*CONTAINER, "resources", "limits", to={"nvidia.com/gpu": "1"}),
+    "huge pages": setting(*CONTAINER, "resources", "requests", to={"hugepages-2Mi": "2Mi"}),
+    "resources of the pod": setting("spec", "resources", to={"requests": {"cpu": "1"}}),
+    "terminal": setting(*CONTAINER, "tty", to=True),
+    "standard input": setting(*CONTAINER, "stdin", to=True),
+    "restart rules": setting(*CONTAINER, "restartPolicyRules", to=[{"action": "Restart"}]),
+    "file of the last words": setting(*CONTAINER, "terminationMessagePath", to="/etc/passwd"),
+}
+UNPRIVILEGED_CHEATS = {
+    "privileged": setting(*SECURITY, "privileged", to=True),
+    "more privileges": setting(*SECURITY, "allowPrivilegeEscalation", to=True),
+    "root of the host": lambda pod: pod["spec"]["volumes"].append({"name": "host", "hostPath": {"path": "/"}}),
+}
+PRIVILEGED_CHEATS = {
+    "root of the host that propagates": mounting("host", "mountPropagation", to="Bidirectional"),
+    "writable root of the host": mounting("host", "readOnly", to=False),
 }
 
 
-@pytest.mark.parametrize("server", ["gpu"], indirect=True)
-def test_a_stolen_token_creates_only_daemons_on_its_own_node(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+@pytest.mark.parametrize(
+    "server,more", [("gpu", PRIVILEGED_CHEATS), ("mock", UNPRIVILEGED_CHEATS)], indirect=["server"], ids=["gpu", "mock"]
+)
+def test_a_stolen_token_creates_only_daemons_on_its_own_node(
+    server: apiserver.ApiServer, pods: kube_pods.ApiPods, more: dict[str, Callable[[Any], None]]
+) -> None:
     pods.create(WANTED)
     good = daemon({**stored(server), "status": {}})
     with thief(server) as stolen:
-        for cheat, change in CHEATS.items():
+        for cheat, change in {**CHEATS, **more}.items():
             pod = copy.deepcopy(good)
             change(pod)
+            assert pod != good, cheat
             with pytest.raises(errors.ForbiddenError) as refused:
                 stolen.create(POD, pod)
             assert "ValidatingAdmissionPolicy 'drakit-gpu-" in refused.value.message, cheat

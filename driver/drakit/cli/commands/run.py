@@ -65,15 +65,16 @@ def run(
     if not settings.node.name:
         raise errors.SettingsError("is required to publish devices; add --node NAME, or set DRAKIT_NODE__NAME", key="node.name")
     _check_places(settings)
+    served = composition.families_to_serve(settings, only=families or ())
     unserved = composition.unserved(composition.narrowed(settings, families or ()))
-    if unserved:
+    if unserved and "gpu" not in {family.name for family in served}:
         _log.warning("devices not served", reason=unserved)
     stop = threading.Event()
     process.at_signals(stop)
     process.bounded(stop)
     if stop_with_stdin:
         threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
-    serve(settings, composition.families(settings, only=families or ()), stop)
+    serve(settings, served, stop)
 
 
 def _check_places(settings: values.Settings) -> None:

@@ -1,19 +1,28 @@
-"""Checks of NVML, NVIDIA's management library: whether it loads, its version, and whether each GPU answers."""
+"""Checks of NVML, NVIDIA's management library (whether it loads, its version, whether each GPU answers), and of the links of device nodes."""
 
 import functools
-from collections.abc import Callable, Iterator
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from drakit import settings as values
 from drakit.cli import composition, output
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
-from drakit.core import errors
+from drakit.core import errors, lifecycle
 
 if TYPE_CHECKING:
     from drakit.devices.gpu import nvml
 
 TOPIC = "nvml"
+_FIX = (
+    "make nvidia-smi work on this node; check the settings gpu.driver_root, gpu.library_folders and gpu.library. "
+    "A running driver finds NVML within seconds, without a restart"
+)
+_LINKS_FIX = (
+    "run on the host, at every boot: nvidia-ctk system create-dev-char-symlinks --create-all; or let the driver write to gpu.dev_root"
+)
+_LINKS_SHOWN = 5
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -31,15 +40,13 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     except ImportError:
         return finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
     except errors.DrakitError as error:
-        return finding.failed(
-            TOPIC, "NVML", str(error), "make nvidia-smi work on this node; check the settings gpu.library and gpu.driver_root"
-        )
+        return finding.failed(TOPIC, "NVML", str(error), _FIX)
     try:
         versions, census = gpus.versions(), gpus.census()
         with gpus.events() as events:
             unmonitored = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.unmonitored]
     except errors.DrakitError as error:
-        return finding.failed(TOPIC, "NVML", str(error), "make nvidia-smi work on this node")
+        return finding.failed(TOPIC, "NVML", str(error), _FIX)
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
@@ -55,8 +62,26 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     return finding.ok(TOPIC, "NVML", summary)
 
 
+def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iterator[Finding]:
+    """Check that dev/char has a link to each device node of the prepared claims. Without claims there is nothing to check."""
+    from drakit.devices.gpu import host
+
+    handed_out = {node for entry in entries for grant in entry.grants if grant.edits for node in grant.edits.device_nodes}
+    missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in handed_out if not host.has_link(node, dev_root))
+    subject = str(dev_root / "dev/char")
+    if missing:
+        more = f" and {len(missing) - _LINKS_SHOWN} more" if len(missing) > _LINKS_SHOWN else ""
+        message = (
+            f"no link for {', '.join(missing[:_LINKS_SHOWN])}{more}: with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
+        )
+        yield finding.warning("device links", subject, f"{message} from running containers", _LINKS_FIX)
+    elif handed_out:
+        yield finding.ok("device links", subject, f"has the links of {output.counted(len(handed_out), 'device node')}")
+
+
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """Open NVML as the driver does."""
     from drakit.devices.gpu import host, nvml
 
-    return nvml.NvmlGpus.open(gpu.library, root=host.DriverRoot(path=gpu.driver_root), kernel_root=gpu.kernel_root)
+    root = host.DriverRoot(path=gpu.driver_root, folders=gpu.library_folders)
+    return nvml.NvmlGpus.open(gpu.library, root=root, kernel_root=gpu.kernel_root)

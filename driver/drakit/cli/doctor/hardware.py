@@ -4,9 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition, not_offered, output, views
-from drakit.cli.doctor import finding
+from drakit.cli.doctor import finding, gpus
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
+
+_NOT_READY = (
+    "make the hardware's kernel driver and libraries work; the running driver detects that without a restart, and lets pods end meanwhile"
+)
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -20,10 +24,10 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield finding.failed("devices", "families", str(error), "enable a family, or add --mock MACHINE")
         return
     for family in families:
-        yield from _family(family)
+        yield from _family(family, settings)
 
 
-def _family(family: composition.Family) -> Iterator[Finding]:
+def _family(family: composition.Family, settings: values.Settings) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
         seen = views.look(family, with_unclaimed=True)
@@ -33,10 +37,16 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if family.is_served or seen.entries or seen.is_lost:
         yield from _devices(name, family.spec.identity.program, seen)
         yield _journal(name, family.spec.identity.program, seen)
+        if family.name == "gpu" and settings.mock.machine is None:
+            yield from gpus.of_links(seen.entries, settings.gpu.dev_root)
         yield from of_unclaimed(name, family.spec.identity.program, seen.unclaimed)
 
 
 def _devices(name: str, program: str, seen: views.View) -> Iterator[Finding]:
+    if isinstance(seen.error, errors.RetryError):
+        summary = f"hardware not ready, so no devices are offered: {seen.error}{_claims_held(seen)}"
+        yield finding.failed("devices", name, summary, _NOT_READY)
+        return
     if seen.error is not None:
         yield finding.failed("devices", name, f"{seen.error}{_claims_held(seen)}", "see docs/reference/errors.md")
         return

@@ -16,14 +16,14 @@ _MARKERS = "instances"
 def assemble(
     options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: ports.Intents
 ) -> driver.GpuDriver:
-    """Return the driver; raises SettingsError for contradicting settings, HardwareError when the hardware cannot be opened.
+    """Return the driver; raises SettingsError for contradicting settings. Real GPUs are opened by the first call that needs them.
 
     A mock machine has a driver root of empty files, and no device nodes are created for it.
     """
     terms = settings.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     whole_beside = options.whole_beside_partitions
     if machine is None:
-        root = host.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
+        root = host.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host, folders=options.library_folders)
         hardware: port.GpuPort = _real_gpus(options, root)
     else:
         mocked = mock_gpus.MockGpus(machine)

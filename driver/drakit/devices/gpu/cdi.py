@@ -10,20 +10,23 @@ folder over the claim's. The output is read strictly: an unknown field, a hook w
 absolute path are errors.
 
 Without the toolkit, drakit lists them itself: every ``lib*.so.<driver version>`` of the library folders, the driver's programs and the GPU's
-firmware, each mounted read-only at its own path. With ``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are created.
-Without it each library is also mounted under the names of its links (``libcuda.so.1``). That suffices where the container's linker searches the same
-folders; an image of another distribution has to set LD_LIBRARY_PATH.
+firmware, each mounted read-only. A library has the path of the host where a container's linker may search it, else one in the folder of Debian's
+images. With ``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are created. Without it each library is also mounted
+under the names of its links (``libcuda.so.1``). That suffices where the container's linker searches the same folders; an image of another
+distribution has to set LD_LIBRARY_PATH.
 
 The result is cached while it is complete and its folders are unchanged. A driver that is installed in part is an error that names the missing files.
 """
 
+import dataclasses
 import json
+import os
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import edits, errors, records
-from drakit.devices.gpu import host, port
+from drakit.devices.gpu import host, port, programs
 
 _CHARACTER = "c"
 _CONTROL_MINOR = 255
@@ -98,8 +101,6 @@ _REQUIRED = ("libcuda.so", "libnvidia-ml.so")
 _RETRY_SECONDS = 10.0
 _CONTAINER_PROGRAMS = pathlib.PurePosixPath("/usr/bin")
 
-_Signature = tuple[object, ...]
-
 
 class DriverFiles:
     """The files of a driver root as edits; thread-safe. With ``use_toolkit``, nvidia-ctk lists them where it is installed."""
@@ -108,59 +109,91 @@ class DriverFiles:
         self._root = root
         self._use_toolkit = use_toolkit
         self._lock = threading.Lock()
-        self._cached: tuple[_Signature, edits.Edits] | None = None
+        self._cached: tuple[str, Mapping[str, int], edits.Edits] | None = None
 
     def of(self, version: str) -> edits.Edits:
         """Return the edits of a driver version; raises RetryError while files are missing, HardwareError where nvidia-ctk fails."""
         with self._lock:
-            signature = self._signature(version)
-            if self._cached is None or self._cached[0] != signature:
+            cached = self._cached
+            if cached is None or cached[0] != version or any(_changed(place) != changed for place, changed in cached[1].items()):
+                before = {str(place): _changed(str(place)) for place in self._places(version)}
                 program = self._root.program(TOOLKIT) if self._use_toolkit else None
                 listed = enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
                 _check_complete(listed, version, self._root)
-                self._cached = (signature, listed)
-            return self._cached[1]
+                self._cached = cached = version, before, listed
+            return cached[2]
 
-    def _signature(self, version: str) -> _Signature:
-        """Return a value that changes when files do: the version, and the modification times of the folders and tools."""
-        tools = (self._root.program(name) for name in (TOOLKIT, HOOK))
-        firmware = (self._root.path / place / version for place in FIRMWARE_FOLDERS)
-        places = [*self._root.library_folders(), *(self._root.path / folder for folder in host.PROGRAM_FOLDERS), *firmware]
-        return (version, *((str(place), _changed(place)) for place in (*places, *tools) if place is not None))
+    def _places(self, version: str) -> Iterator[pathlib.Path]:
+        """Return the places that change when the files do: folders, existing and possible, the tools and the firmware."""
+        yield from self._root.places()
+        yield from self._root.library_folders()
+        yield from (tool for name in (TOOLKIT, HOOK) if (tool := self._root.program(name)) is not None)
+        yield from (self._root.path / place / version for place in FIRMWARE_FOLDERS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Library:
+    """A library: its real file, its path in a container, and the links beside it there: name and target."""
+
+    file: pathlib.Path
+    path: pathlib.PurePosixPath
+    links: Mapping[str, str]
 
 
 def enumerate_files(root: host.DriverRoot, version: str) -> edits.Edits:
     """Return the files of a driver version below its root, as edits."""
-    files = (file for folder in root.library_folders() for file in sorted(folder.glob(f"lib*.so.{version}")))
-    libraries = {file: tuple(_links(file)) for file in files if file.is_file() and not file.is_symlink()}
-    mounts = [_mount(root, file, root.inside(file)) for file in libraries]
+    libraries = _libraries(root, version)
+    mounts = [_mount(root, library.file, str(library.path)) for library in libraries]
     hook = root.program(HOOK)
     if hook is None:
-        mounts += [_mount(root, file, root.inside(link)) for file, links in libraries.items() for link in links]
+        mounts += [_mount(root, library.file, str(library.path.with_name(link))) for library in libraries for link in library.links]
     for name in PROGRAMS:
         program = root.program(name)
         if program is not None:
             mounts.append(_mount(root, program, str(_CONTAINER_PROGRAMS / name)))
-    images = (sorted((root.path / place / version).glob("gsp*.bin")) for place in FIRMWARE_FOLDERS)
-    mounts += [_mount(root, file, root.inside(file)) for file in next(filter(None, images), ())]
+    for place in FIRMWARE_FOLDERS:
+        folder = root.resolve(root.path / place / version)
+        images = [] if folder is None else sorted(folder.glob("gsp*.bin"))
+        if images:
+            mounts += [_mount(root, root.resolve(file) or file, f"/{place}/{version}/{file.name}") for file in images]
+            break
     return edits.Edits(mounts=tuple(mounts), hooks=tuple(_hooks(root, hook, libraries)) if hook is not None else ())
 
 
-def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Return the links to a library in its folder, direct or not: its soname and its link name."""
-    stem = file.name.partition(".so.")[0]
-    for link in sorted(file.parent.glob(f"{stem}.so*")):
-        if link.is_symlink() and link.resolve() == file.resolve():
-            yield link
+def _libraries(root: host.DriverRoot, version: str) -> Sequence[_Library]:
+    """Return the libraries of a driver version. A link counts only where its file is in none of the folders, as in NixOS."""
+    folders = root.library_folders()
+    libraries: dict[pathlib.PurePosixPath, _Library] = {}
+    for folder, inside in folders.items():
+        for entry in sorted(folder.glob(f"lib*.so.{version}")):
+            file = root.resolve(entry)
+            if file is not None and file.is_file() and (file == entry or file.parent not in folders):
+                path = pathlib.PurePosixPath(inside, entry.name)
+                libraries.setdefault(path, _Library(file=file, path=path, links=_links(root, entry, file)))
+    return tuple(libraries.values())
+
+
+def _links(root: host.DriverRoot, entry: pathlib.Path, file: pathlib.Path) -> Mapping[str, str]:
+    """Return the links to a library in its folder, direct or not, with their targets: its soname and its link name."""
+    stem = entry.name.partition(".so.")[0]
+    links: dict[str, str] = {}
+    for link in sorted(entry.parent.glob(f"{stem}.so*")):
+        if link != entry and link.is_symlink() and root.resolve(link) == file:
+            target = link.readlink()
+            links[link.name] = entry.name if target.is_absolute() or len(target.parts) > 1 else target.name
+    if f"{stem}.so" in _REQUIRED:
+        # CUDA opens these by name, and before the first ldconfig nothing has that name.
+        links.setdefault(f"{stem}.so.1", entry.name)
+    return links
 
 
 def _mount(root: host.DriverRoot, file: pathlib.Path, container_path: str) -> edits.Mount:
     return edits.Mount(host_path=root.host(file), container_path=container_path)
 
 
-def _hooks(root: host.DriverRoot, hook: pathlib.Path, libraries: Mapping[pathlib.Path, tuple[pathlib.Path, ...]]) -> Iterator[edits.Hook]:
-    links = [f"{link.readlink()}::{root.inside(link)}" for library_links in libraries.values() for link in library_links]
-    folders = list(dict.fromkeys(root.inside(file.parent) for file in libraries))
+def _hooks(root: host.DriverRoot, hook: pathlib.Path, libraries: Sequence[_Library]) -> Iterator[edits.Hook]:
+    links = [f"{target}::{library.path.with_name(link)}" for library in libraries for link, target in library.links.items()]
+    folders = list(dict.fromkeys(str(library.path.parent) for library in libraries))
     for command, option, values in (("create-symlinks", "--link", links), ("update-ldcache", "--folder", folders)):
         if values:
             arguments = (part for value in values for part in (option, value))
@@ -172,14 +205,15 @@ def _check_complete(listed: edits.Edits, version: str, root: host.DriverRoot) ->
     missing = [f"{name}.{version}" for name in _REQUIRED if f"{name}.{version}" not in names]
     if missing:
         raise errors.RetryError(
-            f"the driver's files are incomplete: {', '.join(missing)} not found below {root.path}; is it still being installed?",
+            f"the driver's files are incomplete: {', '.join(missing)} not found below {root.path}; is it still being installed? "
+            f"If it is elsewhere, set gpu.library_folders; {root.searched()}",
             after=_RETRY_SECONDS,
         )
 
 
-def _changed(place: pathlib.Path) -> int:
+def _changed(place: str) -> int:
     try:
-        return place.stat().st_mtime_ns
+        return os.stat(place).st_mtime_ns  # noqa: PTH116 - every prepare looks at all places, and a Path costs more than the call
     except OSError:
         return 0
 
@@ -199,7 +233,7 @@ _Object = Mapping[str, records.Json]
 
 def from_toolkit(root: host.DriverRoot, program: pathlib.Path) -> edits.Edits:
     """Return the toolkit's edits common to all GPUs; raises HardwareError where it fails or prints invalid output."""
-    text = host.run_program(
+    text = programs.run_program(
         program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS
     )
     try:

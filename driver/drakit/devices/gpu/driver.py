@@ -9,6 +9,10 @@ from the intents under the GPU's lock, which every call for any of its devices h
 
 Prepare turns MIG mode on for a partition and off for a whole GPU where that needs no reset (Hopper and newer), and leaves it so afterwards. Elsewhere
 the driver never changes it. A GPU that never answered is not offered; the others are.
+
+While the NVIDIA driver is absent, unloaded or half upgraded, ``discover`` raises RetryError, so that nothing is offered. Unprepare then defers what
+needs hardware of this boot (ReleaseDeferredError): an installer that waits for GPU pods to end can go on, and the instance is deleted when the driver
+is back. Hardware of an earlier boot needs no call.
 """
 
 import contextlib
@@ -34,6 +38,7 @@ NAME = "gpu.drakit.dev"
 
 Grant = drivers.Grant[config.AnyConfig]
 
+_NO_DRIVER_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -119,9 +124,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         )
 
     def watch(self, context: contexts.DriverContext) -> None:
-        """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait."""
+        """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait.
+
+        While there is no NVIDIA driver, discover at intervals instead, because nothing reports that it is back.
+        """
         if self._monitor is None:
             context.stopping.wait()
+        elif self._missing_driver() is not None:
+            context.rediscover()
+            context.stopping.wait(_NO_DRIVER_SECONDS)
         else:
             self._monitor.watch(context.stopping)
 
@@ -146,8 +157,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return all GPUs that answer and their partitions, without what foreign instances occupy, with the taints of their faults.
 
         A monitored GPU that answered before stays offered while it is in the machine. If it answered only an earlier process, only the devices of
-        prepared claims stay offered. Raises HardwareError when no GPU answers.
+        prepared claims stay offered. Raises RetryError while there is no NVIDIA driver, HardwareError when no GPU answers.
         """
+        if (missing := self._missing_driver()) is not None:
+            raise errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS) from missing
         context = self._context
         if context is None:
             return discovery.discover(self._hardware, self._intents, self._options, self._cache)
@@ -233,6 +246,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Stop the MPS daemon, restore the settings and delete the MIG device. Admin access and a grant without an intent need none of it.
 
         After a reboot only the daemon's folder is left. What other grants of the device still need stays until the last of them is unprepared.
+        Raises ReleaseDeferredError while no GPU can be reached: no pod can use the device meanwhile, and the driver's next calls find it.
         """
         if not grant.intent:
             return
@@ -242,12 +256,32 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._resources.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id() or _is_held(wanted, self._grants_of(grant.device, wanted)):
             return
+        try:
+            self._release(grant, wanted, settings)
+        except errors.HardwareError as error:
+            if (missing := self._missing_driver()) is None:
+                raise
+            raise errors.ReleaseDeferredError(f"{grant.device.name} is released when the NVIDIA driver works again: {missing}") from error
+
+    def _release(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings) -> None:
+        """Restore the settings and delete the MIG device."""
         gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
             marker = self._resources.made.of(wanted)
             made = identity.MigDevice.from_record(grant.record) if grant.record else None
             instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
             marker.remove()
+
+    def _missing_driver(self) -> port.CallError | None:
+        """Return the error of a machine without a working NVIDIA driver; None where calls are answered or fail for another reason."""
+        error = self._hardware.session_error()
+        return error if error is not None and error.code in port.NO_DRIVER else None
+
+    def _unreachable(self, gpu: port.GpuUuid, detail: str = "") -> errors.DrakitError:
+        """Return the error for a GPU that does not answer: only where there is a working NVIDIA driver is the GPU gone."""
+        if (missing := self._missing_driver()) is not None:
+            return errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS)
+        return errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer{detail}")
 
     def accepts_config(self, device: devices.Device, config: object) -> bool:
         """Return whether a configuration fits a device: GpuConfig a whole GPU, MigConfig a partition, under either API name."""
@@ -290,21 +324,24 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         )
 
     def _gpu(self, wanted: identity.Identity) -> port.Gpu:
-        """Return the GPU; raises DeviceGoneError. The calls for a partition of its own show whether a GPU answers, so it is not read for one."""
+        """Return the GPU; raises DeviceGoneError or RetryError.
+
+        The calls for a partition of its own show whether a GPU answers, so it is not read for one.
+        """
         is_own_partition = wanted.slot is not None and not wanted.borrowed
         gpu = self._hardware.known_gpu(wanted.gpu) if is_own_partition else self._hardware.gpu(wanted.gpu)
         if gpu is None:
-            raise errors.DeviceGoneError(f"{wanted.gpu} is not in this machine any more, or does not answer")
+            raise self._unreachable(wanted.gpu)
         return gpu
 
     @contextlib.contextmanager
     def _reporting_a_lost_gpu(self, gpu: port.GpuUuid) -> Iterator[None]:
-        """Raise DeviceGoneError for a call that fails because the GPU no longer answers."""
+        """Raise DeviceGoneError for a call that fails because the GPU no longer answers, RetryError while there is no NVIDIA driver."""
         try:
             yield
         except port.CallError as error:
             if self._hardware.gpu(gpu) is None:
-                raise errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer: {error}") from error
+                raise self._unreachable(gpu, f": {error}") from error
             raise
 
     def _check_free(self, device: str, wanted: identity.Identity, grants: Sequence[identity.Identity]) -> None:
@@ -358,6 +395,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             fix = "leave adminAccess out, or select a GPU without MIG; Kubernetes 1.36 allocates no MIG device in use to an admin claim"
             raise errors.DeviceGoneError(f"{grant.device.name}: {why}; {fix}")
         return made
+
+
+def _no_driver(error: port.CallError) -> str:
+    return f"no working NVIDIA driver: {error}"
 
 
 def _is_held(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> bool:

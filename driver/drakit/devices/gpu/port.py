@@ -20,6 +20,7 @@ _SWITCHES_AT_ONCE = (9, 0)
 
 CALLS: Mapping[str, str] = {
     "boot_id": "/proc/sys/kernel/random/boot_id",
+    "session_error": "nvmlInitWithFlags",
     "versions": "nvmlSystemGetDriverVersion",
     "gpus": "nvmlDeviceGetHandleByIndex",
     "ping": "nvmlDeviceGetMemoryInfo",
@@ -92,14 +93,13 @@ class TimeSlice(enum.Enum):
     LONG = "Long"
 
 
+# The errors of a machine whose NVIDIA driver is absent, unloaded or half upgraded.
+NO_DRIVER = frozenset({Code.LIBRARY_NOT_FOUND, Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH})
 # Errors of the session, the library or the kernel driver. While no GPU answers, they do not show which GPU is faulty. A GPU that returns one while
 # another GPU answers gets a NoSchedule taint, and its pods keep running.
-SESSION_ERRORS = frozenset(
-    {
-        *(Code.UNINITIALIZED, Code.NO_PERMISSION, Code.DRIVER_NOT_LOADED, Code.LIBRARY_NOT_FOUND),
-        *(Code.FUNCTION_NOT_FOUND, Code.OPERATING_SYSTEM, Code.LIB_RM_VERSION_MISMATCH, Code.MEMORY, Code.ARGUMENT_VERSION_MISMATCH),
-    }
-)
+SESSION_ERRORS = NO_DRIVER | {
+    *(Code.UNINITIALIZED, Code.NO_PERMISSION, Code.FUNCTION_NOT_FOUND, Code.OPERATING_SYSTEM, Code.MEMORY, Code.ARGUMENT_VERSION_MISMATCH),
+}
 
 
 class CallError(errors.HardwareError):
@@ -303,6 +303,10 @@ class GpuPort(Protocol):
     def boot_id(self) -> str:
         """Return the id of the machine's current boot; no instance survives a boot."""
 
+    def session_error(self) -> CallError | None:
+        """Return why no GPU can be reached, None where calls are answered."""
+        return None
+
     def versions(self) -> Versions:
         """Return the versions of the driver."""
 
@@ -340,10 +344,7 @@ class GpuPort(Protocol):
         """Return the instances of all owners, of one profile or of all, with or without compute instances, by placement; none while MIG is off."""
 
     def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
-        """Create a GPU instance.
-
-        INVALID_ARGUMENT: no such profile or placement. NOT_SUPPORTED: MIG is off. INSUFFICIENT_RESOURCES: the placement is occupied.
-        """
+        """Create a GPU instance. INVALID_ARGUMENT: no such profile or placement. NOT_SUPPORTED: no MIG. INSUFFICIENT_RESOURCES: it is occupied."""
 
     def destroy_gpu_instance(self, gpu: GpuUuid, instance_id: int) -> None:
         """Delete a GPU instance. NOT_FOUND: it is gone. IN_USE: it still has compute instances or a client."""
@@ -355,10 +356,7 @@ class GpuPort(Protocol):
         """Return the compute instances of an instance, by id. NOT_FOUND: the instance is gone."""
 
     def create_compute_instance(self, gpu: GpuUuid, instance_id: int, profile_id: int) -> ComputeInstance:
-        """Create a compute instance.
-
-        NOT_FOUND: the instance is gone. INVALID_ARGUMENT: no such profile. INSUFFICIENT_RESOURCES: the slices are in use.
-        """
+        """Create a compute instance. NOT_FOUND: the instance is gone. INVALID_ARGUMENT: no such profile. INSUFFICIENT_RESOURCES: slices in use."""
 
     def destroy_compute_instance(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> None:
         """Delete a compute instance. NOT_FOUND: it is gone. IN_USE: a client uses it."""

@@ -15,9 +15,10 @@ class GpuSettings:
     """``library`` is the path of libnvidia-ml.so.1 (None: below the driver root, or where the loader finds it).
 
     ``kernel_root`` is the folder that holds the ``proc`` and ``sys`` of the kernel driver, ``driver_root`` the folder below which the driver is
-    installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``dev_root`` the folder that holds the
-    host's ``dev``. With ``toolkit``, nvidia-ctk lists the files that a container needs, where it is installed. ``home`` is a folder for MPS daemons
-    and ownership markers; without one there are neither. ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
+    installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``library_folders`` are folders below it
+    that are searched for its libraries first. ``dev_root`` is the folder that holds the host's ``dev``. With ``toolkit``, nvidia-ctk lists the files
+    that a container needs, where it is installed. ``home`` is a folder for MPS daemons and ownership markers; without one there are neither.
+    ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
 
     ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``SharePolicy``.
 
@@ -32,6 +33,7 @@ class GpuSettings:
     whole_beside_partitions: bool | None = None
     driver_root: pathlib.Path = _ROOT
     driver_root_on_host: pathlib.Path | None = None
+    library_folders: tuple[str, ...] = ()
     kernel_root: pathlib.Path = _ROOT
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True

@@ -1,8 +1,9 @@
 """The GPUs of this machine, read through NVML.
 
-One session lasts as long as the object. Handles are cached by UUID, because NVML can take seconds to find one. A handle that NVML rejects, as after a
-reset of the GPU or a reload of the driver, is fetched again. A value that NVML does not support is None. Errors are CallError under the name of the
-port's method, with NVML's return code.
+A session begins with the first call that needs one. While there is no library or no kernel driver, or the two differ, every such call raises that
+error and the next one tries again: so a driver that is installed, loaded or upgraded later is used without a restart. Handles are cached by UUID,
+because NVML can take seconds to find one. A handle that NVML rejects, as after a reset of the GPU or a reload of the driver, is fetched again. A
+value that NVML does not support is None. Errors are CallError under the name of the port's method, with NVML's return code.
 """
 
 import ctypes
@@ -14,19 +15,16 @@ from typing import Self, TypeVar
 
 import pynvml
 
-from drakit.core import errors
-from drakit.devices.gpu import host, port
+from drakit.devices.gpu import host, port, programs
 from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.nvml import instances, properties, session
+from drakit.devices.gpu.nvml import instances, library, properties, session
 
 Result = TypeVar("Result")
-
-LIBRARY = "libnvidia-ml.so.1"
 
 _log = logging.getLogger(__name__)
 _STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
 
-_ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
+_ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED, port.Code.LIB_RM_VERSION_MISMATCH})
 
 _COMPUTE_MODES = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: port.ComputeMode.DEFAULT,
@@ -55,13 +53,13 @@ class NvidiaSmi:
         program = self._root.program("nvidia-smi")
         if program is None:
             raise port.CallError(port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}")
-        library = self._root.library(LIBRARY)
-        env = {} if library is None else {"LD_PRELOAD": str(library)}
+        preloaded = self._root.library(library.NAME)
+        env = {} if preloaded is None else {"LD_PRELOAD": str(preloaded)}
         try:
-            host.run_program(
+            programs.run_program(
                 program, "compute-policy", "-i", gpu, "--set-timeslice", _TIME_SLICE_NUMBERS[interval], seconds=_SMI_SECONDS, env=env
             )
-        except host.ProgramError as error:
+        except programs.ProgramError as error:
             unsupported = "not supported" in str(error).lower()
             raise port.CallError(
                 port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)
@@ -69,12 +67,13 @@ class NvidiaSmi:
 
 
 class NvmlGpus(port.GpuPort):
-    """The GPUs of this machine; raises HardwareError on construction when there is no working NVML.
+    """The GPUs of this machine.
 
-    ``library`` is the loaded C library (None: found by the loader), ``system`` reads the kernel's files, ``tools`` runs nvidia-smi.
+    ``load`` returns the loaded C library for each session, ``system`` reads the kernel's files, ``tools`` runs nvidia-smi.
     """
 
-    def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
+    def __init__(self, load: Callable[[], object], *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
+        self._load = load
         self._host = system or host.Host()
         self._tools = tools or NvidiaSmi(host.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
@@ -86,32 +85,29 @@ class NvmlGpus(port.GpuPort):
         self._uuids: dict[int, port.GpuUuid] = {}
         self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
-        session.use(library)
-        session.start()
+        self._is_open = False
+        self._failure = port.CallError(port.CALLS["session_error"], port.Code.UNINITIALIZED)
 
     @classmethod
     def open(
         cls, path: pathlib.Path | None = None, *, root: host.DriverRoot | None = None, kernel_root: pathlib.Path = pathlib.Path("/")
     ) -> Self:
-        """Open this machine's GPUs with the library at a path (None: that of the driver root, or what the loader finds).
-
-        Raises SettingsError for a path that cannot be loaded, HardwareError as the class does.
-        """
+        """Return this machine's GPUs with the library at a path (None: that of the driver root, or what the loader finds)."""
         root = root or host.DriverRoot()
-        if path is None and root != host.DriverRoot():
-            path = root.library(LIBRARY)
-        system, tools = host.of_this_machine(kernel_root), NvidiaSmi(root)
-        if path is None:
-            return cls(system=system, tools=tools)
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise errors.SettingsError(f"cannot load {path}: {error}; it must be the driver's {LIBRARY}", key="gpu.library") from error
-        return cls(library, system=system, tools=tools)
+        return cls(functools.partial(library.load, path, root), system=host.of_this_machine(kernel_root), tools=NvidiaSmi(root))
 
     def close(self) -> None:
         """End the session."""
-        session.end()
+        if self._is_open:
+            self._is_open = False
+            session.end()
+
+    def session_error(self) -> port.CallError | None:
+        try:
+            self._count()
+        except port.CallError as error:
+            return error
+        return None
 
     def boot_id(self) -> str:
         return self._host.boot_id()
@@ -119,14 +115,14 @@ class NvmlGpus(port.GpuPort):
     def versions(self) -> port.Versions:
         """Return the versions. They are read once a session, because a reload of the driver ends the session."""
         if self._versions is None:
+            self._ensure_session()
             with session.calling("versions"):
                 self._versions = properties.versions()
         return self._versions
 
     def census(self) -> port.Census:
         """Return all GPUs that NVML counts. Log a GPU that cannot be identified once, and again when its error changes."""
-        with session.calling("gpus"):
-            count = pynvml.nvmlDeviceGetCount()
+        count = self._count()
         answers = [self._by_index(index) for index in range(count)]
         gpus = sorted((answer for answer in answers if isinstance(answer, port.Gpu)), key=lambda gpu: gpu.minor)
         silent = tuple(answer for answer in answers if isinstance(answer, port.SilentGpu))
@@ -259,6 +255,7 @@ class NvmlGpus(port.GpuPort):
 
     def events(self) -> signals.Events:
         """Open events for the GPUs that answer. A GPU that stopped answering in this session is still named by its handle."""
+        self._ensure_session()
         number = self._sessions.number
         answering = [gpu.uuid for gpu in self.gpus()]
         handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
@@ -281,6 +278,20 @@ class NvmlGpus(port.GpuPort):
         """Start a new session, because NVML detects GPUs only at the start of one."""
         self._replace_session(self._sessions.number)
 
+    def _count(self) -> int:
+        """Return how many GPUs NVML counts. A session that has ended is replaced."""
+        self._ensure_session()
+        number = self._sessions.number
+        try:
+            with session.calling("gpus"):
+                return pynvml.nvmlDeviceGetCount()
+        except port.CallError as error:
+            if error.code not in _ENDED:
+                raise
+        self._replace_session(number)
+        with session.calling("gpus"):
+            return pynvml.nvmlDeviceGetCount()
+
     def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
         try:
             with session.calling("gpus"):
@@ -295,6 +306,7 @@ class NvmlGpus(port.GpuPort):
 
     def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
         """Run ``act`` on the GPU's handle. A cached handle that NVML rejects is fetched again once: the rejected call had no effect."""
+        self._ensure_session()
         number, cached = self._sessions.number, self._handles.get(gpu)
         if cached is not None:
             try:
@@ -335,6 +347,13 @@ class NvmlGpus(port.GpuPort):
         """Run ``act`` on the handle of a GPU instance."""
         return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
 
+    def _ensure_session(self) -> None:
+        """Begin a session if there is none. Raises CallError where NVML does not start, also in another thread meanwhile."""
+        if not self._is_open:
+            self._replace_session(self._sessions.number)
+        if not self._is_open:
+            raise self._failure
+
     def _replace_session(self, number: int) -> None:
         """Replace the session of that number, unless another thread did so meanwhile."""
         with self._sessions.replacing(number) as is_ours:
@@ -346,7 +365,13 @@ class NvmlGpus(port.GpuPort):
                 self._uuids.clear()
                 self._versions = None
                 self.close()
-                session.start()
+                try:
+                    session.use(self._load())
+                    session.start()
+                except port.CallError as error:
+                    self._failure = error
+                    raise
+                self._is_open = True
 
     def _cache_handle(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
         self._handles[gpu] = handle

@@ -26,15 +26,14 @@ ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.
 # Errors of the GPU or the session, which every other call would return too.
 _GRAVE = frozenset({port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
 _FIXES: Mapping[port.Code, str] = {
-    port.Code.LIBRARY_NOT_FOUND: "install the NVIDIA driver, or give the path of libnvidia-ml.so.1, or choose a mock machine",
     port.Code.DRIVER_NOT_LOADED: "load the NVIDIA kernel driver (nvidia-smi must work), or choose a mock machine",
     port.Code.LIB_RM_VERSION_MISMATCH: "library and kernel driver differ: reboot, or reload the kernel driver",
     port.Code.NO_PERMISSION: "run as root, or give access to /dev/nvidiactl",
 }
 
 
-def use(library: object | None) -> None:
-    """Make the binding use this loaded library (None: the one that it finds itself).
+def use(library: object) -> None:
+    """Make the binding use this loaded library.
 
     The binding offers no other way to choose one, and keeps the functions of the one it first used.
     """

@@ -413,7 +413,7 @@ def test_a_gpu_that_was_taken_out_takes_its_faults_along(monitored: MonitoredNod
 def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
-    seen = nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
+    seen = nvml.NvmlGpus(library.load, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
     context, now = fake_context.FakeContext(tmp_path / "home"), [1000.0]
     watch = monitor.HealthMonitor(seen, context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     watch.poll()

@@ -38,7 +38,7 @@ def seen(request: pytest.FixtureRequest, hardware: mock_gpus.MockGpus, tmp_path:
     if request.param == "mock":
         return hardware
     root = nvml_library.host_root(tmp_path / "root", hardware)
-    return nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware), system=host.Host(root))
+    return nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware).load, system=host.Host(root))
 
 
 @pytest.fixture

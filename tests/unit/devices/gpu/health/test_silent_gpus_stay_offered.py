@@ -33,7 +33,7 @@ class Watched:
         self.root = nvml_library.host_root(directory / "root", self.hardware)
         if not sysfs:
             (self.root / "sys").rename(self.root / "gone")
-        self.port = nvml.NvmlGpus(self.library, system=host.Host(self.root))
+        self.port = nvml.NvmlGpus(self.library.load, system=host.Host(self.root))
         self.context = fake_context.FakeContext(directory / "home")
         self.driver = gpu_driver.GpuDriver(self.port, health=TERMS)
         self.driver._context = self.context

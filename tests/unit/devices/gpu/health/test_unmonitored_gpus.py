@@ -31,7 +31,7 @@ def library(hardware: mock_gpus.MockGpus) -> nvml_library.NvmlLibrary:
 
 @pytest.fixture
 def seen(library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
-    return nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
+    return nvml.NvmlGpus(library.load, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
 
 
 @pytest.fixture

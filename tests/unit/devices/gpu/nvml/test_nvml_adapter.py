@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry
-from drakit.devices.gpu import cdi, host, nvml, port, settings
+from drakit.devices.gpu import cdi, host, nvml, port, programs, settings
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import properties
@@ -35,7 +35,7 @@ def system(hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> host.Host:
 
 @pytest.fixture
 def gpus(library: nvml_library.NvmlLibrary, system: host.Host) -> nvml.NvmlGpus:
-    return nvml.NvmlGpus(library, system=system)
+    return nvml.NvmlGpus(library.load, system=system)
 
 
 def test_gpus_are_reported_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
@@ -66,7 +66,7 @@ def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, h
 @pytest.mark.parametrize("name", ["dgx-h100", "mixed-16gpu"])
 def test_the_driver_offers_the_same_through_nvml_as_through_the_mock(tmp_path: pathlib.Path, name: str) -> None:
     made = mock_gpus.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
-    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(nvml_library.host_root(tmp_path / "root", made)))
+    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(made).load, system=host.Host(nvml_library.host_root(tmp_path / "root", made)))
     assert gpu_driver.GpuDriver(through).discover() == gpu_driver.GpuDriver(made).discover()
 
 
@@ -74,7 +74,7 @@ def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathli
     """A Hopper GPU whose mode is off: everything from the change of mode to the capabilities goes through NVIDIA's binding."""
     node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie")
     root = nvml_library.host_root(tmp_path / "root", node.hardware)
-    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(node.hardware), system=host.Host(root))
+    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(node.hardware).load, system=host.Host(root))
     node.driver = gpu_driver.GpuDriver(through, intents=node.intents)
     with pytest.raises(port.CallError, match="/proc/driver/nvidia/capabilities: NOT_FOUND"):
         node.prepare("gpu-2-mig-2g20gb-14-4")
@@ -180,7 +180,7 @@ def test_a_gpu_without_mig_has_no_mode_and_no_instances(gpus: nvml.NvmlGpus, lib
 
 def test_an_older_library_tells_the_same_profiles_by_its_older_calls(hardware: mock_gpus.MockGpus, system: host.Host) -> None:
     missing = frozenset({"nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfoV"})
-    older = nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware, missing=missing), system=system)
+    older = nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware, missing=missing).load, system=system)
     uuid = hardware.gpus()[0].uuid
     assert older.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
     made = older.create_gpu_instance(uuid, 9, port.Placement(start=4, size=4))
@@ -259,19 +259,20 @@ def test_processes_are_listed_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardwa
 
 @pytest.mark.parametrize(
     "code,message",
-    [(12, "LIBRARY_NOT_FOUND .*install the NVIDIA driver"), (9, "DRIVER_NOT_LOADED .*kernel driver"), (18, "reboot"), (4, "root")],
+    [(9, "DRIVER_NOT_LOADED .*kernel driver"), (18, "reboot"), (4, "root")],
 )
 def test_no_working_nvml_is_an_error_that_says_what_to_do(library: nvml_library.NvmlLibrary, code: int, message: str) -> None:
     library.returns["nvmlInitWithFlags"] = code
     with pytest.raises(errors.HardwareError, match=message):
-        nvml.NvmlGpus(library)
+        nvml.NvmlGpus(library.load).gpus()
 
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_text("not a library")
-    with pytest.raises(errors.SettingsError, match=f"gpu.library: cannot load {path}"):
-        registry.build("gpu", registry.Order(node="node-a", options=settings.GpuSettings(library=path)))
+    driver = registry.build("gpu", registry.Order(node="node-a", options=settings.GpuSettings(library=path)))
+    with pytest.raises(errors.RetryError, match=f"LIBRARY_NOT_FOUND .cannot load {path}: .*gpu.library"):
+        driver.discover()
 
 
 def test_the_gpu_family_takes_gpu_settings_alone(tmp_path: pathlib.Path) -> None:
@@ -332,9 +333,9 @@ def test_an_older_library_reports_the_fabric_by_older_calls(tmp_path: pathlib.Pa
     made = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     system = host.Host(nvml_library.host_root(tmp_path / "root", made))
     older = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV"}))
-    assert nvml.NvmlGpus(older, system=system).gpus() == made.gpus()
+    assert nvml.NvmlGpus(older.load, system=system).gpus() == made.gpus()
     none = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"}))
-    assert {gpu.fabric for gpu in nvml.NvmlGpus(none, system=system).gpus()} == {None}
+    assert {gpu.fabric for gpu in nvml.NvmlGpus(none.load, system=system).gpus()} == {None}
 
 
 def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
@@ -376,8 +377,8 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
         f"#!{sys.executable}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     )
     program.chmod(0o755)
-    with pytest.raises(host.ProgramError, match=r"slow: did not end within 0\.2 s"):
-        host.run_program(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
+    with pytest.raises(programs.ProgramError, match=r"slow: did not end within 0\.2 s"):
+        programs.run_program(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
     assert not list(processes.with_environment(f"DRAKIT_TEST={tmp_path}"))
 
 

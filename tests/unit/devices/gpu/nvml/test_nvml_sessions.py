@@ -78,7 +78,7 @@ def library(tmp_path: pathlib.Path) -> Guarded:
 
 @pytest.fixture
 def gpus(library: Guarded, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
-    return nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", library.hardware)))
+    return nvml.NvmlGpus(library.load, system=host.Host(nvml_library.host_root(tmp_path / "root", library.hardware)))
 
 
 def test_a_session_is_replaced_only_when_no_thread_waits_for_its_events(gpus: nvml.NvmlGpus, library: Guarded) -> None:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu import host
+from drakit.devices.gpu import host, programs
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import daemon_folder, launcher, processes
 
@@ -81,7 +81,7 @@ class ChildDaemons:
             raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
         try:
             self._ping(folder)
-        except host.ProgramError as error:
+        except programs.ProgramError as error:
             fix = "wait, or end the claim's pods, or end that process to have it replaced"
             raise errors.HardwareError(
                 CONTROL,
@@ -197,7 +197,7 @@ class ChildDaemons:
         """Wait until the recorded daemon answers; return False where it has ended. Raises HardwareError on a timeout; the daemon keeps running."""
         end = time.monotonic() + _READY_SECONDS
         while True:
-            with contextlib.suppress(host.ProgramError):
+            with contextlib.suppress(programs.ProgramError):
                 self._ping(folder)
                 return True
             if processes.has_ended(folder):
@@ -220,17 +220,17 @@ class ChildDaemons:
         """Send a command with NVIDIA's own program, if the daemon itself listens, because the program runs as root. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
-            raise host.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+            raise programs.ProgramError(CONTROL, f"is not installed below {self.root.path}")
         pid = daemon_folder.control_listener(folder / _PIPE)
         if pid is None:
-            raise host.ProgramError(CONTROL, "no process listens on the control socket")
+            raise programs.ProgramError(CONTROL, "no process listens on the control socket")
         listener = processes.Process.find(pid)
         if listener is None or not listener.has_environment(processes.variable(folder)):
-            raise host.ProgramError(
+            raise programs.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
         before = self._launcher_command("open", folder)
-        return host.run_program(
+        return programs.run_program(
             program, seconds=self.answer_seconds, env=self._environment(folder), standard_input=f"{command}\n", before=before
         )
 
@@ -238,7 +238,7 @@ class ChildDaemons:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""
         if not processes.live_processes(folder):
             return
-        with contextlib.suppress(host.ProgramError):
+        with contextlib.suppress(programs.ProgramError):
             self._send_command(folder, "quit")
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._wait_for_end(folder):

@@ -62,6 +62,7 @@ class PodDaemons:
                 device=device,
                 limits=wanted,
                 root=self.root.path,
+                folders=self.root.folders,
                 own_shm=self.own_shm,
                 stop_seconds=self.stop_seconds,
             ).write(folder)

@@ -39,7 +39,7 @@ _MESSAGE_MAX = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DaemonSpec:
-    """The daemon that a pod runs: its grant, device, limits and driver root; driver and pod see the same paths."""
+    """The daemon that a pod runs: its grant, device, limits, driver root and its library folders; driver and pod see the same paths."""
 
     grant: str
     device: str
@@ -47,11 +47,15 @@ class DaemonSpec:
     root: pathlib.Path
     own_shm: bool
     stop_seconds: float
+    folders: tuple[str, ...] = ()
 
     def write(self, folder: pathlib.Path) -> None:
         """Write the description for the pod. Raises OSError."""
         beside = folder / f"{_WANTED}.new"
         document = {**dataclasses.asdict(self), "root": str(self.root)}
+        if not self.folders:
+            # The supervisor of an older version, which may still run, knows no such field.
+            del document["folders"]
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="utf-8") as stream:
             json.dump(document, stream)
             stream.flush()
@@ -62,7 +66,14 @@ class DaemonSpec:
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
         """Return the description that the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
         document = json.loads((folder / _WANTED).read_text("utf-8"))
-        return cls(**{**document, "limits": gpu_settings.Mps(**document["limits"]), "root": pathlib.Path(document["root"])})
+        return cls(
+            **{
+                **document,
+                "limits": gpu_settings.Mps(**document["limits"]),
+                "root": pathlib.Path(document["root"]),
+                "folders": tuple(document.get("folders", ())),
+            }
+        )
 
 
 def is_running(folder: pathlib.Path) -> bool:
@@ -101,7 +112,7 @@ class Supervisor:
     def __init__(self, folder: pathlib.Path, wanted: DaemonSpec) -> None:
         self._folder = folder
         self._wanted = wanted
-        root = host.DriverRoot(path=wanted.root)
+        root = host.DriverRoot(path=wanted.root, folders=wanted.folders)
         self._daemons = child_daemons.ChildDaemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
         self._stopped = False
 
