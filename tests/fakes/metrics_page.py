@@ -51,7 +51,9 @@ class Shown:
 
 def every_family(name: str = "gpu.drakit.dev") -> str:
     """Return the page of a process with one driver of this name."""
-    made = probes.Probes().metrics
+    served = probes.Probes()
+    made = served.metrics
+    served.overload_of("serve.address")
     driver = made.of(name)
     metrics.add_gauges(Shown(), driver)
     for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):

@@ -14,9 +14,16 @@ from cryptography.hazmat.primitives import serialization
 from drakit.core import errors
 from drakit.serving import certificates
 from drakit.serving import http as serving
-from fakes import tls_files
+from fakes import exhaustion, tls_files
 
 CONNECTIONS_MAX = 8
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor of a server or client outlives its test."""
+    with exhaustion.nothing_left():
+        yield
 
 
 @pytest.fixture
