@@ -1,7 +1,7 @@
 """The access to the API server: its address, the connections to it, and the headers that authenticate a request.
 
-This module reads a pod's service account, and a kubeconfig with a bearer token or the file of one. The official client handles everything else (client certificates,
-login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
+This module reads a pod's service account, and a kubeconfig with a bearer token or the file of one. The official client handles everything else
+(client certificates, login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
 """
 
 import atexit

@@ -71,7 +71,7 @@ class Overload:
             if now < self._log_at.get(cause, now):
                 return
             self._log_at[cause] = now + LOG_SECONDS
-        _log.warning("connection refused", extra={"server": self.server, "cause": cause.value, "refused": count, **keys})
+        _log.warning("connection refused", extra={"part": self.server, "reason": cause.value, "count": count, **keys})
 
     def failed(self, error: Exception, *, pause: Callable[[float], object] = time.sleep) -> Cause | None:
         """Count the failure to accept or serve a connection, pause where it will last, and return its cause, None for the client's own."""

@@ -143,13 +143,13 @@ class _Requests(listening.Requests):
 
     server: _Listener
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
         self._answer(_page(self.server.routes, self._completed_path()))
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802 - the library's name
         self._answer(_page(self.server.routes, self._completed_path()), body=False)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the library's name
         if not self.server.reviews:
             self.send_error(http.HTTPStatus.NOT_IMPLEMENTED)
             return

@@ -1,8 +1,8 @@
 """A listener of HTTP connections with one thread for each, which is limited in threads and time and outlives every error.
 
-A connection lasts at most ``REQUEST_SECONDS`` by default. At most ``connections_max`` connections are open, each until its thread ends, so requests that hang
-do not add up. A further connection replaces the oldest without a complete request, so slow clients never block a probe; where all requests are
-complete, it is closed and counted. Accepting never blocks.
+A connection lasts at most ``REQUEST_SECONDS`` by default. At most ``connections_max`` connections are open, each until its thread ends, so requests
+that hang do not add up. A further connection replaces the oldest without a complete request, so slow clients never block a probe; where all requests
+are complete, it is closed and counted. Accepting never blocks.
 """
 
 import contextlib

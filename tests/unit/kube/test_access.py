@@ -3,8 +3,8 @@
 import base64
 import os
 import pathlib
-import time
 import sys
+import time
 from typing import Any
 
 import pytest

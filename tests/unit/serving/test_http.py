@@ -216,7 +216,7 @@ def test_a_page_that_hangs_costs_few_threads_and_no_other_page(caplog: pytest.Lo
     for scrape in scrapes:
         scrape.close()
     made.stop()
-    assert [(record.message, record.__dict__["cause"]) for record in caplog.records] == [("connection refused", "page")]
+    assert [(record.message, record.__dict__["reason"]) for record in caplog.records] == [("connection refused", "page")]
 
 
 def test_requests_that_hang_do_not_add_up_after_their_time() -> None:
@@ -271,5 +271,5 @@ def test_refusals_are_logged_once_a_period_and_counted(caplog: pytest.LogCapture
     now[0] += accepting.LOG_SECONDS
     overload.refuse(accepting.Cause.DESCRIPTORS)
     assert overload.failed(OSError(errno.ECONNABORTED, "Software caused connection abort"), pause=pauses.append) is None
-    assert [record.__dict__["refused"] for record in caplog.records] == [1, 4]
+    assert [record.__dict__["count"] for record in caplog.records] == [1, 4]
     assert pauses == [accepting.PAUSE_SECONDS] * 3

@@ -93,10 +93,10 @@ class _Server(listener.Listener):
 class _Requests(listener.Requests):
     server: "_Server"
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
         self._answer(with_body=True)
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802 - the library's name
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:

@@ -53,7 +53,7 @@ class RoundLocks:
             self._skipped.pop(device.name, None)
             if device.name in self._logged:
                 self._logged.remove(device.name)
-                _log.info("device checked again", extra={"device": device.name, "check": self._check})
+                _log.info("device checked again", extra={"device": device.name, "part": self._check})
             yield True
 
     def _skip(self, name: str) -> None:
@@ -64,5 +64,5 @@ class RoundLocks:
             reason = "its lock is held; find the process that holds the lock file (fuser) in the driver's folder"
             _log.warning(
                 "device check skipped",
-                extra={"device": name, "check": self._check, "duration_ms": round((now - since) * 1000), "error": reason},
+                extra={"device": name, "part": self._check, "duration_ms": round((now - since) * 1000), "error": reason},
             )

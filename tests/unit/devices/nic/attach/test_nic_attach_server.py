@@ -260,7 +260,7 @@ def test_a_server_that_cannot_start_a_thread_serves_afterwards(path: pathlib.Pat
                 assert is_ignored(path)
         assert say(path, GOOD) == server.OK
     assert len(refused) == 3
-    assert [(record.message, record.__dict__["cause"]) for record in caplog.records] == [("connection refused", "threads")]
+    assert [(record.message, record.__dict__["reason"]) for record in caplog.records] == [("connection refused", "threads")]
 
 
 def test_a_new_instance_takes_the_socket_over_and_the_old_one_s_end_leaves_it(path: pathlib.Path) -> None:
