@@ -8,7 +8,7 @@ from drakit.cli.commands import webhook
 from drakit.core import advanced, context, inventory, lifecycle
 from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
-from drakit.devices.nic.attach import server
+from drakit.devices.nic.attach import call_metrics
 from drakit.node import metrics, timing
 
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
@@ -49,12 +49,14 @@ class Shown:
                 gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
             )
         )
-        return (*nics, *gpus, *server.Calls().readings())
+        return (*nics, *gpus, *call_metrics.Calls().readings())
 
 
 def every_family(name: str = "gpu.drakit.dev") -> str:
     """Return the page of a process with one driver of this name."""
-    made = probes.Probes().metrics
+    served = probes.Probes()
+    made = served.metrics
+    served.overload_of("serve.address")
     driver = made.of(name)
     metrics.add_gauges(Shown(), driver)
     for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):

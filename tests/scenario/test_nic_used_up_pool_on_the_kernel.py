@@ -55,3 +55,18 @@ def test_only_the_address_of_a_sandbox_that_ended_is_leased_again(driver: nic_at
         assert noted(driver) == {"claim-1": before["claim-1"], "claim-2": [], "claim-3": before["claim-2"]}
         for ref in (first, second, third):
             driver.unprepare(ref)
+
+
+def static(number: int) -> claims.Claim:
+    return nic_attach.claim(number, parameters={"addresses": ["10.9.1.1/16"]}, source=claims.ConfigSource.CLASS)
+
+
+def test_an_address_is_free_when_the_namespace_of_its_sandbox_is_gone(driver: nic_attach.Running) -> None:
+    first, second = (driver.prepare(static(number)) for number in (1, 2))
+    with nic_attach.pod("next") as following:
+        with nic_attach.pod("lives") as living:
+            assert driver.world.call(first, living) == nic_attach.Said(0, "")
+            assert "10.9.1.1 is used by the claim default/claim-1" in driver.world.call(second, following).stderr
+        nic_attach.until(lambda: driver.world.call(second, following).code == 0, "the kernel ends a namespace after its last process", 10.0)
+    for ref in (first, second):
+        driver.unprepare(ref)

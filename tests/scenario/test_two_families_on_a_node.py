@@ -2,6 +2,7 @@
 
 import pathlib
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 
@@ -28,9 +29,14 @@ class Node:
         self._processes: dict[str, driver_process.Process] = {}
 
     def start(self, family: str) -> None:
-        command = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--family", family)
+        """Start a process for one family, or for all by the name ``all``."""
+        only = [] if family == "all" else ["--family", family]
+        command = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", *only)
         places = ["--folder", str(self.folder.root), "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
         self._processes[family] = driver_process.Process([*command, *places], self.folder.root / f"{family}.log", {}, self._commands)
+
+    def said(self, family: str) -> str:
+        return self._processes[family].said()
 
     def kill(self, family: str) -> None:
         self._processes.pop(family).kill()
@@ -108,3 +114,36 @@ def test_two_families_share_a_node_and_one_dies_and_comes_back_without_the_other
     for pod in node.phases():
         node.cluster.api.delete(POD, pod, namespace=demo_cluster.NAMESPACE)
     wait(lambda: not node.phases() and not node.vendors_of_cdi_files(), timeout=SECONDS, what="no pod and no CDI file")
+
+
+def put(path: pathlib.Path, kind: str) -> socket.socket | None:
+    """Put a foreign file at a path: a file, a folder, or the socket of a living program, which is returned."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match kind:
+        case "file":
+            path.write_text("notes")
+        case "folder":
+            path.mkdir()
+        case _:
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(str(path))
+            listener.listen()
+            return listener
+    return None
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "socket"])
+def test_a_foreign_file_at_the_socket_of_one_family_delays_only_that_one(node: Node, kind: str) -> None:
+    path = node.folder.plugins / "gpu.drakit.dev" / "dra.sock"
+    foreign = put(path, kind)
+    inode = path.lstat().st_ino
+    node.start("all")
+    node.cluster.wait_for(lambda: node.serves("nic"), timeout=SECONDS, what="the NIC driver to serve")
+    said = node.said("all")
+    assert str(path) in said
+    assert "family not started: retrying" in said
+    assert path.lstat().st_ino == inode, "the foreign file is never replaced"
+    if foreign is not None:
+        foreign.close()
+    path.rmdir() if kind == "folder" else path.unlink()
+    node.cluster.wait_for(lambda: node.serves("gpu"), timeout=SECONDS, what="the GPU driver to serve once the file is gone")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
 from drakit.node import metrics
-from drakit.serving import checks, grpc_health, waiting
+from drakit.serving import accepting, checks, grpc_health, waiting
 from drakit.serving import http as serving
 
 _LISTENING = "Whether this process listens on the address; 0 while another process has it."
@@ -27,6 +27,12 @@ class Probes:
         """Add the checks of a driver."""
         metrics.add_liveness(driver, node, self.live)
         metrics.add_readiness(driver, node, self.ready)
+
+    def overload_of(self, server: str) -> accepting.Overload:
+        """Return the count of a server's refused connections, which is a metric."""
+        overload = accepting.Overload(server)
+        self.metrics.refusals(overload)
+        return overload
 
     def _listening(self) -> list[metrics.Reading]:
         return [({"address": address}, float(probe.is_listening)) for address, probe in self._waiting.items()]
@@ -61,14 +67,14 @@ def served(settings: values.Serve, probes: Probes) -> Iterator[None]:
     """Serve the configured endpoints inside the block; raises SettingsError."""
     with contextlib.ExitStack() as stack:
         if settings.socket is not None:
-            server = serving.HttpServer(settings.socket, probes.pages, key="serve.socket")
+            overload = probes.overload_of("serve.socket")
+            server = serving.HttpServer(settings.socket, probes.pages, key="serve.socket", overload=overload)
             server.start()
             stack.callback(server.stop)
         if settings.address:
             address = serving.Address.parse(settings.address, key="serve.address")
-            stack.enter_context(
-                probes.listening(serving.HttpServer(address, probes.pages), str(address), lambda: serving.is_driver(address))
-            )
+            server = serving.HttpServer(address, probes.pages, overload=probes.overload_of("serve.address"))
+            stack.enter_context(probes.listening(server, str(address), lambda: serving.is_driver(address)))
         if settings.grpc_health:
             address = serving.Address.parse(settings.grpc_health, key="serve.grpc_health")
             # Another process on this address would answer the kubelet's probes of this pod, so waiting for it is always an error.

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import enum
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from drakit.core import claim as claims
@@ -91,8 +91,12 @@ class DriverContext(Protocol):
     def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
         """Store one record of a prepared grant durably; None removes it. Raises ClaimError if the grant is no longer prepared."""
 
-    def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-        """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb."""
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = ...) -> contextlib.AbstractContextManager[None]:
+        """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb.
+
+        Another process may hold a lock for as long as its hardware call hangs. Pass ``wanted``, which is called while waiting: once it returns
+        False, the wait ends with CallerGoneError.
+        """
 
     def rediscover(self) -> None:
         """Call ``discover`` soon and publish the result, because hardware changed."""

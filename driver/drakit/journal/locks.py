@@ -93,8 +93,10 @@ class _ThreadLocks:
             lock, users = self._table.get(name) or (threading.Lock(), 0)
             self._table[name] = (lock, users + 1)
         try:
-            while not lock.acquire(timeout=_CHECK_INTERVAL):
+            if not lock.acquire(blocking=False):
                 _check_wanted(wanted, name)
+                while not lock.acquire(timeout=_CHECK_INTERVAL):
+                    _check_wanted(wanted, name)
         except BaseException:
             self._remove_user(name)
             raise

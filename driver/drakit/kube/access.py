@@ -1,7 +1,7 @@
 """The access to the API server: its address, the connections to it, and the headers that authenticate a request.
 
-This module reads a pod's service account, and a kubeconfig with a bearer token. The official client handles everything else (client certificates,
-login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
+This module reads a pod's service account, and a kubeconfig with a bearer token or the file of one. The official client handles everything else
+(client certificates, login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
 """
 
 import atexit
@@ -39,6 +39,7 @@ KEEPALIVE = [
 ]
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0
+TOKEN_MAX = 1 << 20
 KEYS_PREFIX = "drakit-keys-"
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
@@ -60,11 +61,11 @@ class Access:
 class TokenFile:
     """A token in a file that the kubelet renews. While the file is unreadable the last token stays valid. Raise OSError if the first read fails."""
 
-    def __init__(self, path: pathlib.Path, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: pathlib.Path, now: Callable[[], float] = lambda: time.monotonic()) -> None:  # noqa: PLW0108 - looked up at each call
         self._path = path
         self._now = now
         self._lock = threading.Lock()
-        self._token = path.read_text().strip()
+        self._token = self._read()
         self._read_at = now()
 
     def __call__(self) -> str:
@@ -73,8 +74,11 @@ class TokenFile:
             if self._now() - self._read_at >= TOKEN_SECONDS:
                 self._read_at = self._now()
                 with contextlib.suppress(OSError):
-                    self._token = self._path.read_text().strip() or self._token
+                    self._token = self._read() or self._token
             return self._token
+
+    def _read(self) -> str:
+        return files.read_text(self._path, limit=TOKEN_MAX).strip()
 
 
 def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> urllib3.PoolManager:
@@ -141,19 +145,33 @@ def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Ac
 def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Access | None:
     selected = _named(config, "context", context or str(config["current-context"]))
     cluster, user = _named(config, "cluster", str(selected["cluster"])), _named(config, "user", str(selected["user"]))
-    server, token, data = cluster["server"], user["token"], cluster.get("certificate-authority-data")
+    server, data = cluster["server"], cluster.get("certificate-authority-data")
     authority = cluster.get("certificate-authority")
     has_one_authority = bool(data) != bool(authority) or (str(server).startswith("http:") and not data and not authority)
-    if cluster.keys() - _CLUSTER or user.keys() != {"token"} or not has_one_authority or not isinstance(server, str):
+    if cluster.keys() - _CLUSTER or not has_one_authority or not isinstance(server, str):
         return None
-    if not isinstance(token, str) or not token or _has_proxy(server) or (authority and not (folder / str(authority)).is_file()):
+    token = _token_of(user, folder)
+    if token is None or not token() or _has_proxy(server) or (authority and not (folder / str(authority)).is_file()):
         return None
     return by_token(
         server,
-        lambda: token,
+        token,
         ca_file=folder / str(authority) if authority else None,
         ca_data=base64.b64decode(str(data), validate=True).decode() if data else None,
     )
+
+
+def _token_of(user: Mapping[str, object], folder: pathlib.Path) -> Callable[[], str] | None:
+    """Return the bearer token of a kubeconfig's user, None where the user has other credentials. A file has precedence, as in client-go.
+
+    Raise OSError where the file cannot be read.
+    """
+    token, file = user.get("token"), user.get("tokenFile")
+    if user.keys() - {"token", "tokenFile"}:
+        return None
+    if isinstance(file, str) and file:
+        return TokenFile(folder / file)
+    return (lambda: token) if isinstance(token, str) else None
 
 
 def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, object]:

@@ -24,7 +24,7 @@ from concurrent import futures
 import grpc
 
 from drakit.core import errors
-from drakit.serving import unix_sockets
+from drakit.serving import unix_sockets, worker_threads
 from drakit.telemetry import logs
 
 FOLDER_MODE = 0o750
@@ -129,7 +129,7 @@ class SocketServer:
         hidden = self.path.with_name(f".{self._label}{secrets.token_hex(4)}")
         unix_sockets.check_path(hidden)
         with contextlib.ExitStack() as undo:
-            pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
+            pool = worker_threads.started(self._threads, self.path.stem)
             undo.callback(pool.shutdown, wait=False)
             server = self._bind(pool, hidden)
             undo.callback(lambda: server.stop(0).wait(STOP_SECONDS))

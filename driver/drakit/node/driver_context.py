@@ -118,9 +118,9 @@ class NodeDriverContext:
             raise errors.ConfigError(f"{key!r} must have 1 to {NOTE_KEY_MAX} characters", field="note.key")
         self._notebook.note(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
 
-    def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-        """Hold device locks. Raise RuntimeError inside a verb, which holds device locks already."""
-        return self._locks.hold(lock_names)
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
+        """Hold device locks. Raise RuntimeError inside a verb, which holds device locks already, and CallerGoneError as FileLocks does."""
+        return self._locks.hold(lock_names, wanted)
 
     def rediscover(self) -> None:
         """Request a discovery and a publication now."""

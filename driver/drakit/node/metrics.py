@@ -20,7 +20,7 @@ from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
 from drakit.core import advanced, context, inventory, lifecycle
-from drakit.serving import checks
+from drakit.serving import accepting, checks
 
 PREFIX = "drakit"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -41,6 +41,7 @@ class Metrics:
         self._registry = prometheus_client.CollectorRegistry()
         self._gauges: dict[str, _CallbackGauge] = {}
         self._driver_metrics: _DriverMetricsCollector | None = None
+        self._refusals: _RefusalsCollector | None = None
         self._guard = threading.Lock()
         prometheus_client.ProcessCollector(registry=self._registry)
         self.calls = self.durations(
@@ -77,6 +78,14 @@ class Metrics:
                 self._gauges[name] = _CallbackGauge(name, documentation, tuple(labels))
                 self._registry.register(self._gauges[name])
             self._gauges[name].reads.append(read)
+
+    def refusals(self, overload: accepting.Overload) -> None:
+        """Count the refused connections of one server."""
+        with self._guard:
+            if self._refusals is None:
+                self._refusals = _RefusalsCollector()
+                self._registry.register(self._refusals)
+            self._refusals.overloads.append(overload)
 
     def readings(self, driver: str, read: Callable[[], Sequence[advanced.Metric]], prefix: str) -> None:
         """Register a function that returns a driver's own metrics at each scrape; their names get ``prefix``."""
@@ -169,6 +178,27 @@ class _CallbackGauge(collectors.Collector):
 
     def _family(self) -> prometheus_core.GaugeMetricFamily:
         return prometheus_core.GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+
+
+class _RefusalsCollector(collectors.Collector):
+    """The refused connections of the process's servers."""
+
+    def __init__(self) -> None:
+        self.overloads: list[accepting.Overload] = []
+
+    def describe(self) -> Iterable[prometheus_core.Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[prometheus_core.Metric]:
+        family = self._family()
+        for overload in tuple(self.overloads):
+            for cause, count in overload.counts().items():
+                family.add_metric([overload.server, cause.value], count)
+        return [family]
+
+    def _family(self) -> prometheus_core.CounterMetricFamily:
+        documentation = "Connections and requests that a server of this process refused, by cause."
+        return prometheus_core.CounterMetricFamily("drakit_connections_refused", documentation, labels=("server", "cause"))
 
 
 class _DriverMetricsCollector(collectors.Collector):

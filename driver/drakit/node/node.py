@@ -92,6 +92,7 @@ class Node:
         self.registrar = registration.Registrar(plugin, dependencies.registry, dependencies.clock)
         self._offering, self._starting = threading.Lock(), threading.Lock()
         self._is_serving = False
+        self._blocked = ""
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
         self._published = (0, True, 0, True)
@@ -147,6 +148,8 @@ class Node:
         """Return an empty string when the driver is registered with the kubelet, else the reason why not."""
         if not self._is_serving:
             return self._restoring.status
+        if self._blocked:
+            return self._blocked
         status = self.registrar.status
         if status.state is registration.State.REGISTERED:
             return ""
@@ -266,7 +269,10 @@ class Node:
             )
 
     def _guard(self) -> None:
-        """Detect a lost registration and a deleted socket at intervals, and create the socket again."""
+        """Detect a lost registration and a deleted socket at intervals, and create the socket again.
+
+        Wait where a file of another program is at the socket's path, because the other drivers of the process need it to go on.
+        """
         while not self._dependencies.clock.wait(self._stop, GUARD_SECONDS):
             self.registrar.check()
             self._offer()
@@ -274,6 +280,11 @@ class Node:
                 continue
             try:
                 self._service.renew(RENEW_GRACE)
+                self._blocked = ""
+            except unix_sockets.OccupiedError as error:
+                if str(error) != self._blocked:
+                    _log.error("recreating service socket failed: retrying", error=str(error), retry_in_s=GUARD_SECONDS)
+                self._blocked = str(error)
             except errors.SettingsError as error:
                 _log.error("recreating service socket failed", error=str(error))
                 self._fail()

@@ -10,7 +10,11 @@ import threading
 import time
 
 from drakit.core import errors
+from drakit.inputs import files
 from drakit.telemetry import logs
+
+FILE_MAX = 1 << 20
+"""The largest size of a certificate chain or a key in bytes."""
 
 _Version = tuple[tuple[int, int, int], ...]
 
@@ -31,8 +35,8 @@ class Certificate:
         try:
             self._context = self._load()
         except (OSError, ValueError) as error:
-            files = f"{chain} and {private_key}"
-            raise errors.SettingsError(f"{files} are not a certificate and its private key in PEM: {_reason(error)}", key=key) from error
+            both = f"{chain} and {private_key}"
+            raise errors.SettingsError(f"{both} are not a certificate and its private key in PEM: {_reason(error)}", key=key) from error
         self.loaded_at = time.time()
         """The Unix time at which the current certificate was loaded."""
 
@@ -63,6 +67,9 @@ class Certificate:
         return tuple((state.st_ino, state.st_ctime_ns, state.st_size) for state in states)
 
     def _load(self) -> ssl.SSLContext:
+        # OpenSSL opens the files itself, and would wait for ever for the writer of a pipe. Its error about their content names no file.
+        for path in (self._chain, self._private_key):
+            files.read_bytes(path, limit=FILE_MAX)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.num_tickets = 0  # A connection has one request, so there is no session to resume.
@@ -73,4 +80,6 @@ class Certificate:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename} {error.strerror}"
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__

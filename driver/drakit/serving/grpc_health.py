@@ -4,6 +4,7 @@ The service names ``""`` and ``liveness`` check liveness, ``readiness`` checks r
 ``Watch`` is not implemented, because probes do not use it.
 """
 
+import contextlib
 import errno
 import socket
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit.core import errors
+from drakit.serving import worker_threads
 from drakit.telemetry import logs
 
 THREADS = 2
@@ -50,22 +52,27 @@ class HealthServer:
         self._address = address
         self._service = HealthService(questions)
         self._server: grpc.Server | None = None
+        self._pool: futures.ThreadPoolExecutor | None = None
         self.port = 0
 
     def start(self) -> bool:
         """Listen, or return False if another process has the address. Raise SettingsError for an address that cannot be used."""
-        server = grpc.server(futures.ThreadPoolExecutor(THREADS, thread_name_prefix="health"), options=[("grpc.so_reuseport", 0)])
-        health_pb2_grpc.add_HealthServicer_to_server(self._service, server)
-        try:
-            self.port = server.add_insecure_port(self._address)
-        except RuntimeError as error:
-            if _is_taken(self._address):
-                return False
-            raise errors.SettingsError(
-                f"cannot listen on {self._address}; check that it is an address of this machine", key="serve.grpc_health"
-            ) from error
-        server.start()
-        self._server = server
+        with contextlib.ExitStack() as undo:
+            pool = worker_threads.started(THREADS, "health")
+            undo.callback(pool.shutdown, wait=False)
+            server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+            health_pb2_grpc.add_HealthServicer_to_server(self._service, server)
+            try:
+                self.port = server.add_insecure_port(self._address)
+            except RuntimeError as error:
+                if _is_taken(self._address):
+                    return False
+                raise errors.SettingsError(
+                    f"cannot listen on {self._address}; check that it is an address of this machine", key="serve.grpc_health"
+                ) from error
+            server.start()
+            self._server, self._pool = server, pool
+            undo.pop_all()
         _log.info("gRPC health server started", address=self._address, port=self.port)
         return True
 
@@ -74,6 +81,9 @@ class HealthServer:
         if self._server is not None:
             self._server.stop(0).wait(STOP_SECONDS)
             self._server = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
 
 def _is_taken(address: str) -> bool:

@@ -1,8 +1,8 @@
 """A small HTTP server for probes, metrics and reviews, on a configured address, with TLS if it has a certificate, or on a unix socket for root only.
 
 Invariants: the server answers only GET and HEAD of ``routes`` and POST to ``reviews``. A connection has one request and at most ``REQUEST_SECONDS``,
-with the TLS handshake, whether its client is slow or not. A body has at most ``BODY_MAX`` bytes. At most ``connections_max`` connections are open; a
-further one replaces the oldest without a complete request, so slow clients never block a probe. Answers have no secret, and no request changes state.
+with the TLS handshake, whether its client is slow or not. A body has at most ``BODY_MAX`` bytes. ``listener`` limits connections and threads, and at
+most ``PAGE_THREADS`` requests for one page run at a time. Answers have no secret, and no request changes state.
 """
 
 import contextlib
@@ -11,26 +11,24 @@ import errno
 import functools
 import http
 import http.client
-import http.server
 import ipaddress
 import os
 import pathlib
 import socket
-import socketserver
-import ssl
 import threading
-import time
 import types
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 from drakit.core import errors
+from drakit.serving import accepting, unix_sockets
 from drakit.serving import checks as checking
-from drakit.serving import unix_sockets
+from drakit.serving import listener as listening
 from drakit.telemetry import logs
 
-REQUEST_SECONDS = 5.0
+REQUEST_SECONDS = listening.REQUEST_SECONDS
 CONNECTIONS_MAX = 64
+PAGE_THREADS = 8
+"""The most requests for one page at a time."""
 BODY_MAX = 1 << 20
 """The largest request body in bytes. A claim with 32 configurations of 10 KiB, before and after an update, has 640 KiB."""
 FINISH_SECONDS = 1.0
@@ -38,7 +36,6 @@ FINISH_SECONDS = 1.0
 PORT_MAX = 65535
 SERVER = "drakit"
 """The value of the Server header, which identifies another instance of the driver."""
-_SOCKET_MODE = 0o600
 _ASK_SECONDS = 1.0
 _ANSWER_MAX = 65536
 _TEXT = "text/plain; charset=utf-8"
@@ -60,8 +57,7 @@ class Page:
 Route = Callable[[], Page]
 Review = Callable[[bytes], Page]
 """A function that returns the answer to the body of a POST."""
-Tls = Callable[[], ssl.SSLContext]
-"""A function that returns the TLS settings of the next connection."""
+Tls = listening.Tls
 _NO_REVIEWS: Mapping[str, Review] = types.MappingProxyType({})
 
 
@@ -106,119 +102,54 @@ def checks_page(checks: checking.Checks) -> Route:
     return page
 
 
-@dataclasses.dataclass(kw_only=True, eq=False)
-class _Connection:
-    """An open connection: its deadline, and whether its request is complete."""
-
-    socket: socket.socket
-    end: float
-    is_complete: bool = False
-
-
-class _Listener(http.server.ThreadingHTTPServer):
-    """A listener with one thread for each connection, limited in number and time. Accepting never blocks."""
-
-    daemon_threads = True
-    request_queue_size = 128
+class _Listener(listening.Listener):
+    """The listener of an ``HttpServer``."""
 
     def __init__(
-        self, place: Place, *, routes: Mapping[str, Route], reviews: Mapping[str, Review], connections_max: int, tls: Tls | None
+        self,
+        place: Place,
+        routes: Mapping[str, Route],
+        reviews: Mapping[str, Review],
+        *,
+        connections_max: int,
+        overload: accepting.Overload,
+        tls: Tls | None,
     ) -> None:
-        self.routes = routes
+        self.routes = {path: _limited(route, overload, path) for path, route in routes.items()}
         self.reviews = reviews
-        self._connections_max = connections_max
-        self._tls = tls
-        self._guard = threading.Condition()
-        self._open: list[_Connection] = []
-        self._place = place
-        if isinstance(place, Address):
-            self.address_family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-            super().__init__((place.host, place.port), _Requests)
-        else:
-            self.address_family = socket.AF_UNIX
-            super().__init__(os.fspath(place), _Requests)  # type: ignore[arg-type] # the library knows TCP only
-
-    def server_bind(self) -> None:
-        """Bind without the DNS request of the library. A unix socket gets mode 0600 before any client can connect."""
-        socketserver.TCPServer.server_bind(self)
-        if isinstance(self._place, pathlib.Path):
-            self._place.chmod(_SOCKET_MODE)
-
-    def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a connection; its own thread does the TLS handshake."""
-        connection, client = super().get_request()
-        if self._tls is not None:
-            connection = self._tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, client
-
-    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - the library's signature
-        """Add the connection, in place of a slow one if all are in use; return whether it is served."""
-        assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has stream sockets only
-        with self._guard:
-            if len(self._open) >= self._connections_max:
-                slow = next((connection for connection in self._open if not connection.is_complete), None)
-                if slow is None:
-                    return False
-                self._drop(slow)
-            self._open.append(_Connection(socket=request, end=time.monotonic() + REQUEST_SECONDS))
-        return True
-
-    def request_complete(self, request: socket.socket) -> None:
-        """Mark a connection's request as complete, so that no other connection replaces it."""
-        with self._guard:
-            for connection in self._open:
-                if connection.socket is request:
-                    connection.is_complete = True
-
-    def service_actions(self) -> None:
-        """Close connections after their deadline; the library calls this twice a second."""
-        now = time.monotonic()
-        with self._guard:
-            for expired in [connection for connection in self._open if connection.end <= now]:
-                self._drop(expired)
-
-    def shutdown_request(self, request: object) -> None:
-        with self._guard:
-            self._open = [connection for connection in self._open if connection.socket is not request]
-            self._guard.notify_all()
-        super().shutdown_request(request)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
-
-    def _drop(self, connection: _Connection) -> None:
-        """Wake the connection's thread, which then ends. The caller holds the guard."""
-        self._open.remove(connection)
-        with contextlib.suppress(OSError):
-            # The method of SSLSocket would also end TLS, so the connection's thread could then send plain text.
-            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
-
-    def finish(self, seconds: float) -> None:
-        """Wait until the open connections have ended, at most ``seconds``."""
-        with self._guard:
-            self._guard.wait_for(lambda: not self._open, seconds)
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
-        _log.debug("connection failed", client=str(client_address))
+        address = (place.host, place.port) if isinstance(place, Address) else place
+        super().__init__(address, _Requests, connections_max=connections_max, overload=overload, tls=tls)
 
 
-class _Requests(http.server.BaseHTTPRequestHandler):
+def _limited(route: Route, overload: accepting.Overload, path: str) -> Route:
+    """Return a page that is made at most ``PAGE_THREADS`` times at once, so that a page that hangs leaves threads for the others."""
+    threads = threading.BoundedSemaphore(PAGE_THREADS)
+
+    def page() -> Page:
+        if not threads.acquire(blocking=False):
+            overload.refuse(accepting.Cause.PAGE, path=path)
+            body = f"{PAGE_THREADS} requests for this page are in progress; try again later\n".encode()
+            return Page(body=body, status=http.HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            return route()
+        finally:
+            threads.release()
+
+    return page
+
+
+class _Requests(listening.Requests):
     """The handler of the single request of a connection."""
 
-    server: "_Listener"
-    server_version = SERVER
-    sys_version = ""
-    timeout: ClassVar[float] = REQUEST_SECONDS
+    server: _Listener
 
-    def setup(self) -> None:
-        super().setup()
-        if isinstance(self.connection, ssl.SSLSocket):
-            self.connection.do_handshake()
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
         self._answer(_page(self.server.routes, self._completed_path()))
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802 - the library's name
         self._answer(_page(self.server.routes, self._completed_path()), body=False)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the library's name
         if not self.server.reviews:
             self.send_error(http.HTTPStatus.NOT_IMPLEMENTED)
             return
@@ -260,9 +191,6 @@ class _Requests(http.server.BaseHTTPRequestHandler):
         if body:
             self.wfile.write(page.body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
-        _log.debug("HTTP request", client=str(self.client_address), line=format % args)
-
 
 class HttpServer:
     """A server of ``routes`` (path to page) and ``reviews``, from ``start`` to ``stop``; ``key`` is the setting of its address."""
@@ -276,7 +204,9 @@ class HttpServer:
         tls: Tls | None = None,
         connections_max: int = CONNECTIONS_MAX,
         key: str = "serve.address",
+        overload: accepting.Overload | None = None,
     ) -> None:
+        self._overload = overload or accepting.Overload("http")
         self._wanted = place
         self._routes = dict(routes)
         self._reviews = dict(reviews)
@@ -302,13 +232,18 @@ class HttpServer:
                 unix_sockets.check_path(self._wanted, self._key)
                 _prepare_path(self._wanted)
             self._listener = _Listener(
-                self._wanted, routes=self._routes, reviews=self._reviews, connections_max=self._connections_max, tls=self._tls
+                self._wanted,
+                self._routes,
+                self._reviews,
+                connections_max=self._connections_max,
+                overload=self._overload,
+                tls=self._tls,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE and isinstance(self._wanted, Address):
                 return False
             raise errors.SettingsError(f"cannot listen on {self._wanted}: {error.strerror or error}", key=self._key) from error
-        self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._listener.serve, name="http", daemon=True)
         self._thread.start()
         where = str(self.address if isinstance(self._wanted, Address) else self._wanted)
         _log.info("HTTP server started", address=where, paths=sorted({*self._routes, *self._reviews}), tls=self._tls is not None)

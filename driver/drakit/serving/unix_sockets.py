@@ -38,6 +38,17 @@ class Occupant(enum.Enum):
     OTHER = "file that is not a socket"
 
 
+class OccupiedError(errors.SettingsError):
+    """The path of a socket has a file of another program, which is never replaced."""
+
+    def __init__(self, path: pathlib.Path, present: Occupant) -> None:
+        if present is Occupant.LISTENER:
+            message = f"another process serves {path}; stop it, or give this driver a folder of its own"
+        else:
+            message = f"{path} exists and is not a socket; remove it"
+        super().__init__(message, key="socket path")
+
+
 def check_path(path: pathlib.Path, key: str = "socket path") -> None:
     """Raise SettingsError, which names the setting ``key``, for a socket path that is too long for the kernel."""
     length = len(os.fsencode(path))
@@ -93,12 +104,10 @@ def occupant(path: pathlib.Path) -> Occupant:
 
 
 def refuse_occupied(path: pathlib.Path) -> None:
-    """Raise SettingsError if a process listens at a path, or if a file at the path is not a socket."""
+    """Raise OccupiedError if a process listens at a path, or if a file at the path is not a socket."""
     present = occupant(path)
-    if present is Occupant.LISTENER:
-        raise errors.SettingsError(f"another process serves {path}; stop it, or give this driver a folder of its own", key="socket path")
-    if present is Occupant.OTHER:
-        raise errors.SettingsError(f"{path} exists and is not a socket; remove it", key="socket path")
+    if present in {Occupant.LISTENER, Occupant.OTHER}:
+        raise OccupiedError(path, present)
 
 
 class PathLock:

@@ -19,6 +19,7 @@ from drakit.core import driver as drivers
 from drakit.node import driver_context
 
 Grant = drivers.Grant[object]
+_LOCK_CHECK_SECONDS = 0.05
 GrantKey = tuple[str, str, str, str, str]
 
 
@@ -107,14 +108,17 @@ class FakeContext:
                 kept[key] = records.freeze_record(record)
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
-        wanted = sorted(set(lock_names))
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        ordered = sorted(set(lock_names))
         with contextlib.ExitStack() as stack:
-            for name in wanted:
+            for name in ordered:
                 with self.updated:
                     lock = self._locks.setdefault(name, threading.Lock())
-                stack.enter_context(lock)
-            self.held.append(frozenset(wanted))
+                while not lock.acquire(timeout=_LOCK_CHECK_SECONDS):
+                    if not wanted():
+                        raise errors.CallerGoneError(f"{name} is locked by another call, and the caller of this one has gone")
+                stack.callback(lock.release)
+            self.held.append(frozenset(ordered))
             yield
 
     def rediscover(self) -> None:

@@ -1,6 +1,7 @@
 """The dashboard shows what a node and a cluster have, live, and to nobody but the user who started it."""
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -20,9 +21,16 @@ from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
-from fakes import cluster_dashboard, command_line, real_clock
+from fakes import cluster_dashboard, command_line, exhaustion, real_clock
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor of a server or client outlives its test."""
+    with exhaustion.nothing_left():
+        yield
 
 
 @pytest.fixture
@@ -31,7 +39,7 @@ def dashboard() -> server.Dashboard:
 
 
 @pytest.fixture
-def address(dashboard: server.Dashboard) -> Iterator[str]:
+def address(nothing_left: None, dashboard: server.Dashboard) -> Iterator[str]:
     with server.serving(dashboard, 0) as url:
         yield url
 
@@ -209,3 +217,14 @@ def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command
     assert ended.err.count("\n") == 1
     ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"
+
+
+def test_names_of_headers_are_compared_without_case(address: str) -> None:
+    host = address.removeprefix("http://").partition("/")[0]
+    with contextlib.closing(http.client.HTTPConnection(host, timeout=10)) as connection:
+        connection.putrequest("GET", "/state", skip_host=True)
+        for name, value in (("hOST", host), ("AUTHORIZATION", bearer(address)["Authorization"]), ("origin", f"http://{host}")):
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 200
+    assert ask(address, "/", {"oRIGIN": "http://evil.example"})[0].status == 403

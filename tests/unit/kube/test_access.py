@@ -1,8 +1,10 @@
 """The two plain ways to the API server: what they take, and what they leave to the official client."""
 
 import base64
+import os
 import pathlib
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -85,7 +87,7 @@ def test_a_cluster_that_says_more_or_less_is_left_to_the_official_client(tmp_pat
         {},
         {"token": ""},
         {"token": 7},
-        {"token": "abc", "tokenFile": "/token"},
+        {"tokenFile": "/no/such/token"},
         {"client-certificate-data": DATA, "client-key-data": DATA},
         {"exec": {"command": "login"}},
     ],
@@ -128,6 +130,25 @@ def test_a_pod_asks_by_its_service_account(tmp_path: pathlib.Path, monkeypatch: 
     assert access.in_cluster(tmp_path) is None
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     assert access.in_cluster(tmp_path) is None
+
+
+@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": "abc", "tokenFile": "token"}])
+def test_the_token_file_of_a_kubeconfig_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, user: Any) -> None:
+    (tmp_path / "token").write_text("first\n")
+    found = of_kubeconfig(write(tmp_path, user=user))
+    assert found is not None
+    assert found.identity() == {"Authorization": "Bearer first"}
+    (tmp_path / "token").write_text("second\n")
+    later = time.monotonic() + access.TOKEN_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert found.identity() == {"Authorization": "Bearer second"}
+
+
+def test_a_pipe_in_place_of_a_token_file_is_refused_at_once(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    with pytest.raises(OSError, match="is a pipe"):
+        access.TokenFile(tmp_path / "token")
+    assert of_kubeconfig(write(tmp_path, user={"tokenFile": "token"})) is None
 
 
 def test_a_renewed_token_is_used_within_a_minute_and_a_missing_file_keeps_the_last(tmp_path: pathlib.Path) -> None:

@@ -111,9 +111,20 @@ def test_a_deleted_service_socket_is_made_again(running: Running) -> None:
     assert not running.node.failed.is_set()
 
 
-def test_a_service_socket_that_cannot_be_made_again_ends_the_process(running: Running) -> None:
+def test_a_foreign_file_at_the_service_socket_is_kept_reported_and_waited_for(running: Running) -> None:
     running.socket.unlink()
     running.socket.mkdir()
+    assert eventually(lambda: f"{running.socket} exists and is not a socket; remove it" in running.node.registration())
+    assert running.socket.is_dir()
+    assert not running.node.failed.is_set()
+    running.socket.rmdir()
+    assert eventually(running.socket.exists)
+    assert running.prepare("chip-0").error == ""
+
+
+def test_a_service_socket_whose_folder_was_emptied_ends_the_process(running: Running) -> None:
+    for path in (running.socket, running.socket.with_name(f".{running.socket.name}.lock")):
+        path.unlink()
     assert running.failure_reported.wait(10), "whoever runs the node learns of it"
     assert running.node.failed.is_set()
 

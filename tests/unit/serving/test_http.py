@@ -1,6 +1,7 @@
 """The driver's own HTTP answers three pages to anybody who may ask, and is not stopped by those who ask badly."""
 
 import contextlib
+import errno
 import http.client
 import pathlib
 import select
@@ -13,8 +14,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.serving import checks
+from drakit.serving import accepting, checks
 from drakit.serving import http as serving
+from fakes import exhaustion
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor of a server or client outlives its test."""
+    with exhaustion.nothing_left():
+        yield
 
 
 @pytest.fixture
@@ -185,3 +194,82 @@ def test_an_address_is_an_ip_and_a_port(text: str) -> None:
 def test_an_address_reads_as_it_is_written() -> None:
     for text in ("127.0.0.1:8080", "[::1]:0"):
         assert str(serving.Address.parse(text, key="k")) == text
+
+
+def test_a_page_that_hangs_costs_few_threads_and_no_other_page(caplog: pytest.LogCaptureFixture) -> None:
+    over, overload = threading.Event(), accepting.Overload("test")
+
+    def hang() -> serving.Page:
+        over.wait(60)
+        return serving.Page(body=b"")
+
+    routes = {"/metrics": hang, "/healthz": lambda: serving.Page(body=b"ok\n")}
+    made = serving.HttpServer(serving.Address(host="127.0.0.1", port=0), routes, overload=overload)
+    made.start()
+    before = threading.active_count()
+    scrapes = [opened(made, b"GET /metrics HTTP/1.1\r\n\r\n") for _ in range(2 * serving.CONNECTIONS_MAX)]
+    assert eventually(lambda: overload.counts()[accepting.Cause.PAGE] == len(scrapes) - serving.PAGE_THREADS)
+    assert ask(made, "/healthz") == (200, "ok\n")
+    assert eventually(lambda: threading.active_count() == before + serving.PAGE_THREADS)
+    assert ask(made, "/metrics") == (503, "8 requests for this page are in progress; try again later\n")
+    over.set()
+    for scrape in scrapes:
+        scrape.close()
+    made.stop()
+    assert [(record.message, record.__dict__["reason"]) for record in caplog.records] == [("connection refused", "page")]
+
+
+def test_requests_that_hang_do_not_add_up_after_their_time() -> None:
+    over, overload = threading.Event(), accepting.Overload("test")
+
+    def hang(_: bytes) -> serving.Page:
+        over.wait(60)
+        return serving.Page(body=b"")
+
+    made = serving.HttpServer(
+        serving.Address(host="127.0.0.1", port=0), {}, reviews={"/validate": hang}, connections_max=4, overload=overload
+    )
+    made.start()
+    before = threading.active_count()
+    posts = [opened(made, b"POST /validate HTTP/1.1\r\nContent-Length: 1\r\n\r\nx") for _ in range(4)]
+    for post in posts:
+        assert post.recv(1) == b"", "its time is over"
+    late = opened(made)
+    assert late.recv(1) == b"", "the four threads still run"
+    assert threading.active_count() == before + 4
+    assert overload.counts()[accepting.Cause.CONNECTIONS] == 1
+    over.set()
+    for connection in (*posts, late):
+        connection.close()
+    made.stop()
+
+
+def test_a_server_without_descriptors_waits_and_answers_afterwards(server: serving.HttpServer) -> None:
+    with socket.socket() as client, contextlib.ExitStack() as stack:
+        client.settimeout(30)
+        with exhaustion.no_descriptors():
+            client.connect(("127.0.0.1", server.address.port))
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            began = time.process_time()
+            time.sleep(1.0)
+            assert time.process_time() - began < 0.5, "accepting does not spin"
+        assert stack.enter_context(client.makefile("rb")).readline() == b"HTTP/1.0 200 OK\r\n"
+
+
+def test_a_server_that_cannot_start_a_thread_answers_afterwards(server: serving.HttpServer) -> None:
+    with exhaustion.no_threads(), pytest.raises((http.client.HTTPException, ConnectionError)):
+        ask(server, "/metrics")
+    assert ask(server, "/metrics") == (200, "drakit_up 1\n")
+
+
+def test_refusals_are_logged_once_a_period_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    overload = accepting.Overload("test", monotonic=lambda: now[0])
+    pauses: list[float] = []
+    for _ in range(3):
+        assert overload.failed(OSError(errno.EMFILE, "Too many open files"), pause=pauses.append) is accepting.Cause.DESCRIPTORS
+    now[0] += accepting.LOG_SECONDS
+    overload.refuse(accepting.Cause.DESCRIPTORS)
+    assert overload.failed(OSError(errno.ECONNABORTED, "Software caused connection abort"), pause=pauses.append) is None
+    assert [record.__dict__["count"] for record in caplog.records] == [1, 4]
+    assert pauses == [accepting.PAUSE_SECONDS] * 3

@@ -1,6 +1,7 @@
 """The HTTPS server takes bounded bodies from bounded connections, and a new certificate from its files without a restart."""
 
 import contextlib
+import os
 import pathlib
 import socket
 import ssl
@@ -14,9 +15,16 @@ from cryptography.hazmat.primitives import serialization
 from drakit.core import errors
 from drakit.serving import certificates
 from drakit.serving import http as serving
-from fakes import tls_files
+from fakes import exhaustion, tls_files
 
 CONNECTIONS_MAX = 8
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor of a server or client outlives its test."""
+    with exhaustion.nothing_left():
+        yield
 
 
 @pytest.fixture
@@ -179,3 +187,20 @@ def test_what_is_no_certificate_is_refused_at_the_start(files: tls_files.TlsFile
     for chain, key in ((tmp_path / "none", files.key), (files.key, files.key), (files.chain, encrypted)):
         with pytest.raises(errors.SettingsError, match=r"webhook\.certificate: .* are not a certificate and its private key in PEM: "):
             certificates.Certificate(chain, key, key="webhook.certificate")
+
+
+@pytest.mark.parametrize("which", ["chain", "key"])
+def test_a_pipe_as_certificate_or_key_is_refused_at_once(files: tls_files.TlsFiles, which: str) -> None:
+    path: pathlib.Path = getattr(files, which)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(errors.SettingsError, match=rf"webhook.certificate: .*{path.name} is a pipe"):
+        certificates.Certificate(files.chain, files.key, key="webhook.certificate")
+
+
+def test_a_pipe_in_place_of_a_certificate_in_use_keeps_the_last(files: tls_files.TlsFiles) -> None:
+    used = certificates.Certificate(files.chain, files.key, key="webhook.certificate")
+    before = used.context()
+    files.chain.unlink()
+    os.mkfifo(files.chain)
+    assert used.context() is before

@@ -15,10 +15,12 @@ from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
 from drakit.node import background, device_status, node, timing
 from drakit.node.publishing import publisher
+from drakit.serving import unix_sockets
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
+RETRY_SECONDS = 5.0
 YOUNG_OBJECTS = 10_000
 """New container objects after which Python's garbage collector runs. Its default of 700 is reached in one call of the kubelet."""
 
@@ -100,18 +102,36 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     node_probes = probes.Probes()
     nodes: list[node.Node] = []
+    blocked: dict[str, str] = {}
+    node_probes.ready.add("sockets", lambda: "; ".join(blocked.values()))
     ending = contextlib.ExitStack()
+
+    def start(family: composition.Family) -> bool:
+        """Start a family. Return False where a file of another program is at its socket's path. Raise SettingsError for the last family left."""
+        name = family.spec.driver_name
+        starting = _node(settings, family, api, node_probes, failed=stop.set)
+        try:
+            starting.start()
+        except unix_sockets.OccupiedError as error:
+            if len(blocked | {name: ""}) == len(families):
+                raise
+            if blocked.get(name) != str(error):
+                _log.error("family not started: retrying", driver=name, error=str(error), retry_in_s=RETRY_SECONDS)
+            blocked[name] = str(error)
+            return False
+        blocked.pop(name, None)
+        nodes.append(starting)
+        node_probes.add(name, starting)
+        return True
+
     try:
         ending.enter_context(probes.served(settings.serve, node_probes))
-        for family in families:
-            started = _node(settings, family, api, node_probes, failed=stop.set)
-            nodes.append(started)
-            started.start()
-            node_probes.add(family.spec.driver_name, started)
+        waiting = [family for family in families if not start(family)]
         node_probes.is_started = True
         _spare_collector()
         _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
-        stop.wait()
+        while not stop.wait(RETRY_SECONDS if waiting else None):
+            waiting = [family for family in waiting if not start(family)]
         if any(started.failed.is_set() for started in nodes):
             raise errors.HardwareError(f"{process.PROGRAM.get()} run", "a thread of the driver failed; see the log")
     finally:

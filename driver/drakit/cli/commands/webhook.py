@@ -14,7 +14,7 @@ from drakit.cli import composition, options, process
 from drakit.cli import probes as reports
 from drakit.core import errors
 from drakit.node import metrics
-from drakit.serving import certificates
+from drakit.serving import accepting, certificates
 from drakit.serving import http as serving
 from drakit.telemetry import logs
 
@@ -82,6 +82,8 @@ class Webhook:
         certificate = certificates.Certificate(settings.webhook.certificate, settings.webhook.key, key="webhook.certificate")
         self._judging = threading.Lock()
         self._durations = measures(measured, lambda: certificate.loaded_at)
+        overload = accepting.Overload("webhook.address")
+        measured.refusals(overload)
         self._server = serving.HttpServer(
             serving.Address.parse(settings.webhook.address, key="webhook.address"),
             {},
@@ -89,6 +91,7 @@ class Webhook:
             tls=certificate.context,
             connections_max=CONNECTIONS_MAX,
             key="webhook.address",
+            overload=overload,
         )
 
     @property

@@ -11,25 +11,24 @@ import dataclasses
 import hashlib
 import hmac
 import http
-import http.server
 import importlib.resources
 import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar
 
 from drakit.cli.dashboard import model
 from drakit.core import errors
-from drakit.telemetry import logs
+from drakit.serving import accepting, listener
 
 HOST = "127.0.0.1"
 FRESH_SECONDS = 0.5
 """The minimum time between two reads of the state, for any number of open pages."""
-_REQUEST_SECONDS = 10.0
-
-_log = logs.get_logger(__name__)
+_CONNECTIONS_MAX = 64
+_REQUEST_SECONDS = 60.0
+"""The longest time of a request. The state of a large cluster may take long to read."""
+_FINISH_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,18 +55,19 @@ class Dashboard:
 
     def answer(self, path: str, headers: Mapping[str, str], port: int) -> Answer:
         """Return the answer to a GET of ``path``."""
+        headers = {name.lower(): value for name, value in headers.items()}
         hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
-        if headers.get("Host") not in hosts or headers.get("Origin", f"http://{HOST}:{port}").removeprefix("http://") not in hosts:
+        if headers.get("host") not in hosts or headers.get("origin", f"http://{HOST}:{port}").removeprefix("http://") not in hosts:
             return Answer(status=http.HTTPStatus.FORBIDDEN, body=b"this address serves only its own page\n")
         if path == "/":
             return Answer(status=http.HTTPStatus.OK, body=self._page, content_type="text/html; charset=utf-8", policy=self._policy)
         if path != "/state":
             return Answer(status=http.HTTPStatus.NOT_FOUND, body=b"not found\n")
-        if not hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {self.token}".encode()):
+        if not hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.token}".encode()):
             return Answer(status=http.HTTPStatus.UNAUTHORIZED, body=b"open the address that drakit dashboard printed\n")
         state = self._current()
         etag = f'"{hashlib.sha256(state).hexdigest()[:16]}"'
-        if headers.get("If-None-Match") == etag:
+        if headers.get("if-none-match") == etag:
             return Answer(status=http.HTTPStatus.NOT_MODIFIED, etag=etag)
         return Answer(status=http.HTTPStatus.OK, body=state, content_type="application/json", etag=etag)
 
@@ -83,30 +83,24 @@ class Dashboard:
             return self._state
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(listener.Listener):
     def __init__(self, port: int, dashboard: Dashboard) -> None:
         self.dashboard = dashboard
-        super().__init__((HOST, port), _Requests)
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
-        _log.debug("connection failed", client=str(client_address))
+        overload = accepting.Overload("dashboard")
+        super().__init__((HOST, port), _Requests, connections_max=_CONNECTIONS_MAX, overload=overload, seconds=_REQUEST_SECONDS)
 
 
-class _Requests(http.server.BaseHTTPRequestHandler):
+class _Requests(listener.Requests):
     server: "_Server"
-    server_version = "drakit"
-    sys_version = ""
-    timeout: ClassVar[float] = _REQUEST_SECONDS
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
         self._answer(with_body=True)
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802 - the library's name
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
+        self.server.request_complete(self.connection)
         answer = self.server.dashboard.answer(self.path.partition("?")[0], dict(self.headers.items()), self.server.server_address[1])
         self.send_response(answer.status)
         headers = {
@@ -125,9 +119,6 @@ class _Requests(http.server.BaseHTTPRequestHandler):
         if with_body:
             self.wfile.write(answer.body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
-        _log.debug("HTTP request", client=str(self.client_address), line=format % args)
-
 
 @contextlib.contextmanager
 def serving(dashboard: Dashboard, port: int) -> Iterator[str]:
@@ -136,7 +127,7 @@ def serving(dashboard: Dashboard, port: int) -> Iterator[str]:
         server = _Server(port, dashboard)
     except OSError as error:
         raise errors.SettingsError(f"cannot listen on {HOST}:{port}: {error.strerror}", key="--port") from error
-    thread = threading.Thread(target=server.serve_forever, name="dashboard", daemon=True)
+    thread = threading.Thread(target=server.serve, name="dashboard", daemon=True)
     thread.start()
     try:
         yield f"http://{HOST}:{server.server_address[1]}/#{dashboard.token}"
@@ -144,6 +135,7 @@ def serving(dashboard: Dashboard, port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+        server.finish(_FINISH_SECONDS)
 
 
 def _page() -> tuple[bytes, str]:

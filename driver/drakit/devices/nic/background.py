@@ -12,7 +12,8 @@ host that uses it. A check also runs after an attach.
 
 ``TcReconciler`` reconciles traffic control with the journal: it restores removed or changed parts of a shared NIC, and removes parts that no claim
 uses. A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no other operation is
-half done. A share without a known claim is removed only when no sandbox uses it, so that pods keep their shares while the journal is incomplete.
+half done. A NIC whose lock another call holds is skipped, so that it delays no other. A share without a known claim is removed only when no sandbox
+uses it, so that pods keep their shares while the journal is incomplete.
 
 A NIC on which a check restored something is Unhealthy until a check has nothing to restore. A change of the NIC's speed or reserve is no damage.
 Checks also run at intervals, because the driver drops the events of its own repairs, and with them those of other programs that come meanwhile.
@@ -28,7 +29,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, records
-from drakit.devices.nic import port, reporting, settings
+from drakit.devices.nic import device_locks, port, reporting, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
 
@@ -202,13 +203,17 @@ class TcReconciler:
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
+        self._locks = device_locks.RoundLocks(context, "traffic control")
 
     def interval(self) -> float:
-        """Return the seconds until the next check, fewer while a NIC is damaged."""
-        return TC_DAMAGED_INTERVAL if self._damaged else TC_INTERVAL
+        """Return the seconds until the next check, fewer while a NIC is damaged or was skipped."""
+        return TC_DAMAGED_INTERVAL if self._damaged or self._locks.has_skipped else TC_INTERVAL
 
     def reconcile(self) -> Mapping[str, tuple[str, ...]]:
-        """Reconcile every NIC once, and return what was restored by device name. Raise HardwareError where the NICs cannot be read."""
+        """Reconcile every NIC once, and return what was restored by device name, without NICs whose lock is held elsewhere.
+
+        Raise HardwareError where the NICs cannot be read.
+        """
         installed_shares = self._machine.shares()
         self._on_read(installed_shares, self._intents())
         shared_nics = {share.ifindex for share in installed_shares}
@@ -217,8 +222,11 @@ class TcReconciler:
         by_name = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
         by_name |= {name: nic.to_device() for name, nic in offered.items() if name not in by_name and nic.interface.ifindex in shared_nics}
         damage = {}
-        for name, device in sorted(by_name.items()):
-            with self._context.hold(device.lock_names):
+        is_last = self._locks.begin(by_name)
+        for name in sorted(by_name, key=lambda name: (is_last(name), name)):
+            with self._locks.hold(by_name[name]) as is_held:
+                if not is_held:
+                    continue
                 damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
             (self._damaged.add if damage[name] else self._damaged.discard)(name)
             self._health.set(name, TC_SOURCE, "; ".join(damage[name]))
@@ -229,12 +237,12 @@ class TcReconciler:
 
     def _reconcile_nic(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
         """Reconcile one NIC, and return what was restored, or the error."""
-        uplink = self._uplink_of(nic, grants)
-        if uplink is None:
-            return ()
-        former = self._uplinks.get(name)
-        self._uplinks[name] = uplink
         try:
+            uplink = self._uplink_of(nic, grants)
+            if uplink is None:
+                return ()
+            former = self._uplinks.get(name)
+            self._uplinks[name] = uplink
             fixed = self._machine.repair(uplink, self._wanted_shares(uplink, grants))
         except errors.HardwareError as error:
             return (str(error),)

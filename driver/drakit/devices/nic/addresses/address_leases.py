@@ -24,7 +24,8 @@ from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.discovery import offers
 
-LOCK = "nic-addresses"
+LOCK = f"{'z' * 16}-nic-addresses"
+"""Locks are taken in the order of their names. This one sorts after every interface's, so a call that waits for its NIC does not hold it."""
 FILE = "addresses.by"
 _KEY_PREFIX = "address-"
 
@@ -110,11 +111,12 @@ class SandboxId:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The addresses of a sandbox for one grant, as CIDR."""
+    """The addresses of a sandbox for one grant, as CIDR. ``boot_id`` is empty in a record of an earlier version."""
 
     grant: Grant
     sandbox_id: SandboxId
     addresses: tuple[str, ...]
+    boot_id: str = ""
 
     @property
     def location(self) -> LeaseLocation:
@@ -178,12 +180,13 @@ class AddressLeases:
         Raise ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
         """
         own_leases = leases_of(self._context, grant)
-        existing = next((lease for lease in own_leases if lease.sandbox_id.cookie == sandbox_id.cookie), None)
+        is_own = lambda lease: lease.sandbox_id.cookie == sandbox_id.cookie and not self._is_of_earlier_boot(lease)  # noqa: E731
+        existing = next(filter(is_own, own_leases), None)
         if existing is not None:
             return existing.addresses
         if not self._index.is_current():
             self._index.load(_leased(self.all_leases()))
-        ended = [lease for lease in own_leases if self._is_ended(lease, grant, sandbox_id)]
+        ended = [lease for lease in own_leases if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id)]
         ended += self._ended_holders(chosen, grant, sandbox_id, ended)
         try:
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
@@ -200,9 +203,8 @@ class AddressLeases:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
             for host in lease.hosts:
                 self._index.add(host, lease.location)
-            self._context.set_state(
-                grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": addresses}
-            )
+            record = {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": addresses, "boot": self._context.boot_id}
+            self._context.set_state(grant, sandbox_id.key, record)
         return addresses
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
@@ -237,20 +239,23 @@ class AddressLeases:
             else:
                 self._index.remove(host, location)
 
-    def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
-        """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod.
+    def _is_of_earlier_boot(self, lease: Lease) -> bool:
+        """Return whether a reboot ended the sandbox of a lease. The kernel gives cookies again after a reboot, so a cookie proves nothing then."""
+        return lease.boot_id not in {"", self._context.boot_id}
+
+    def _is_replaced(self, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> bool:
+        """Return whether the sandbox of a lease was replaced by this one, as the recorded names say.
 
         Only one pod at a time has a whole interface, and it is no member of a share. So its lease ends when another sandbox gets the interface.
         """
-        if offers.is_whole(lease.grant.device):
-            return _is_same_grant(lease.grant, grant) and lease.sandbox_id.cookie != sandbox_id.cookie
-        is_replaced = (
-            bool(sandbox_id.pod)
-            and lease.sandbox_id.pod == sandbox_id.pod
-            and lease.sandbox_id.cookie != sandbox_id.cookie
-            and _is_same_grant(lease.grant, grant)
-        )
-        return is_replaced or not (is_alive or self._is_alive)(lease)
+        is_same_pod = offers.is_whole(lease.grant.device) or (bool(sandbox_id.pod) and lease.sandbox_id.pod == sandbox_id.pod)
+        return is_same_pod and lease.sandbox_id.cookie != sandbox_id.cookie and _is_same_grant(lease.grant, grant)
+
+    def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
+        """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod."""
+        if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id):
+            return True
+        return not offers.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
 
     def _ended_holders(
         self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
@@ -312,6 +317,7 @@ def _is_same_grant(grant: Grant, other: Grant) -> bool:
 def _lease(grant: Grant, record: records.Record) -> Lease | None:
     match record:
         case {"cookie": str(cookie), "pod": str(pod), "addresses": (*texts,)}:
-            return Lease(grant=grant, sandbox_id=SandboxId(cookie=int(cookie, 16), pod=pod), addresses=tuple(map(str, texts)))
+            sandbox_id = SandboxId(cookie=int(cookie, 16), pod=pod)
+            return Lease(grant=grant, sandbox_id=sandbox_id, addresses=tuple(map(str, texts)), boot_id=str(record.get("boot", "")))
         case _:
             return None

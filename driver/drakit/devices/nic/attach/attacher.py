@@ -7,7 +7,8 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 ``AttachmentCollector`` repairs and removes attachments in the background. At start, it removes children with the driver's mark and an unknown share.
 A driver that dies between the removal of a claim and of its child leaves one. A share is known while the journal plans or has it, or while it is
 installed, so pods keep their interfaces while the journal is incomplete. At intervals, the collector compares each recorded attachment with the
-kernel. It removes an attachment whose sandbox is gone, and directs frames to the share's class again where the kernel does not.
+kernel. It removes an attachment whose sandbox is gone, and directs frames to the share's class again where the kernel does not. A NIC whose lock
+another call holds is skipped, so that it delays no other.
 
 A claim that no container lists is prepared and never attached. Neither the kubelet nor the runtime reports an error, so the driver records one Event
 for the claim. It waits first, because an image may still be pulled, and records none for a claim that was ever attached.
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, records
-from drakit.devices.nic import config, pod_interfaces, port
+from drakit.devices.nic import config, device_locks, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import sandboxes, server
@@ -81,7 +82,7 @@ class Attacher:
                 "the pod uses the host's network (hostNetwork), which cannot get a share of a NIC", server.Reason.HOST_NETWORK
             )
         grant = just_read or self._prepared_share(request)[0]
-        with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))):
+        with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant))), is_waited_for):
             grant, share = self._current_grant(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
@@ -129,6 +130,8 @@ class Attacher:
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
         recorded = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
+        if recorded is not None and recorded.boot_id not in {"", self._context.boot_id}:
+            recorded = None  # The kernel gives cookies again after a reboot, so this is the attachment of another sandbox.
         attachment = self._planned(call, recorded)
         link = _own_link(call.sandbox.find(attachment.name), call.share, attachment)
         if recorded != attachment:
@@ -157,6 +160,7 @@ class Attacher:
             pod=call.request.pod,
             name=sandboxes.interface_name(nic_config, call.share.id),
             mac=sandboxes.mac_address(nic_config, self._node, call.share.id, sandbox),
+            boot_id=self._context.boot_id,
         )
 
     def _check_mac(self, call: Call, attachment: sandboxes.Attachment) -> None:
@@ -297,6 +301,7 @@ class AttachmentCollector:
     ) -> None:
         self._machine, self._kernel, self._context = machine, kernel, context
         self._attacher = attaching
+        self._locks = device_locks.RoundLocks(context, "attachments", monotonic=monotonic)
         self._intents = intents
         self._monotonic = monotonic
 
@@ -312,22 +317,30 @@ class AttachmentCollector:
                 self._kernel.delete(nsid, link)
 
     def collect(self) -> None:
-        """Compare the attachments of every prepared share with the kernel once. Raise DrakitError."""
+        """Compare the attachments of every prepared share with the kernel once. Raise the first DrakitError after all have been compared."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
-        for grant in self._context.grants():
-            share = shares.from_record(grant.record)
-            if share is None:
+        grants = [(grant, share) for grant in self._context.grants() if (share := shares.from_record(grant.record)) is not None]
+        is_last = self._locks.begin({grant.device.name for grant, _ in grants})
+        failures: list[errors.DrakitError] = []
+        for grant, share in sorted(grants, key=lambda pair: is_last(pair[0].device.name)):
+            try:
+                self._repair(grant, share, admitted)
+                self._warn(grant)
+            except errors.ClaimError:  # The claim was unprepared meanwhile.
                 continue
-            self._repair(grant, share, admitted)
-            self._warn(grant)
+            except errors.DrakitError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _repair(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
         for attachment in self._attacher.attachments(grant):
             has_link = bool(self._attacher.links(share, attachment))
             if has_link and (share.id, attachment.cookie, attachment.mac) in admitted:
                 continue
-            with self._context.hold(grant.device.lock_names):
-                if attachment not in self._attacher.attachments(grant) or self._context.grant(*_key(grant)) is None:
+            with self._locks.hold(grant.device) as is_held:
+                is_current = is_held and attachment in self._attacher.attachments(grant)
+                if not is_current or self._context.grant(*_key(grant)) is None:
                     continue
                 if self._attacher.links(share, attachment):
                     self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
@@ -342,14 +355,16 @@ class AttachmentCollector:
         _log.info("attachment of a deleted sandbox removed", extra=log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
-        """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process."""
+        """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process.
+
+        Raise ClaimError where the claim was unprepared meanwhile.
+        """
         state, now = self._context.state(grant), self._monotonic()
         if state.keys() - {_WAITING}:
             return
         since = state.get(_WAITING, {}).get("since")
         if not isinstance(since, int) or since > now:
-            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared meanwhile.
-                self._context.set_state(grant, _WAITING, {"since": int(now)})
+            self._context.set_state(grant, _WAITING, {"since": int(now)})
             return
         if now - since < GRACE:
             return

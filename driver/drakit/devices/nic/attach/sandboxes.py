@@ -32,7 +32,10 @@ _FORMAT = wire.Format(ignore_unknown=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """One sandbox's use of a share, recorded before the first step. ``nsid`` is the number of the sandbox's namespace in the NIC's namespace."""
+    """One sandbox's use of a share, recorded before the first step. ``nsid`` is the number of the sandbox's namespace in the NIC's namespace.
+
+    ``boot_id`` is empty in a record of an earlier version.
+    """
 
     cookie: pod_interfaces.Cookie
     nsid: int
@@ -40,6 +43,7 @@ class Attachment:
     pod: str
     name: str
     mac: str
+    boot_id: str = ""
 
     @property
     def key(self) -> str:

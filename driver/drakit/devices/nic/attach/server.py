@@ -1,4 +1,4 @@
-"""The socket at which the driver listens for the hook's client, its messages, and the metrics of its calls.
+"""The socket at which the driver listens for the hook's client, and its messages.
 
 Only root of this host may call. A message has a maximum size, and a connection has a deadline. The socket is created under another name and renamed,
 so that a new instance of a rolling update replaces it without a gap. It stays when the server stops, because it may belong to another instance by
@@ -10,14 +10,12 @@ one descriptor: the container's network namespace. The answer is ``ok``, or ``no
 may call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
 """
 
-import bisect
+import collections
 import contextlib
 import dataclasses
 import enum
 import fcntl
-import itertools
 import logging
-import math
 import os
 import pathlib
 import re
@@ -25,12 +23,11 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 
-from drakit.core import advanced, errors, names
-
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
-"""The histogram's upper bounds in seconds. A runtime waits ten seconds for the hook."""
+from drakit.core import errors, names
+from drakit.serving import accepting
 
 
 class Reason(enum.Enum):
@@ -46,6 +43,7 @@ class Reason(enum.Enum):
     NIC_REPLACED = "nic_replaced"
     CONFIGURATION = "configuration"
     HARDWARE = "hardware"
+    OVERLOAD = "overload"
     OTHER = "other"
 
 
@@ -66,55 +64,10 @@ def reason_of(error: Exception) -> Reason:
             return Reason.CONFIGURATION
         case errors.HardwareError():
             return Reason.HARDWARE
+        case errors.CallerGoneError():
+            return Reason.TOO_LATE
         case _:
             return Reason.OTHER
-
-
-class Calls:
-    """The counters of one process's calls, safe between threads."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._counts = {outcome: [0] * len(BOUNDS) for outcome in ("ok", "refused")}
-        self._seconds = dict.fromkeys(self._counts, 0.0)
-        self._refused = dict.fromkeys(Reason, 0)
-
-    def attached(self, seconds: float) -> None:
-        """Count a successful call, also one whose attachment existed already."""
-        self._add("ok", seconds)
-
-    def refused(self, reason: Reason, seconds: float) -> None:
-        """Count a failed attachment."""
-        self._add("refused", seconds)
-        with self._guard:
-            self._refused[reason] += 1
-
-    def readings(self) -> Iterator[advanced.Metric]:
-        """Yield all metrics, also those that are zero."""
-        with self._guard:
-            refused = dict(self._refused)
-            histograms = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
-        for outcome, (counts, seconds) in histograms.items():
-            yield advanced.Metric(
-                name="nic_attach_seconds",
-                documentation="Seconds from a container runtime's call for an interface to its answer.",
-                value=seconds,
-                labels={"outcome": outcome},
-                buckets=tuple(zip(BOUNDS, itertools.accumulate(counts), strict=True)),
-            )
-        for reason, count in refused.items():
-            yield advanced.Metric(
-                name="nic_attach_refusals",
-                documentation="Calls of container runtimes for an interface that were refused.",
-                value=float(count),
-                labels={"reason": reason.value},
-                total=True,
-            )
-
-    def _add(self, outcome: str, seconds: float) -> None:
-        with self._guard:
-            self._counts[outcome][bisect.bisect_left(BOUNDS, seconds)] += 1
-            self._seconds[outcome] += seconds
 
 
 REQUEST_MAX = 2048
@@ -171,7 +124,10 @@ def refusal(sentence: str) -> bytes:
 
 SECONDS = 8
 """Seconds that a client waits for its answer."""
-CALLS_MAX = 16
+DEVICE_CALLS_MAX = 128
+"""The most calls for one device at a time; calls for other devices do not count. A node has at most 110 pods by default."""
+UNREAD_MAX = 64
+"""The most connections at a time whose request has not been read."""
 LOOK_SECONDS = 2.0
 """Seconds between a server's checks that its path has a listener."""
 
@@ -179,6 +135,8 @@ _RECEIVE_SECONDS = 2.0
 _BACKLOG = 128
 _PATH_MAX = 107
 _STOP_SECONDS = 10.0
+_BIND_SECONDS = 5.0
+_BIND_PAUSE_SECONDS = 0.02
 _DESCRIPTORS_MAX = 4
 _GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 _CREDENTIALS = struct.Struct("=iII")
@@ -188,12 +146,20 @@ Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
-    """A server for the clients at ``path``. It serves ``CALLS_MAX`` calls at a time, and others wait. Raise HardwareError when it cannot listen."""
+    """A server for the clients at ``path``. Raise HardwareError when it cannot listen.
 
-    def __init__(self, path: pathlib.Path, attach: Attach) -> None:
+    Each call has a thread of its own, because a call may wait for its device's lock. Calls are limited for each device, so that a device that
+    hangs delays no other. ``overloaded`` is called for each refused connection.
+    """
+
+    def __init__(self, path: pathlib.Path, attach: Attach, *, overloaded: Callable[[], None] = lambda: None) -> None:
         self._attach = attach
+        self._overloaded = overloaded
         self._stopping = threading.Event()
-        self._slots = threading.BoundedSemaphore(CALLS_MAX)
+        self._overload = accepting.Overload("nic-attach")
+        self._guard = threading.Condition()
+        self._unread = 0
+        self._calls: collections.Counter[str] = collections.Counter()
         self._path = path
         self._socket, self._inode = listen(path)
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC)
@@ -203,26 +169,34 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more calls, and wait for those in flight. The socket's path stays."""
+        """Accept no more calls, and wait for those in flight, ``_STOP_SECONDS`` at most. The socket's path stays."""
         self._stopping.set()
         os.write(self._wake_writer, b"!")
         self._thread.join(_STOP_SECONDS)
-        for _ in range(CALLS_MAX):
-            self._slots.acquire(timeout=_STOP_SECONDS)
+        with self._guard:
+            if not self._guard.wait_for(lambda: not self._unread and not self._calls.total(), _STOP_SECONDS):
+                _log.warning("attach calls still running", extra={"devices": sorted(+self._calls)})
         self._socket.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            ready, _, _ = select.select([self._socket.fileno(), self._wake_reader], [], [], LOOK_SECONDS)
-            if self._stopping.is_set():
-                return
-            if not ready:
-                self._listen_again()
-                continue
-            with contextlib.suppress(OSError):  # The client gave up before it was served.
-                self._serve_in_thread(self._socket.accept()[0])
+            try:
+                self._accept()
+            except Exception as error:  # noqa: BLE001 - pods get interfaces only while this thread runs
+                if self._overload.failed(error, pause=self._stopping.wait) is not None:
+                    self._overloaded()
+
+    def _accept(self) -> None:
+        """Wait for a connection, and serve it in a thread. Check the socket's path where none came for a while."""
+        poll = select.poll()
+        for descriptor in (self._socket.fileno(), self._wake_reader):
+            poll.register(descriptor, select.POLLIN)
+        if not poll.poll(LOOK_SECONDS * 1000):
+            self._listen_again()
+        elif not self._stopping.is_set():
+            self._serve_in_thread(self._socket.accept()[0])
 
     def _listen_again(self) -> None:
         """Listen at the path again where it has no listener, because a newer instance replaced it and died, or the socket was removed."""
@@ -238,23 +212,58 @@ class Server:
         _log.warning("attach socket created again", extra={"path": str(self._path)})
 
     def _serve_in_thread(self, connection: socket.socket) -> None:
-        self._slots.acquire()
-        threading.Thread(target=self._serve, args=(connection,), name="nic-attach-call", daemon=True).start()
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(connection)
+            with self._guard:
+                if self._unread >= UNREAD_MAX:
+                    self._overload.refuse(accepting.Cause.CONNECTIONS)
+                    self._overloaded()
+                    return
+                self._unread += 1
+            undo.callback(self._read)
+            threading.Thread(target=self._serve, args=(connection,), name="nic-attach-call", daemon=True).start()
+            undo.pop_all()
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                connection.settimeout(_RECEIVE_SECONDS)
-                if _is_root(connection) and not _is_probe(connection):
-                    connection.send(self._answer(connection))
-        except OSError as error:
-            _log.info("attach client disconnected", extra={"error": str(error)})
-        finally:
-            self._slots.release()
+        with contextlib.ExitStack() as unread:
+            unread.callback(self._read)
+            try:
+                with connection:
+                    connection.settimeout(_RECEIVE_SECONDS)
+                    if _is_root(connection) and not _is_probe(connection):
+                        connection.send(self._answer(connection, unread))
+            except OSError as error:
+                _log.info("attach client disconnected", extra={"error": str(error)})
 
-    def _answer(self, connection: socket.socket) -> bytes:
+    def _read(self) -> None:
+        with self._guard:
+            self._unread -= 1
+            self._guard.notify_all()
+
+    @contextlib.contextmanager
+    def _counted(self, device: str, unread: contextlib.ExitStack) -> Iterator[None]:
+        """Count a call of a device instead of an unread connection. Raise RefusedError where the device has too many."""
+        with self._guard:
+            is_busy = self._calls[device] >= DEVICE_CALLS_MAX
+            if not is_busy:
+                self._calls[device] += 1
+        if is_busy:
+            self._overload.refuse(accepting.Cause.CONNECTIONS, device=device)
+            self._overloaded()
+            raise RefusedError(f"{DEVICE_CALLS_MAX} calls for {device} are in progress; the kubelet retries", Reason.OVERLOAD)
+        unread.close()
         try:
-            with _received(connection) as (request, descriptor):
+            yield
+        finally:
+            with self._guard:
+                self._calls[device] -= 1
+                if not self._calls[device]:
+                    del self._calls[device]
+                self._guard.notify_all()
+
+    def _answer(self, connection: socket.socket, unread: contextlib.ExitStack) -> bytes:
+        try:
+            with _received(connection) as (request, descriptor), self._counted(request.device, unread):
                 self._attach(request, descriptor, lambda: is_waiting(connection))
         except MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
@@ -277,17 +286,19 @@ def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
             "bind", f"the socket path {path} has {length} bytes and may have {longest}; choose a shorter node.plugins_dir"
         )
     fresh = path.with_name(f"{path.name}.new")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with _bind_lock(path):
-            fresh.unlink(missing_ok=True)
-            listener.bind(str(fresh))
-            fresh.chmod(0o600)
-            listener.listen(_BACKLOG)
-            inode = fresh.stat().st_ino
-            fresh.rename(path)
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            listener.setblocking(False)  # A client may leave between poll(2) and accept(2).
+            with _bind_lock(path):
+                fresh.unlink(missing_ok=True)
+                listener.bind(str(fresh))
+                fresh.chmod(0o600)
+                listener.listen(_BACKLOG)
+                inode = fresh.stat().st_ino
+                fresh.rename(path)
+            undo.pop_all()
     except OSError as error:
-        listener.close()
         raise errors.HardwareError("bind", f"{path}: {error.strerror or error}") from error
     return listener, inode
 
@@ -324,7 +335,15 @@ def _bind_lock(path: pathlib.Path) -> Iterator[None]:
     """Exclude other instances that bind the same path at the same time."""
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        deadline = time.monotonic() + _BIND_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_BIND_PAUSE_SECONDS)
         yield
     finally:
         os.close(descriptor)
@@ -350,4 +369,5 @@ def _received(connection: socket.socket) -> Iterator[tuple[Request, int]]:
         yield decode(message), descriptors[0]
     finally:
         for descriptor in descriptors:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # close(2) releases the descriptor also where it fails.
+                os.close(descriptor)

@@ -23,7 +23,7 @@ from drakit.core import driver as drivers
 from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, sandboxes, server
+from drakit.devices.nic.attach import attacher, call_metrics, sandboxes, server
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
 
@@ -150,7 +150,7 @@ class Service:
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
         self._home, self._machine, self.kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
-        self._calls = server.Calls()
+        self._calls = call_metrics.Calls()
         self.callbacks = Callbacks()
         self._started: _Started | None = None
         self._server: server.Server | None = None
@@ -198,15 +198,16 @@ class Service:
             _log.error("NIC sharing unavailable", extra={"error": missing})
             context.rediscover()
         started.collector.remove_orphans()
-        self._server = server.Server(self._home / SOCKET, functools.partial(self._attach, started))
+        overloaded = functools.partial(self._calls.refused, server.Reason.OVERLOAD, 0.0)
+        self._server = server.Server(self._home / SOCKET, functools.partial(self._attach, started), overloaded=overloaded)
         self._server.start()
 
     def _attach(self, started: _Started, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach the interface of a call, and report the outcome in the claim, the log and the metrics."""
-        began = time.monotonic()
-        grant = started.context.grant(request.claim, request.device, request.share_id)
+        began, grant = time.monotonic(), None
         pod = request.pod or request.sandbox
         try:
+            grant = started.context.grant(request.claim, request.device, request.share_id)
             if grant is not None and offers.is_whole(grant.device):
                 started.whole_attacher.attach(request, grant, descriptor, is_waited_for)
             else:

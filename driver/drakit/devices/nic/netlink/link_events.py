@@ -76,8 +76,10 @@ class KernelWatch:
         return was_filtered
 
     def wait(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self._socket.fileno(), self._wake_reader], [], [], seconds)
-        return bool(ready)
+        poll = select.poll()  # select(2) fails for descriptors from 1024 on.
+        for descriptor in (self._socket.fileno(), self._wake_reader):
+            poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(max(seconds, 0.0) * 1000))
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

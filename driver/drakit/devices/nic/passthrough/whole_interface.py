@@ -223,7 +223,7 @@ class WholeAttacher:
             reason = "the pod uses the host's network (hostNetwork), where the interface is already"
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
         locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
-        with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
+        with self._context.hold(locks, is_waited_for), self._kernel.opened(descriptor) as sandbox:
             current = self._current_grant(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
             call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)

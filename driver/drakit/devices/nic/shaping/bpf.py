@@ -4,6 +4,7 @@ Layouts: ``union bpf_attr``, ``struct bpf_prog_info`` and ``struct bpf_map_info`
 descriptor. Errors are OSError; for a program that the kernel refuses, the error has the last line of the verifier's log.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -127,8 +128,14 @@ def maps_of(program_id: int) -> dict[str, int]:
         map_ids = _map_ids(descriptor)
     finally:
         os.close(descriptor)
-    descriptors = [_bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0)) for map_number in map_ids]
-    return {_name_of(map_descriptor): map_descriptor for map_descriptor in descriptors}
+    with contextlib.ExitStack() as undo:
+        descriptors = {}
+        for map_number in map_ids:
+            map_descriptor = _bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0))
+            undo.callback(os.close, map_descriptor)
+            descriptors[_name_of(map_descriptor)] = map_descriptor
+        undo.pop_all()
+    return descriptors
 
 
 def map_id(descriptor: int) -> int:

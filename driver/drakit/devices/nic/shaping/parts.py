@@ -4,6 +4,7 @@ Each part is created by a request of its own, so that the next call completes th
 The redirection is created after its target, so that no frame passes unshaped.
 """
 
+import contextlib
 import dataclasses
 import enum
 import errno
@@ -163,15 +164,19 @@ def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) 
 def _used_maps(present: NicParts, held: maps.Maps | None) -> dict[str, int]:
     """Return descriptors of the maps that the classifiers use, and of held maps that no classifier uses any more."""
     descriptors: dict[str, int] = {}
-    for classifier in (present.ingress, present.egress):
-        for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
-            if name in maps.NAMES and name not in descriptors:
-                descriptors[name] = descriptor
-            else:
-                os.close(descriptor)
-    for name, descriptor in held.descriptors().items() if held else ():
-        if name not in descriptors:
-            descriptors[name] = os.dup(descriptor)
+    with contextlib.ExitStack() as undo:
+        for classifier in (present.ingress, present.egress):
+            for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
+                if name in maps.NAMES and name not in descriptors:
+                    descriptors[name] = descriptor
+                    undo.callback(os.close, descriptor)
+                else:
+                    os.close(descriptor)
+        for name, descriptor in held.descriptors().items() if held else ():
+            if name not in descriptors:
+                descriptors[name] = os.dup(descriptor)
+                undo.callback(os.close, descriptors[name])
+        undo.pop_all()
     return descriptors
 
 

@@ -243,3 +243,24 @@ def test_a_pool_gives_each_address_once(size: int, start: int, data: strategies.
         assert pool.holds(ip_pools.host(host, ""))
         taken.add(host)
     assert pool.free(taken, start) is None
+
+
+def test_a_reboot_ends_the_leases_of_its_boot_at_once(context: fake_context.FakeContext) -> None:
+    first, second = context.put(grant(1, STATIC)), context.put(grant(2, STATIC))
+    leases(context).acquire(first, STATIC, sandbox_id(7))
+    with pytest.raises(errors.ConfigError, match="is used by the claim"):
+        leases(context).acquire(second, STATIC, sandbox_id(8))
+    context.reboot("boot-2")
+    assert leases(context).acquire(second, STATIC, sandbox_id(8)) == STATIC.addresses
+    assert not address_leases.leases_of(context, first)
+
+
+def test_a_cookie_of_an_earlier_boot_is_another_sandbox(context: fake_context.FakeContext) -> None:
+    shares = [context.put(grant(number)) for number in (1, 2)]
+    before = leases(context).acquire(shares[0], POOLED, sandbox_id(7, "old"))
+    context.reboot("boot-2")
+    assert leases(context).acquire(shares[1], POOLED, sandbox_id(7, "other"))
+    assert leases(context).acquire(shares[0], POOLED, sandbox_id(7, "new"))
+    (lease,) = address_leases.leases_of(context, shares[0])
+    assert (lease.sandbox_id.pod, lease.boot_id) == ("new", "boot-2")
+    assert before

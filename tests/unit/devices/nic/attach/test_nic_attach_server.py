@@ -13,6 +13,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.nic.attach import server
+from fakes import exhaustion
 
 pytestmark = pytest.mark.root
 
@@ -29,20 +30,18 @@ class Attaching:
     def __init__(self) -> None:
         self.asked: list[tuple[server.Request, str]] = []
         self.then: Callable[[Callable[[], bool]], None] = lambda _: None
-        self.most = 0
-        self._now = 0
+        self.running = 0
         self._lock = threading.Lock()
 
     def __call__(self, request: server.Request, descriptor: int, is_waiting: Callable[[], bool]) -> None:
         with self._lock:
             self.asked.append((request, str(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink())))
-            self._now += 1
-            self.most = max(self.most, self._now)
+            self.running += 1
         try:
             self.then(is_waiting)
         finally:
             with self._lock:
-                self._now -= 1
+                self.running -= 1
 
 
 @pytest.fixture
@@ -53,9 +52,16 @@ def path() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder) / "attach.sock"
 
 
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No thread and no descriptor of a server or client outlives its test."""
+    with exhaustion.nothing_left():
+        yield
+
+
 @contextlib.contextmanager
-def serving(path: pathlib.Path, attaching: Attaching) -> Iterator[server.Server]:
-    made = server.Server(path, attaching)
+def serving(path: pathlib.Path, attaching: Attaching, overloaded: Callable[[], None] = lambda: None) -> Iterator[server.Server]:
+    made = server.Server(path, attaching, overloaded=overloaded)
     made.start()
     try:
         yield made
@@ -185,18 +191,76 @@ def test_a_client_that_goes_away_is_noticed(path: pathlib.Path) -> None:
     assert seen == [True, False]
 
 
-def test_only_so_many_calls_run_at_a_time_and_all_are_answered(path: pathlib.Path) -> None:
+def request_for(device: str) -> bytes:
+    return f"attach 1\n{UID}\n{device}\n{SHARE}\nc1\n5a4d\n{UID}".encode()
+
+
+@contextlib.contextmanager
+def stuck(path: pathlib.Path, attaching: Attaching, device: str, count: int) -> Iterator[None]:
+    """That many calls for a device that end only after the block; calls for other devices end at once."""
+    over = threading.Event()
+
+    def wait_if_stuck(_: object) -> None:
+        if attaching.asked[-1][0].device == device:
+            over.wait(SECONDS)
+
+    attaching.then = wait_if_stuck
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(pathlib.Path("/proc/self/ns/net").open("rb"))
+        for number in range(count):
+            connection = stack.enter_context(connected(path))
+            socket.send_fds(connection, [request_for(device)], [own.fileno()])
+            until(lambda most=number: len(attaching.asked) == most + 1)  # type: ignore[misc] # the default is an int
+        try:
+            yield
+        finally:
+            over.set()
+            until(lambda: not attaching.running)
+
+
+def test_a_device_with_too_many_calls_delays_no_other(path: pathlib.Path) -> None:
     attaching = Attaching()
-    attaching.then = lambda _: time.sleep(0.02)
-    answers: list[bytes] = []
-    with serving(path, attaching):
-        threads = [threading.Thread(target=lambda: answers.append(say(path, GOOD))) for _ in range(3 * server.CALLS_MAX)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(SECONDS)
-    assert answers == [server.OK] * (3 * server.CALLS_MAX)
-    assert attaching.most <= server.CALLS_MAX
+    refused: list[None] = []
+    with serving(path, attaching, lambda: refused.append(None)), stuck(path, attaching, "nic0", server.DEVICE_CALLS_MAX):
+        assert say(path, request_for("nic1")) == server.OK
+        assert say(path, request_for("nic0")) == b"no 128 calls for nic0 are in progress; the kubelet retries"
+        assert say(path, request_for("nic1")) == server.OK
+        assert len(refused) == 1
+
+
+def test_connections_without_a_request_are_bounded_and_the_server_recovers(path: pathlib.Path) -> None:
+    refused: list[None] = []
+    with serving(path, Attaching(), lambda: refused.append(None)), contextlib.ExitStack() as silent:
+        for _ in range(server.UNREAD_MAX + 8):
+            silent.enter_context(connected(path))
+        until(lambda: bool(refused))
+        until(lambda: not is_ignored(path))
+
+
+def test_a_server_without_descriptors_waits_and_serves_afterwards(path: pathlib.Path) -> None:
+    refused: list[None] = []
+    with (
+        serving(path, Attaching(), lambda: refused.append(None)),
+        pathlib.Path("/proc/self/ns/net").open("rb") as own,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client,
+    ):
+        client.settimeout(SECONDS)
+        with exhaustion.no_descriptors():
+            client.connect(str(path))
+            until(lambda: len(refused) > 1)
+        socket.send_fds(client, [GOOD], [own.fileno()])
+        assert client.recv(4096) == server.OK
+
+
+def test_a_server_that_cannot_start_a_thread_serves_afterwards(path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    refused: list[None] = []
+    with serving(path, Attaching(), lambda: refused.append(None)):
+        with exhaustion.no_threads():
+            for _ in range(3):
+                assert is_ignored(path)
+        assert say(path, GOOD) == server.OK
+    assert len(refused) == 3
+    assert [(record.message, record.__dict__["reason"]) for record in caplog.records] == [("connection refused", "threads")]
 
 
 def test_a_new_instance_takes_the_socket_over_and_the_old_one_s_end_leaves_it(path: pathlib.Path) -> None:
