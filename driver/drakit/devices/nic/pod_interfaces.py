@@ -18,6 +18,7 @@ from typing import Annotated, Protocol
 from drakit.core import records
 from drakit.core.encoding import wire
 from drakit.devices.nic import config
+from drakit.devices.nic import sysctls as sysctl_table
 from drakit.devices.nic.passthrough import host_routes
 
 PAIRS = frozenset({"veth", "netkit", "vxcan"})
@@ -226,7 +227,6 @@ class HostInterfaces(Protocol):
 
 def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
     """Return the wanted configuration of an interface with this name and the addresses leased for one sandbox."""
-    forwarding = dict.fromkeys(config.FORWARDING_SYSCTLS, 1) if chosen.forwarding else {}
     return InterfaceConfig(
         name=name,
         mtu=chosen.mtu or 0,
@@ -236,7 +236,7 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
         routes=chosen.routes,
         rules=chosen.rules,
         neighbours=chosen.neighbours,
-        sysctls={**chosen.sysctls, **forwarding},
+        sysctls=sysctl_table.in_pod(chosen.sysctls, forwarding=chosen.forwarding),
     )
 
 

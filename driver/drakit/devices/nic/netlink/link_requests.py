@@ -1,73 +1,18 @@
-"""Requests for one interface: the link itself, its addresses, routes, rules and neighbours by rtnetlink, and its sysctls.
+"""Requests for one interface by rtnetlink: the link itself, its addresses, routes, rules and neighbours.
 
 Each request is idempotent: an equal object that exists is ignored, and a conflicting one of the pod is an error. Layouts: linux/if_addr.h,
 linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Functions raise OSError.
-
-Sysctls are written in another network namespace. /proc/sys/net shows the namespace of the calling thread, so a separate thread enters that namespace,
-writes and ends. Container runtimes mount /proc/sys read-only for unprivileged containers. Then the thread also leaves the mount namespace and makes
-its own view writable, which needs CAP_SYS_ADMIN and changes nothing for other processes.
 """
 
-import ctypes
 import errno
-import functools
 import ipaddress
-import os
-import pathlib
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.netlink import rtnetlink
-
-_NET = pathlib.Path("/proc/sys/net")
-_ROOT = b"/proc/sys"
-_CLONE_NEWNS = 0x00020000
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
-
-
-def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
-    """Write sysctls by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
-    if wanted:
-        rtnetlink.run_in(descriptor, functools.partial(_write_inside, interface, wanted))
-
-
-def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
-    """Write the sysctls of the calling thread's namespace. The thread must end afterwards, because it may leave the mount namespace."""
-    try:
-        _write_all(interface, wanted)
-    except OSError as error:
-        if error.errno != errno.EROFS:
-            raise
-        _make_writable()
-        _write_all(interface, wanted)
-
-
-def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
-    for name, value in wanted.items():
-        (_NET / _sysctl_path(name, interface)).write_text(f"{value}\n", "ascii")
-
-
-def _sysctl_path(name: str, interface: str) -> str:
-    """Return the file of a sysctl below /proc/sys/net: ``ipv4/conf/net1/arp_ignore``."""
-    family, _, leaf = name.partition(".")
-    return f"{family}/conf/{interface}/{leaf}"
-
-
-def _make_writable() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    _raise_on_failure(libc.unshare(_CLONE_NEWNS), "unshare")
-    _raise_on_failure(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
-    _raise_on_failure(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
-
-
-def _raise_on_failure(result: int, call: str) -> None:
-    if result:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{call}: {os.strerror(code)}")
-
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWADDR, _GETADDR = 20, 22

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import link_requests, rtnetlink
+from drakit.devices.nic import pod_interfaces, sysctls
+from drakit.devices.nic.netlink import interface_sysctls, link_requests, rtnetlink
 from drakit.devices.nic.passthrough import host_routes, locator
 
 _NAMED = pathlib.Path("/run/netns")
@@ -45,8 +45,9 @@ class KernelPods:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = link_requests.existing(sock, wanted.name)
             _set_mac_and_mtu(sock, link, wanted)
-            with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
-                link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
+            if not link.up:  # Later the pod may have changed them, like its MAC.
+                with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+                    interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 

@@ -130,7 +130,8 @@ class Whole:
             self._machine.mark(present, planned.mark)
             if self._runtime_moves:
                 on_host = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=present.name)
-                self._machine.apply(on_host, pod_interfaces.interface_config(chosen, name=present.name))
+                # The move resets the interface's sysctls, and on the host they would affect other interfaces.
+                self._machine.apply(on_host, dataclasses.replace(pod_interfaces.interface_config(chosen, name=present.name), sysctls={}))
         pci = planned.interface.pci
         return drivers.Prepared(
             edits=edits.Edits(

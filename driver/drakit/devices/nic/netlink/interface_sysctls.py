@@ -1,0 +1,151 @@
+"""The settings of one interface below /proc/sys/net (``net.ipv4.conf``, ``net.ipv6.conf``), read and written in any network namespace.
+
+/proc/sys/net shows the namespace of the calling thread, so a separate thread enters that namespace, writes and ends. Container runtimes mount
+/proc/sys read-only for unprivileged containers. Then the thread also leaves the mount namespace and makes its own view writable, which needs
+CAP_SYS_ADMIN and changes nothing for other processes. Names are like ``ipv4.arp_ignore``. Functions raise OSError.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import pathlib
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from drakit.devices.nic.netlink import rtnetlink
+
+_NET = pathlib.Path("/proc/sys/net")
+_FAMILIES = ("ipv4", "ipv6")
+_ROOT = b"/proc/sys"
+_CLONE_NEWNS = 0x00020000
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
+_RAISED_BY_ALL = frozenset(
+    {
+        "ipv4.accept_local",
+        "ipv4.accept_redirects",
+        "ipv4.arp_accept",
+        "ipv4.arp_announce",
+        "ipv4.arp_filter",
+        "ipv4.arp_ignore",
+        "ipv4.arp_notify",
+        "ipv4.proxy_arp",
+        "ipv4.route_localnet",
+        "ipv4.rp_filter",
+        "ipv4.secure_redirects",
+        "ipv4.send_redirects",
+        "ipv6.accept_dad",
+        "ipv6.ndisc_notify",
+        "ipv6.proxy_ndp",
+    }
+)
+"""The settings for which the kernel uses the larger value of the interface and of ``all`` (include/linux/inetdevice.h, net/ipv6)."""
+
+
+def write(descriptor: int, interface: str, wanted: Mapping[str, int], *, may_lack: Collection[str] = ()) -> None:
+    """Write settings of an interface in the namespace that is open as ``descriptor``, so that they take effect.
+
+    Where ``all`` of the namespace would raise the effective value, its value is moved to all other interfaces first, so they keep theirs. A setting
+    that this kernel does not have is skipped if its name is in ``may_lack``.
+    """
+    if wanted:
+        _run_writable(descriptor, functools.partial(_write_effective, interface, wanted, may_lack))
+
+
+def read_all(namespace: str | int | None, interface: str) -> Mapping[str, str]:
+    """Return the value of every writable setting of an interface. ``namespace`` is given as to ``rtnetlink.Socket.open``."""
+    return rtnetlink.run_in(namespace, lambda: dict(_values(interface)))
+
+
+def restore(descriptor: int, interface: str, wanted: Mapping[str, str]) -> Mapping[str, str]:
+    """Write back the settings that differ from ``wanted``, and return the error of each that fails, by its name."""
+    failed: dict[str, str] = {}
+
+    def work() -> None:
+        failed.clear()
+        for name, value in wanted.items():
+            try:
+                _put(_path(name, interface), value)
+            except OSError as error:
+                if error.errno == errno.EROFS:
+                    raise
+                failed[name] = error.strerror or str(error)
+
+    _run_writable(descriptor, work)
+    return failed
+
+
+def _run_writable(descriptor: int, work: Callable[[], None]) -> None:
+    """Run ``work`` in the namespace of the descriptor, with /proc/sys writable."""
+
+    def inside() -> None:
+        try:
+            work()
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            _make_writable()
+            work()
+
+    rtnetlink.run_in(descriptor, inside)
+
+
+def _values(interface: str) -> Iterator[tuple[str, str]]:
+    for family in _FAMILIES:
+        folder = _NET / family / "conf" / interface
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            # Unset stable_secret cannot be read, and mc_forwarding belongs to a multicast routing daemon.
+            with contextlib.suppress(OSError):
+                if file.stat().st_mode & stat.S_IWUSR:
+                    yield f"{family}.{file.name}", file.read_text("ascii").strip()
+
+
+def _write_effective(interface: str, wanted: Mapping[str, int], may_lack: Collection[str]) -> None:
+    for name, value in wanted.items():
+        try:
+            _put(_path(name, interface), str(value))
+            if name in _RAISED_BY_ALL:
+                _lower_all(name, interface, value)
+        except FileNotFoundError:
+            if name not in may_lack:
+                raise
+
+
+def _lower_all(name: str, interface: str, value: int) -> None:
+    """Set ``all`` to ``value`` where it is larger, after every other interface, and ``default`` for later ones, got at least its present value."""
+    shared = _path(name, "all")
+    former = int(shared.read_text("ascii"))
+    if former <= value:
+        return
+    for folder in shared.parents[1].iterdir():
+        if folder.name not in {"all", interface}:
+            file = folder / shared.name
+            with contextlib.suppress(FileNotFoundError):  # The interface was deleted meanwhile.
+                _put(file, str(max(int(file.read_text("ascii")), former)))
+    _put(shared, str(value))
+
+
+def _put(file: pathlib.Path, value: str) -> None:
+    """Write a value unless the file has it, because some writes have side effects or wait for the kernel's lock."""
+    if file.read_text("ascii").strip() != value:
+        file.write_text(f"{value}\n", "ascii")
+
+
+def _path(name: str, interface: str) -> pathlib.Path:
+    """Return the file of a setting: ``ipv4/conf/net1/arp_ignore`` below /proc/sys/net."""
+    family, _, leaf = name.partition(".")
+    return _NET / family / "conf" / interface / leaf
+
+
+def _make_writable() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    _raise_on_failure(libc.unshare(_CLONE_NEWNS), "unshare")
+    _raise_on_failure(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
+    _raise_on_failure(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
+
+
+def _raise_on_failure(result: int, call: str) -> None:
+    if result:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{call}: {os.strerror(code)}")
