@@ -17,7 +17,8 @@ from fakes import netns, nic_attach, nic_network
 GATEWAY_MAC = "02:00:00:00:00:aa"
 WIRE = "wire"
 WHOLE = dataclasses.replace(nic_attach.SETTINGS, whole=("nic0",))
-_ROUTER_ADVERTISEMENT = 134
+_EVERY_PROTOCOL = 3
+_ROUTER_ADVERTISEMENT, _ADVERTISEMENT = 134, 136
 _ICMPV6, _ICMP, _REDIRECT_HOST = 58, 1, 5
 _PREFIX_FLAGS, _HIGH_PREFERENCE = 0xC0, 0x08
 
@@ -34,6 +35,57 @@ class Wired:
         with nic_network.inside(self.net, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)) as sock:
             sock.bind((WIRE, 0))
             sock.send(frame)
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator["Heard"]:
+        """The announcements that arrive on the wire from here on, in a list that ``listen`` of it fills."""
+        with nic_network.inside(self.net, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_EVERY_PROTOCOL))) as sock:
+            sock.bind((WIRE, _EVERY_PROTOCOL))
+            sock.settimeout(0.05)
+            yield Heard(sock)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Announced:
+    """An announcement that other machines saw: the address and the MAC that it gives, and the flags of a neighbour advertisement."""
+
+    address: str
+    mac: str
+    flags: int = 0
+
+
+class Heard(list[Announced]):
+    """The announcements on a wire."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
+
+    def listen(self) -> "Heard":
+        """Take in what has arrived."""
+        with contextlib.suppress(TimeoutError):
+            while True:
+                frame, (_, _, kind, *_) = self._sock.recvfrom(2048)
+                announced = None if kind == socket.PACKET_OUTGOING else _announced(frame)
+                if announced is not None:
+                    self.append(announced)
+        return self
+
+
+def _announced(frame: bytes) -> Announced | None:
+    """The announcement in a frame, None for another one. An advertisement with a wrong checksum fails."""
+    kind, body = frame[12:14], frame[14:]
+    if kind == b"\x08\x06" and body[14:18] == body[24:28]:
+        assert frame[:6] == b"\xff" * 6
+        assert frame[6:12] == body[8:14]
+        return Announced(address=str(ipaddress.ip_address(body[14:18])), mac=body[8:14].hex(":"))
+    if kind == b"\x86\xdd" and body[6] == _ICMPV6 and body[40] == _ADVERTISEMENT and frame[:2] == b"33":
+        message = body[40 : 40 + struct.unpack_from("!H", body, 4)[0]]
+        assert checksum(body[8:40] + struct.pack("!II", len(message), _ICMPV6) + message) == 0
+        assert message[24:26] == b"\x02\x01"
+        assert body[8:24] == message[8:24]
+        return Announced(address=str(ipaddress.ip_address(message[8:24])), mac=message[26:32].hex(":"), flags=message[4])
+    return None
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def test_every_setting_is_the_driver_s_whatever_the_pod_would_inherit(form: str)
     with nic_wire.wired(nic_wire.WHOLE) as wired, nic_attach.pod() as pod:
         for interface in ("default", "all"):
             # Some cannot be set for all: the kernel has no such meaning for them.
-            put(pod.space, interface, {name: value for name, value in others.items() if name not in {"ipv6.addr_gen_mode"}})
+            put(pod.space, interface, {name: value for name, value in others.items() if name != "ipv6.addr_gen_mode"})
         put(pod.space, "default", {"ipv6.addr_gen_mode": others["ipv6.addr_gen_mode"]})
         with attached(wired, form, pod):
             assert read(pod.space, "fast0", names) == {name: sysctls.TABLE[name].chosen for name in names}

@@ -126,6 +126,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return
         if offers.is_whole(grant.device):
+            if self._attachment is not None:
+                self._attachment.end_whole(grant)
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)

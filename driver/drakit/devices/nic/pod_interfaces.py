@@ -240,6 +240,11 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
     )
 
 
+def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
+    """Return the addresses of a configuration without their prefixes."""
+    return frozenset(address.partition("/")[0] for address in wanted.addresses)
+
+
 def mark_of(share_id: str) -> str:
     """Return the mark of the whole interface of a grant."""
     return f"drakit whole {share_id}"

@@ -23,7 +23,7 @@ from drakit.core import driver as drivers
 from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, sandboxes, server
+from drakit.devices.nic.attach import announcer, attacher, sandboxes, server
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
 
@@ -139,6 +139,7 @@ class _Started:
     share_attacher: attacher.Attacher
     whole_attacher: whole_interface.WholeAttacher
     collector: attacher.AttachmentCollector
+    announcing: announcer.Announcer
 
 
 class Service:
@@ -186,11 +187,13 @@ class Service:
         """Start to answer calls. Raise HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
-        share_attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index)
+        announcing = announcer.Announcer(self._kernel)
+        share_attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, index=index, announcing=announcing)
         self._started = started = _Started(
             context=context,
             share_attacher=share_attacher,
-            whole_attacher=whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index),
+            whole_attacher=whole_interface.WholeAttacher(self._kernel, context, node=self._node, index=index, announcing=announcing),
+            announcing=announcing,
             collector=attacher.AttachmentCollector(self._machine, self._kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
@@ -241,6 +244,8 @@ class Service:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        if self._started is not None:
+            self._started.announcing.close()
 
     def collect(self) -> None:
         """Compare the recorded attachments with the kernel once. Raise DrakitError."""
@@ -259,6 +264,11 @@ class Service:
     def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
         """Return where a whole interface was moved to, None before ``start``, as in a one-off command or during recovery."""
         return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
+
+    def end_whole(self, grant: Grant) -> None:
+        """Release a whole interface's sandbox, because the grant is about to be unprepared."""
+        if self._started is not None:
+            self._started.whole_attacher.end(grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being removed. Raise HardwareError.

@@ -27,12 +27,14 @@ _RULE = struct.Struct("=BBBBBBBBI")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
 _INFO_KIND, _INFO_DATA = 1, 2
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_TARGET = 1, 2, 8, 10
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
 _UP = 1
-_NODAD = 0x02
+_LOWER_UP = 0x10000
+_ETHERNET = 1
+_NODAD, _DAD_FAILED, _TENTATIVE = 0x02, 0x08, 0x40
 _LINK, _UNIVERSE = 253, 0
 _STATIC, _UNICAST, _PERMANENT, _TO_TABLE = 4, 1, 0x80, 1
 _TABLE_SHORT = 256
@@ -56,7 +58,8 @@ class Link:
         self.flags: int
         _, self.layer, self.ifindex, self.flags, _ = _IFINFO.unpack_from(body)
         self.attributes = attrs = rtnetlink.attributes(body[_IFINFO.size :])
-        self.up = bool(self.flags & _UP)
+        self.up, self.has_carrier = bool(self.flags & _UP), bool(self.flags & _LOWER_UP)
+        self.is_ethernet = self.layer == _ETHERNET
         self.name = rtnetlink.as_text(attrs[_IFLA_IFNAME])
         self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])
@@ -187,6 +190,20 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
         if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
             texts.append(f"{address}/{prefix}")
     return tuple(sorted(texts))
+
+
+def usable_hosts(sock: rtnetlink.Socket, ifindex: int, number: int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+    """Return the addresses of a link in the namespace of this number, without those that duplicate address detection has not confirmed."""
+    target = rtnetlink.pack(_IFA_TARGET, struct.pack("=i", number))
+    hosts = []
+    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex) + target):
+        _, _, short_flags, _, index = _IFADDR.unpack_from(body)
+        attrs = rtnetlink.attributes(body[_IFADDR.size :])
+        flags = rtnetlink.as_number(attrs[_IFA_FLAGS]) if _IFA_FLAGS in attrs else short_flags
+        packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
+        if index == ifindex and packed and not flags & (_TENTATIVE | _DAD_FAILED):
+            hosts.append(ipaddress.ip_address(packed))
+    return tuple(hosts)
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:

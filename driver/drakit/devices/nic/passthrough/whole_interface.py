@@ -17,7 +17,7 @@ An interface that is in a pod is still offered, from its intent, because a devic
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from drakit.core import context as contexts
@@ -29,7 +29,7 @@ from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, sandboxes, server
+from drakit.devices.nic.attach import announcer, attacher, sandboxes, server
 from drakit.devices.nic.discovery import hardware, offers
 from drakit.devices.nic.passthrough import host_routes, sriov
 
@@ -214,8 +214,10 @@ class WholeAttacher:
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
+        announcing: announcer.Announcer | None = None,
     ) -> None:
         self._kernel, self._context = kernel, context
+        self._announcer = announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
@@ -225,11 +227,12 @@ class WholeAttacher:
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
         locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
         with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
+            self._announcer.cancel(_key_of(grant))
             current = self._current_grant(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
             call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
             try:
-                self._complete(call, is_waited_for)
+                self._complete(call, sandbox, is_waited_for)
             except Exception as error:
                 rollback_error = "" if call.placement.is_attached else self._undo(call)
                 if rollback_error:
@@ -257,7 +260,11 @@ class WholeAttacher:
             placement = pod_interfaces.Placement(cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True)
         return _Call(request=request, grant=grant, sandbox=sandbox, sandbox_id=sandbox_id, placement=placement)
 
-    def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
+    def end(self, grant: Grant) -> None:
+        """Stop announcing a grant's interface, because that keeps the pod's namespace."""
+        self._announcer.cancel(_key_of(grant))
+
+    def _complete(self, call: _Call, sandbox: sandboxes.Sandbox, is_waited_for: Callable[[], bool]) -> None:
         grant = call.grant
         if not call.placement.is_attached:
             self._context.set_state(grant, _STATE_KEY, pod_interfaces.placement_to_record(call.placement))
@@ -269,6 +276,22 @@ class WholeAttacher:
             self._context.set_state(
                 grant, _STATE_KEY, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True))
             )
+        self._announce(call, sandbox, wanted)
+
+    def _announce(self, call: _Call, sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig) -> None:
+        link = sandbox.find(wanted.name)
+        if link is None:  # The pod's root renamed it, and may announce it too.
+            return
+        subject = announcer.Subject(
+            key=_key_of(call.grant),
+            nsid=sandbox.nsid(),
+            ifindex=link.ifindex,
+            name=link.name,
+            mac=link.mac,
+            hosts=pod_interfaces.hosts_of(wanted),
+            is_router=config.of(call.grant).forwarding,
+        )
+        self._announcer.announce(subject, sandbox.descriptor)
 
     def _undo(self, call: _Call) -> str:
         """Return the interface to the host in the state after ``prepare``, and remove its record.
@@ -306,6 +329,10 @@ class WholeAttacher:
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return current
+
+
+def _key_of(grant: Grant) -> Hashable:
+    return grant.claim.uid, grant.device.name
 
 
 def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
