@@ -43,7 +43,7 @@ def _advertisement(mac: bytes, address: bytes, *, is_router: bool) -> bytes:
 
 def _checksum(content: bytes) -> int:
     """Return the Internet checksum (RFC 1071) of an even number of bytes."""
-    total = sum(struct.unpack(f"!{len(content) // 2}H", content))
+    total: int = sum(struct.unpack(f"!{len(content) // 2}H", content))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

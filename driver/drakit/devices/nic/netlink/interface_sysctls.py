@@ -53,9 +53,14 @@ def write(descriptor: int, interface: str, wanted: Mapping[str, int], *, may_lac
         _run_writable(descriptor, functools.partial(_write_effective, interface, wanted, may_lack))
 
 
-def read_all(namespace: str | int | None, interface: str) -> Mapping[str, str]:
-    """Return the value of every writable setting of an interface. ``namespace`` is given as to ``rtnetlink.Socket.open``."""
-    return rtnetlink.run_in(namespace, lambda: dict(_values(interface)))
+def read_own(namespace: str | int | None, interface: str) -> Mapping[str, str]:
+    """Return the writable settings of an interface that differ from the namespace's ``default``. ``namespace`` as to ``rtnetlink.Socket.open``."""
+
+    def work() -> Mapping[str, str]:
+        defaults = dict(_values("default"))
+        return {name: value for name, value in _values(interface) if value != defaults.get(name)}
+
+    return rtnetlink.run_in(namespace, work)
 
 
 def restore(descriptor: int, interface: str, wanted: Mapping[str, str]) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import errno
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
@@ -16,6 +16,8 @@ from drakit.devices.nic.netlink import rtnetlink
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWADDR, _GETADDR = 20, 22
+_NEWLINKPROP, _DELLINKPROP = 108, 109
+_NESTED = 0x8000
 _NEWROUTE, _GETROUTE = 24, 26
 _NEWNEIGH = 28
 _NEWRULE, _DELRULE = 32, 33
@@ -26,6 +28,7 @@ _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
+_IFLA_PROPERTIES, _ALTERNATIVE_NAME = 52, 53
 _INFO_KIND, _INFO_DATA = 1, 2
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_TARGET = 1, 2, 8, 10
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
@@ -67,6 +70,8 @@ class Link:
         self.kind = rtnetlink.as_text(rtnetlink.attributes(attrs.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
         self.other = rtnetlink.as_number(attrs[_IFLA_LINK]) if _IFLA_LINK in attrs else 0
         self.other_nsid = struct.unpack("=i", attrs[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in attrs else None
+        properties = rtnetlink.walk(attrs.get(_IFLA_PROPERTIES, b""))
+        self.altnames = tuple(rtnetlink.as_text(content) for kind, content in properties if kind == _ALTERNATIVE_NAME)
         self.port = rtnetlink.as_text(attrs.get(_IFLA_PHYS_PORT_NAME, b""))
         parent = rtnetlink.as_text(attrs.get(_IFLA_PARENT, b""))
         self.place = f"{parent} {attrs.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
@@ -153,6 +158,27 @@ def alter(
     """Change the given settings of a link in one request. ``more`` are other attributes."""
     header = _header(ifindex) if up is None else _header(ifindex, _UP if up else 0, _UP)
     sock.ask(_SETLINK, header + _attributes(name=name, mtu=mtu, mac=mac, alias=alias) + more)
+
+
+def set_flags(sock: rtnetlink.Socket, ifindex: int, flags: int, mask: int) -> None:
+    """Set the flags of a link (IFF_*) that are in the mask."""
+    sock.ask(_SETLINK, _header(ifindex, flags & mask, mask))
+
+
+def add_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]) -> None:
+    """Add alternative names to a link. Raise OSError, with EEXIST where another link has one."""
+    if names:
+        sock.ask(_NEWLINKPROP, _header(ifindex) + _altnames(names), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+
+
+def delete_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]) -> None:
+    """Delete alternative names of a link."""
+    if names:
+        sock.ask(_DELLINKPROP, _header(ifindex) + _altnames(names))
+
+
+def _altnames(names: Collection[str]) -> bytes:
+    return rtnetlink.pack(_IFLA_PROPERTIES | _NESTED, b"".join(rtnetlink.text(_ALTERNATIVE_NAME, name) for name in names))
 
 
 def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
