@@ -228,7 +228,7 @@ DROPPED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "qdiscs": (("tc", "qdisc", "add", "dev", NAME, "root", "tbf", "rate", "1mbit", "burst", "5000", "latency", "50ms"),),
     "filters": (
         ("tc", "qdisc", "add", "dev", NAME, "clsact"),
-        ("tc", "filter", "add", "dev", NAME, "ingress", "protocol", "all", "u32", "match", "u32", "0", "0", "action", "drop"),
+        ("tc", "filter", "add", "dev", NAME, "ingress", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", ":1"),
     ),
     "redirects to an ifb": (
         ("ip", "link", "add", "ifb7", "type", "ifb"),
@@ -264,13 +264,13 @@ DROPPED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 def kernel_view(space: netns.Namespace, name: str) -> list[str]:
     commands = (
-        f"ip -4 address show dev {name}",
+        f"ip -4 address show dev {name} | tail -n +2",
         f"ip route show dev {name}",
         f"ip neighbour show dev {name}",
         f"tc qdisc show dev {name}",
         f"tc filter show dev {name} ingress",
         f"tc filter show dev {name} parent ffff:",
-        f"ip maddress show dev {name}",
+        f"ip maddress show dev {name} | tail -n +2",
         f"bridge fdb show dev {name}",
         f"bridge link show dev {name}",
         f"cat /proc/sys/net/ipv4/conf/{name}/arp_ignore",

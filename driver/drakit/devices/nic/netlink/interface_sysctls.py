@@ -63,13 +63,18 @@ def read_own(namespace: str | int | None, interface: str) -> Mapping[str, str]:
     return rtnetlink.run_in(namespace, work)
 
 
-def restore(descriptor: int, interface: str, wanted: Mapping[str, str]) -> Mapping[str, str]:
-    """Write back the settings that differ from ``wanted``, and return the error of each that fails, by its name."""
+def differing(namespace: str | int | None, interface: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the wanted value of each setting that is neither as in ``own`` nor, for the others, the namespace's ``default``."""
+    return rtnetlink.run_in(namespace, functools.partial(_differing, interface, own))
+
+
+def restore(descriptor: int, interface: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Write the settings that ``differing`` returns, and return the error of each that fails, by its name."""
     failed: dict[str, str] = {}
 
     def work() -> None:
         failed.clear()
-        for name, value in wanted.items():
+        for name, value in _differing(interface, own).items():
             try:
                 _put(_path(name, interface), value)
             except OSError as error:
@@ -79,6 +84,11 @@ def restore(descriptor: int, interface: str, wanted: Mapping[str, str]) -> Mappi
 
     _run_writable(descriptor, work)
     return failed
+
+
+def _differing(interface: str, own: Mapping[str, str]) -> dict[str, str]:
+    wanted = dict(_values("default")) | own
+    return {name: wanted[name] for name, value in _values(interface) if value != wanted.get(name, value)}
 
 
 def _run_writable(descriptor: int, work: Callable[[], None]) -> None:

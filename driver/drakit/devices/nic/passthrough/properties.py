@@ -42,12 +42,16 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Property:
-    """One property. ``read`` returns None where the interface has no such property; ``is_as`` compares a record with the present value."""
+    """One property. ``read`` returns None where the interface has no such property. ``is_as`` compares an interface with a record."""
 
     name: str
     read: Callable[[Interface], records.Json]
     write: Callable[[Interface, records.Json], None]
-    is_as: Callable[[records.Json, records.Json], bool] = lambda recorded, present: recorded == present
+    is_as: Callable[[Interface, records.Json], bool] | None = None
+
+    def holds(self, interface: Interface, recorded: records.Json) -> bool:
+        """Return whether the interface has the recorded value now."""
+        return self.read(interface) == recorded if self.is_as is None else self.is_as(interface, recorded)
 
 
 @contextlib.contextmanager
@@ -72,12 +76,11 @@ def restore(interface: Interface, recorded: records.Record) -> Mapping[str, str]
         wanted = recorded[row.name]
         try:
             interface = interface.again()
-            if not row.is_as(wanted, row.read(interface)):
+            if not row.holds(interface, wanted):
                 row.write(interface, wanted)
                 interface = interface.again()
-                present = row.read(interface)
-                if not row.is_as(wanted, present):
-                    failed[row.name] = f"is {present!r}, and was {wanted!r}"
+                if not row.holds(interface, wanted):
+                    failed[row.name] = f"is {row.read(interface)!r}, and was {wanted!r}"
         except OSError as error:
             failed[row.name] = error.strerror or str(error)
         except (TypeError, ValueError) as error:  # Somebody edited the record.
@@ -87,7 +90,7 @@ def restore(interface: Interface, recorded: records.Record) -> Mapping[str, str]
 
 def differing(interface: Interface, recorded: records.Record) -> tuple[str, ...]:
     """Return the names of the recorded properties that the interface does not have now. Raise OSError."""
-    return tuple(row.name for row in TABLE if row.name in recorded and not row.is_as(recorded[row.name], row.read(interface)))
+    return tuple(row.name for row in TABLE if row.name in recorded and not row.holds(interface, recorded[row.name]))
 
 
 def _number(name: str, attribute: int, form: str = "=I") -> Property:
@@ -116,8 +119,8 @@ def _flag(name: str, flag: int) -> Property:
 def _group(name: str, group: ethtool.Group) -> Property:
     """Return the property of a group of settings of the interface's driver."""
 
-    def is_as(recorded: records.Json, present: records.Json) -> bool:
-        return ethtool.is_as(_mapping(recorded), _mapping(present or {}))
+    def is_as(interface: Interface, recorded: records.Json) -> bool:
+        return ethtool.is_as(_mapping(recorded), interface.driver.read(group, interface.link.ifindex) or records.EMPTY)
 
     return Property(
         name=name,
@@ -169,14 +172,17 @@ def _read_sysctls(interface: Interface) -> records.Json:
 
 
 def _write_sysctls(interface: Interface, value: records.Json) -> None:
-    wanted = {name: str(setting) for name, setting in _mapping(value).items()}
-    failed = interface_sysctls.restore(interface.descriptor, interface.link.name, wanted)
+    failed = interface_sysctls.restore(interface.descriptor, interface.link.name, _settings(value))
     if failed:
         raise OSError("; ".join(f"{name}: {error}" for name, error in failed.items()))
 
 
-def _has_sysctls(recorded: records.Json, present: records.Json) -> bool:
-    return set(_mapping(recorded).items()) <= set(_mapping(present or {}).items())
+def _has_sysctls(interface: Interface, recorded: records.Json) -> bool:
+    return not interface_sysctls.differing(interface.descriptor, interface.link.name, _settings(recorded))
+
+
+def _settings(value: records.Json) -> Mapping[str, str]:
+    return {name: str(setting) for name, setting in _mapping(value).items()}
 
 
 def _write_addresses(interface: Interface, value: records.Json) -> None:
@@ -186,8 +192,8 @@ def _write_addresses(interface: Interface, value: records.Json) -> None:
             link_requests.add_address(interface.sock, interface.link.ifindex, address)
 
 
-def _has_addresses(recorded: records.Json, present: records.Json) -> bool:
-    return set(_texts(recorded)) <= set(_texts(present))
+def _has_addresses(interface: Interface, recorded: records.Json) -> bool:
+    return set(_texts(recorded)) <= set(link_requests.addresses(interface.sock, interface.link.ifindex))
 
 
 def _integer(value: records.Json) -> int:
