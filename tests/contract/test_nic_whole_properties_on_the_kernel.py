@@ -8,7 +8,6 @@ import dataclasses
 import fcntl
 import logging
 import os
-import pathlib
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.root
 MARK = pod_interfaces.mark_of(f"properties-{netns.WORKER}")
 NAME = "uplink0"
 WANTED = pod_interfaces.InterfaceConfig(name=NAME, addresses=("10.1.2.3/24",))
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "devices-nic.md"
 _SIOCETHTOOL = 0x8946
 _SET_CHANNELS, _SET_GRO, _SET_GSO, _SET_LINK_SETTINGS = 0x3D, 0x2C, 0x24, 0x02
 
@@ -336,10 +334,13 @@ def test_properties_of_other_kinds_of_interfaces_are_restored() -> None:
             ),
         }
         for name, (row, change) in changes.items():
-            with rtnetlink.Socket.open(node.name) as sock, rtnetlink.opened(node.name) as descriptor:
-                with properties.opened(sock, descriptor, link_requests.existing(sock, name)) as interface:
-                    before = properties.read(interface)
-                    change(node)
-                    assert properties.differing(interface.again(), before) == (row,)
-                    assert properties.restore(interface, before) == {}
-                    assert properties.read(interface.again()) == before
+            with (
+                rtnetlink.Socket.open(node.name) as sock,
+                rtnetlink.opened(node.name) as descriptor,
+                properties.opened(sock, descriptor, link_requests.existing(sock, name)) as interface,
+            ):
+                before = properties.read(interface)
+                change(node)
+                assert properties.differing(interface.again(), before) == (row,)
+                assert properties.restore(interface, before) == {}
+                assert properties.read(interface.again()) == before

@@ -66,7 +66,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._numbers = htb.ShareNumbers()
         self._claim_conflicts = shares.ClaimConflicts()
         self._speed_by_device: Mapping[str, int] = {}
-        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
+        home = None if attachment is None else attachment.home
+        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""

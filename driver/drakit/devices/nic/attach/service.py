@@ -149,7 +149,7 @@ class Service:
     """
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
-        self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
+        self.home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
         self._calls = server.Calls()
         self.callbacks = Callbacks()
@@ -174,7 +174,7 @@ class Service:
 
     def hook(self, name: str, grant: Grant) -> edits.Hook:
         """Return the hook of a grant, which calls the client with the socket, the claim, the device and the share."""
-        socket = str(self._home / SOCKET)
+        socket = str(self.home / SOCKET)
         grant_args = (grant.claim.uid, grant.device.name, grant.share_id or server.NO_SHARE)
         return edits.Hook(
             name=edits.HookName.CREATE_RUNTIME,
@@ -201,7 +201,7 @@ class Service:
             _log.error("NIC sharing unavailable", extra={"error": missing})
             context.rediscover()
         started.collector.remove_orphans()
-        self._server = server.Server(self._home / SOCKET, functools.partial(self._attach, started))
+        self._server = server.Server(self.home / SOCKET, functools.partial(self._attach, started))
         self._server.start()
 
     def _attach(self, started: _Started, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:

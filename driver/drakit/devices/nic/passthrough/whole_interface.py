@@ -16,7 +16,9 @@ An interface that is in a pod is still offered, from its intent, because a devic
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import pathlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -31,7 +33,7 @@ from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import announcer, attacher, sandboxes, server
 from drakit.devices.nic.discovery import hardware, offers
-from drakit.devices.nic.passthrough import host_routes, sriov
+from drakit.devices.nic.passthrough import differences, host_routes, sriov
 
 _KEY = _STATE_KEY = "whole"
 _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
@@ -86,10 +88,10 @@ def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -
 
 
 class Whole:
-    """Planning, preparing and unpreparing of whole interfaces."""
+    """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
-        self._machine, self._node = machine, node
+    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+        self._machine, self._node, self._home = machine, node, home
         self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
@@ -148,10 +150,21 @@ class Whole:
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
-        if not self._machine.return_to_host(pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)):
+        whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
+        if not self._machine.return_to_host(whole, on_failed=functools.partial(self._report, host_state)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
+
+    def _report(self, host_state: pod_interfaces.HostState, failed: Mapping[str, str]) -> None:
+        """Write the properties that could not be restored for the doctor. The log has them already, so a failure stops nothing."""
+        if not failed or self._home is None:
+            return
+        recorded = pod_interfaces.properties_of(host_state, was_away=True)
+        try:
+            differences.write(self._home, host_state.name, {name: recorded[name] for name in failed})
+        except OSError as error:
+            _log.warning("interface differences not recorded", extra={"interface": host_state.name, "error": str(error)})
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
