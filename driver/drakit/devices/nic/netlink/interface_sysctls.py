@@ -87,7 +87,7 @@ def restore(descriptor: int, interface: str, own: Mapping[str, str]) -> Mapping[
 
 
 def _differing(interface: str, own: Mapping[str, str]) -> dict[str, str]:
-    wanted = dict(_values("default")) | own
+    wanted = {**dict(_values("default")), **own}
     return {name: wanted[name] for name, value in _values(interface) if value != wanted.get(name, value)}
 
 
