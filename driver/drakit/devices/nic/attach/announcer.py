@@ -5,10 +5,10 @@ two announcements, RFC 4861 at most three). Each reads what the interface has th
 link-local address once duplicate address detection has finished. An interface without a link is announced when it gets one, if that is soon.
 
 The later announcements of a share leave by the NIC on the host. Those of a whole interface leave by a socket in the pod, which keeps the network
-namespace for that time, so ``cancel`` must be called before the interface is moved again.
+namespace for that time, so ``cancel`` must be called before the interface is moved again. To close a packet socket takes the kernel many
+milliseconds, so the thread does it, and no lock is held.
 """
 
-import contextlib
 import dataclasses
 import heapq
 import itertools
@@ -57,8 +57,8 @@ class Subject:
 class Kernel(Protocol):
     """The requests to the kernel that announcing needs. They raise OSError."""
 
-    def sender(self, interface: str, descriptor: int | None = None) -> socket.socket:
-        """Return a socket that sends frames by an interface of the host, or of the open namespace."""
+    def sender(self, descriptor: int | None = None) -> socket.socket:
+        """Return a socket that sends frames by interfaces of the host, or of the open namespace."""
 
     def announceable(self, subject: Subject) -> Announceable | None:
         """Return the present state of a subject's interface, None where it is gone or no Ethernet interface."""
@@ -66,7 +66,7 @@ class Kernel(Protocol):
 
 @dataclasses.dataclass(order=True)
 class _Pending:
-    """The next announcement of a subject. ``sent`` is the number of earlier ones; ``inside`` is a whole interface's socket."""
+    """The next announcement of a subject. ``sent`` is the number of earlier ones; ``inside`` is the socket in its pod."""
 
     due: float
     number: int
@@ -74,6 +74,7 @@ class _Pending:
     inside: socket.socket | None = dataclasses.field(compare=False)
     give_up: float = dataclasses.field(compare=False)
     sent: int = dataclasses.field(default=0, compare=False)
+    is_cancelled: bool = dataclasses.field(default=False, compare=False)
 
 
 class Announcer:
@@ -83,77 +84,108 @@ class Announcer:
         self._kernel, self._monotonic = kernel, monotonic
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
+        self._current: _Pending | None = None
+        self._unused: list[socket.socket] = []
         self._numbers = itertools.count()
+        self._outside: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def announce(self, subject: Subject, descriptor: int) -> None:
         """Announce a subject in the open namespace now and schedule the repetitions. A failure is logged, because the pod works without."""
         try:
-            inside = self._kernel.sender(subject.name, descriptor)
+            inside = self._kernel.sender(descriptor)
         except OSError as error:
             _log_failure(subject, error)
             return
-        with contextlib.ExitStack() as stack:
-            stack.callback(inside.close)
-            now = self._monotonic()
-            pending = _Pending(now, next(self._numbers), subject, inside, now + LINK_SECONDS)
-            if self._send(pending):
-                if subject.nic:
-                    pending.inside = None
-                else:
-                    stack.pop_all()
-                self._schedule(pending)
+        now = self._monotonic()
+        pending = _Pending(now, next(self._numbers), subject, inside, now + LINK_SECONDS)
+        goes_on = self._send(pending, inside, subject.name)
+        if subject.nic:
+            pending.inside = None
+        with self._changed:
+            if goes_on and not self._is_closed:
+                heapq.heappush(self._pending, pending)
+            else:
+                pending.inside = None
+            if pending.inside is None:
+                self._unused.append(inside)
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._run, name="nic-announcer", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if self._is_closed:
+            self._close_unused()
 
     def cancel(self, key: Hashable) -> None:
         """Drop what is to be announced of a subject, and close its socket."""
         with self._changed:
             for pending in [pending for pending in self._pending if pending.subject.key == key]:
                 self._pending.remove(pending)
-                _close(pending)
+                self._release(pending)
             heapq.heapify(self._pending)
+            if self._current is not None and self._current.subject.key == key:
+                self._current.is_cancelled = True
+        self._close_unused()
 
     def send_due(self) -> float | None:
         """Make the announcements that are due. Return the seconds until the next one, None where there is none."""
-        with self._changed:
-            while self._pending and self._pending[0].due <= self._monotonic():
-                pending = heapq.heappop(self._pending)
-                if self._send(pending):
+        while True:
+            with self._changed:
+                if not self._pending:
+                    break
+                if self._pending[0].due > self._monotonic():
+                    break
+                pending = self._current = heapq.heappop(self._pending)
+            goes_on = self._repeat(pending)
+            with self._changed:
+                self._current = None
+                if goes_on and not pending.is_cancelled and not self._is_closed:
                     heapq.heappush(self._pending, pending)
                 else:
-                    _close(pending)
-            return self._pending[0].due - self._monotonic() if self._pending else None
+                    self._release(pending)
+        self._close_unused()
+        with self._changed:
+            return max(self._pending[0].due - self._monotonic(), 0.0) if self._pending else None
 
     def close(self) -> None:
         """Drop everything and end the thread."""
         with self._changed:
             self._is_closed = True
             for pending in self._pending:
-                _close(pending)
+                self._release(pending)
             self._pending.clear()
-            self._changed.notify()
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join()
-
-    def _schedule(self, pending: _Pending) -> None:
-        with self._changed:
-            if self._is_closed:
-                _close(pending)
-                return
-            heapq.heappush(self._pending, pending)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="nic-announcer", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+        self._close_unused()
+        if self._outside is not None:
+            self._outside.close()
+            self._outside = None
 
     def _run(self) -> None:
-        with self._changed:
-            while not self._is_closed and (seconds := self.send_due()) is not None:
-                self._changed.wait(seconds)
-            self._thread = None
+        while True:
+            seconds = self.send_due()
+            with self._changed:
+                if self._is_closed or (seconds is None and not self._pending and not self._unused):
+                    self._thread = None
+                    return
+                if not self._unused and seconds is not None:
+                    self._changed.wait(seconds)
 
-    def _send(self, pending: _Pending) -> bool:
+    def _repeat(self, pending: _Pending) -> bool:
+        try:
+            if pending.inside is not None:
+                return self._send(pending, pending.inside, pending.subject.name)
+            if self._outside is None:
+                self._outside = self._kernel.sender()
+            return self._send(pending, self._outside, pending.subject.nic)
+        except OSError as error:
+            _log_failure(pending.subject, error)
+            return False
+
+    def _send(self, pending: _Pending, sock: socket.socket, interface: str) -> bool:
         """Make one announcement, or wait for the link. Return whether there is another one to make, with its time set."""
         subject = pending.subject
         try:
@@ -163,10 +195,9 @@ class Announcer:
             if not present.has_link:
                 pending.due += LINK_PAUSE
                 return pending.due < pending.give_up
-            with contextlib.ExitStack() as stack:
-                sock = pending.inside or stack.enter_context(self._kernel.sender(subject.nic))
-                for host in sorted(present.hosts):
-                    sock.send(announcement_frames.announcement(subject.mac, host, is_router=subject.is_router))
+            for host in sorted(present.hosts):
+                frame = announcement_frames.announcement(subject.mac, host, is_router=subject.is_router)
+                sock.sendto(frame, (interface, 0))
         except OSError as error:
             _log_failure(subject, error)
             return False
@@ -176,10 +207,17 @@ class Announcer:
         pending.sent += 1
         return True
 
+    def _release(self, pending: _Pending) -> None:
+        """Leave the socket of a dropped announcement to be closed. The caller has the lock."""
+        if pending.inside is not None:
+            self._unused.append(pending.inside)
+            pending.inside = None
 
-def _close(pending: _Pending) -> None:
-    if pending.inside is not None:
-        pending.inside.close()
+    def _close_unused(self) -> None:
+        with self._changed:
+            unused, self._unused = self._unused, []
+        for sock in unused:
+            sock.close()
 
 
 def _log_failure(subject: Subject, error: OSError) -> None:

@@ -14,7 +14,6 @@ inode numbers of namespaces at once. The record also has the runtime's sandbox i
 import contextlib
 import dataclasses
 import errno
-import functools
 import hashlib
 import os
 import pathlib
@@ -181,8 +180,8 @@ class KernelSandboxes(kernel_pods.KernelPods):
             children = _children(host, rtnetlink.nsids(host.sock))
             return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
 
-    def sender(self, interface: str, descriptor: int | None = None) -> socket.socket:
-        return rtnetlink.run_in(self._namespace if descriptor is None else descriptor, functools.partial(_packet_socket, interface))
+    def sender(self, descriptor: int | None = None) -> socket.socket:
+        return rtnetlink.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
 
     def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
         with rtnetlink.Socket.open(self._namespace) as host:
@@ -204,15 +203,10 @@ class KernelSandboxes(kernel_pods.KernelPods):
             link_requests.delete(host, link.ifindex, nsid)
 
 
-def _packet_socket(interface: str) -> socket.socket:
-    """Return a socket that sends whole frames by an interface of the calling thread's namespace, and receives nothing."""
+def _packet_socket() -> socket.socket:
+    """Return a socket that sends whole frames by interfaces of the calling thread's namespace, and receives nothing."""
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
-    try:
-        sock.setblocking(False)
-        sock.bind((interface, 0))
-    except OSError:
-        sock.close()
-        raise
+    sock.setblocking(False)
     return sock
 
 

@@ -1,9 +1,7 @@
 """When the addresses of attached interfaces are announced, and when no longer."""
 
-import contextlib
 import dataclasses
 import logging
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -17,52 +15,53 @@ WELL = announcer.Announceable(mac=SUBJECT.mac, has_link=True, hosts=SUBJECT.host
 
 
 class FakeKernel:
-    """A kernel that counts what is sent, by the interface of the socket."""
+    """A kernel that counts what is sent."""
 
     def __init__(self) -> None:
         self.present: announcer.Announceable | None = WELL
         self.refusal: OSError | None = None
         self.now = 100.0
-        self.ends: list[tuple[str, socket.socket]] = []
+        self.senders: list[FakeSender] = []
+        self.frames: list[str] = []
 
-    def sender(self, interface: str, descriptor: int | None = None) -> socket.socket:
-        del descriptor
+    def sender(self, descriptor: int | None = None) -> "FakeSender":  # type: ignore[override] # it has what is used of a socket
         if self.refusal is not None:
             raise self.refusal
-        sender, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        end.setblocking(False)
-        self.ends.append((interface, end))
-        return sender
+        self.senders.append(FakeSender(self, "pod" if descriptor is not None else "host"))
+        return self.senders[-1]
 
     def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
         del subject
         return self.present
 
     def sent(self) -> list[str]:
-        """The interfaces by which a frame was sent since the last call."""
-        result = []
-        for interface, end in self.ends:
-            with contextlib.suppress(BlockingIOError):
-                while end.recv(2048):
-                    result.append(interface)
+        """Where and by which interface a frame was sent since the last call."""
+        result, self.frames = self.frames, []
         return result
 
     def is_released(self) -> bool:
-        """Whether every socket was closed."""
-        try:
-            return all(end.recv(2048) == b"" for _, end in self.ends)
-        except BlockingIOError:
-            return False
+        """Whether no socket keeps a pod's namespace."""
+        return all(sender.is_closed for sender in self.senders if sender.place == "pod")
+
+
+class FakeSender:
+    """A socket in a pod or on the host."""
+
+    def __init__(self, kernel: FakeKernel, place: str) -> None:
+        self.kernel, self.place, self.is_closed = kernel, place, False
+
+    def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
+        assert not self.is_closed
+        assert frame
+        self.kernel.frames.append(f"{self.place} {address[0]}")
 
     def close(self) -> None:
-        for _, end in self.ends:
-            end.close()
+        self.is_closed = True
 
 
 @pytest.fixture
-def kernel() -> Iterator[FakeKernel]:
-    with contextlib.closing(FakeKernel()) as made:
-        yield made
+def kernel() -> FakeKernel:
+    return FakeKernel()
 
 
 @pytest.fixture
@@ -70,6 +69,7 @@ def announcing(kernel: FakeKernel) -> Iterator[announcer.Announcer]:
     made = announcer.Announcer(kernel, monotonic=lambda: kernel.now)
     yield made
     made.close()
+    assert all(sender.is_closed for sender in kernel.senders)
 
 
 def at(kernel: FakeKernel, announcing: announcer.Announcer, seconds: float) -> list[str]:
@@ -80,14 +80,14 @@ def at(kernel: FakeKernel, announcing: announcer.Announcer, seconds: float) -> l
 
 def test_a_share_is_announced_in_its_pod_and_then_twice_by_its_nic(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
     announcing.announce(SUBJECT, 3)
-    assert kernel.sent() == ["fast0"]
-    assert [at(kernel, announcing, seconds) for seconds in (0.9, 1.0, 2.9, 3.0, 9.0)] == [[], ["nic0"], [], ["nic0"], []]
+    assert kernel.sent() == ["pod fast0"]
+    assert [at(kernel, announcing, seconds) for seconds in (0.9, 1.0, 2.9, 3.0, 9.0)] == [[], ["host nic0"], [], ["host nic0"], []]
     assert kernel.is_released()
 
 
 def test_a_whole_interface_is_announced_by_one_socket_in_its_pod(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
     announcing.announce(dataclasses.replace(SUBJECT, nic=""), 3)
-    assert [at(kernel, announcing, seconds) for seconds in (0.0, 1.0, 3.0)] == [["fast0"]] * 3
+    assert [at(kernel, announcing, seconds) for seconds in (0.0, 1.0, 3.0)] == [["pod fast0"]] * 3
     assert kernel.is_released()
 
 
@@ -96,7 +96,7 @@ def test_a_cancelled_subject_is_silent_and_its_socket_is_closed(kernel: FakeKern
     announcing.announce(dataclasses.replace(SUBJECT, nic="", key="other"), 3)
     kernel.sent()
     announcing.cancel("grant")
-    assert at(kernel, announcing, 1.0) == ["fast0"], "the other one goes on"
+    assert at(kernel, announcing, 1.0) == ["pod fast0"], "the other one goes on"
     announcing.close()
     assert kernel.is_released()
 
@@ -118,7 +118,7 @@ def test_the_link_is_waited_for_but_not_for_ever(kernel: FakeKernel, announcing:
     announcing.announce(dataclasses.replace(SUBJECT, nic=""), 3)
     assert at(kernel, announcing, 5.0) == []
     kernel.present = WELL
-    assert at(kernel, announcing, 5.5) == ["fast0"]
+    assert at(kernel, announcing, 5.5) == ["pod fast0"]
     kernel.present = dataclasses.replace(WELL, has_link=False)
     assert at(kernel, announcing, announcer.LINK_SECONDS + 1) == []
     assert kernel.is_released()
