@@ -11,12 +11,13 @@ import errno
 import functools
 import os
 import pathlib
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from drakit.devices.nic.netlink import rtnetlink
 
-_NET = pathlib.Path("/proc/sys/net")
+_NET = "/proc/sys/net"
+_VALUE_BYTES = 256
+_NOT_WRITABLE = frozenset({"mc_forwarding"})
 _FAMILIES = ("ipv4", "ipv6")
 _ROOT = b"/proc/sys"
 _CLONE_NEWNS = 0x00020000
@@ -108,12 +109,12 @@ def _run_writable(descriptor: int, work: Callable[[], None]) -> None:
 
 def _values(interface: str) -> Iterator[tuple[str, str]]:
     for family in _FAMILIES:
-        folder = _NET / family / "conf" / interface
+        folder = pathlib.Path(_NET, family, "conf", interface)
         for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-            # Unset stable_secret cannot be read, and mc_forwarding belongs to a multicast routing daemon.
+            # A stable_secret that is not set cannot be read.
             with contextlib.suppress(OSError):
-                if file.stat().st_mode & stat.S_IWUSR:
-                    yield f"{family}.{file.name}", file.read_text("ascii").strip()
+                if file.name not in _NOT_WRITABLE:
+                    yield f"{family}.{file.name}", _get(str(file))
 
 
 def _write_effective(interface: str, wanted: Mapping[str, int], may_lack: Collection[str]) -> None:
@@ -130,27 +131,40 @@ def _write_effective(interface: str, wanted: Mapping[str, int], may_lack: Collec
 def _lower_all(name: str, interface: str, value: int) -> None:
     """Set ``all`` to ``value`` where it is larger, after every other interface, and ``default`` for later ones, got at least its present value."""
     shared = _path(name, "all")
-    former = int(shared.read_text("ascii"))
+    former = int(_get(shared))
     if former <= value:
         return
-    for folder in shared.parents[1].iterdir():
+    for folder in pathlib.Path(shared).parents[1].iterdir():
         if folder.name not in {"all", interface}:
-            file = folder / shared.name
+            file = _path(name, folder.name)
             with contextlib.suppress(FileNotFoundError):  # The interface was deleted meanwhile.
-                _put(file, str(max(int(file.read_text("ascii")), former)))
+                _put(file, str(max(int(_get(file)), former)))
     _put(shared, str(value))
 
 
-def _put(file: pathlib.Path, value: str) -> None:
+def _put(file: str, value: str) -> None:
     """Write a value unless the file has it, because some writes have side effects or wait for the kernel's lock."""
-    if file.read_text("ascii").strip() != value:
-        file.write_text(f"{value}\n", "ascii")
+    if _get(file) != value:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, f"{value}\n".encode("ascii"))
+        finally:
+            os.close(descriptor)
 
 
-def _path(name: str, interface: str) -> pathlib.Path:
+def _get(file: str) -> str:
+    """Return the value in a file. An attach reads dozens of them, so this uses plain system calls."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _VALUE_BYTES).decode("ascii").strip()
+    finally:
+        os.close(descriptor)
+
+
+def _path(name: str, interface: str) -> str:
     """Return the file of a setting: ``ipv4/conf/net1/arp_ignore`` below /proc/sys/net."""
     family, _, leaf = name.partition(".")
-    return _NET / family / "conf" / interface / leaf
+    return f"{_NET}/{family}/conf/{interface}/{leaf}"
 
 
 def _make_writable() -> None:
