@@ -134,7 +134,7 @@ def redirect(mac: str, *, victim: str, destination: str, router: str, better: st
 
 def checksum(content: bytes) -> int:
     """The Internet checksum (RFC 1071)."""
-    total = sum(struct.unpack(f"!{(len(content) + 1) // 2}H", content + b"\0" * (len(content) % 2)))
+    total: int = sum(struct.unpack(f"!{(len(content) + 1) // 2}H", content + b"\0" * (len(content) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -13,7 +13,6 @@ import dataclasses
 import heapq
 import itertools
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -54,10 +53,20 @@ class Subject:
     is_router: bool = False
 
 
+class Sender(Protocol):
+    """A socket that sends whole frames by an interface. Its methods raise OSError."""
+
+    def sendto(self, frame: bytes, address: tuple[str, int], /) -> object:
+        """Send a frame by the interface that the address names."""
+
+    def close(self) -> None:
+        """Close the socket, which takes the kernel many milliseconds."""
+
+
 class Kernel(Protocol):
     """The requests to the kernel that announcing needs. They raise OSError."""
 
-    def sender(self, descriptor: int | None = None) -> socket.socket:
+    def sender(self, descriptor: int | None = None) -> Sender:
         """Return a socket that sends frames by interfaces of the host, or of the open namespace."""
 
     def announceable(self, subject: Subject) -> Announceable | None:
@@ -71,7 +80,7 @@ class _Pending:
     due: float
     number: int
     subject: Subject = dataclasses.field(compare=False)
-    inside: socket.socket | None = dataclasses.field(compare=False)
+    inside: Sender | None = dataclasses.field(compare=False)
     give_up: float = dataclasses.field(compare=False)
     sent: int = dataclasses.field(default=0, compare=False)
     is_cancelled: bool = dataclasses.field(default=False, compare=False)
@@ -85,9 +94,9 @@ class Announcer:
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
         self._current: _Pending | None = None
-        self._unused: list[socket.socket] = []
+        self._unused: list[Sender] = []
         self._numbers = itertools.count()
-        self._outside: socket.socket | None = None
+        self._outside: Sender | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -185,7 +194,7 @@ class Announcer:
             _log_failure(pending.subject, error)
             return False
 
-    def _send(self, pending: _Pending, sock: socket.socket, interface: str) -> bool:
+    def _send(self, pending: _Pending, sock: Sender, interface: str) -> bool:
         """Make one announcement, or wait for the link. Return whether there is another one to make, with its time set."""
         subject = pending.subject
         try:

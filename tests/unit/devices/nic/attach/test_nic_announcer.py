@@ -24,7 +24,7 @@ class FakeKernel:
         self.senders: list[FakeSender] = []
         self.frames: list[str] = []
 
-    def sender(self, descriptor: int | None = None) -> "FakeSender":  # type: ignore[override] # it has what is used of a socket
+    def sender(self, descriptor: int | None = None) -> "FakeSender":
         if self.refusal is not None:
             raise self.refusal
         self.senders.append(FakeSender(self, "pod" if descriptor is not None else "host"))
@@ -50,7 +50,7 @@ class FakeSender:
     def __init__(self, kernel: FakeKernel, place: str) -> None:
         self.kernel, self.place, self.is_closed = kernel, place, False
 
-    def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
+    def sendto(self, frame: bytes, address: tuple[str, int], /) -> None:
         assert not self.is_closed
         assert frame
         self.kernel.frames.append(f"{self.place} {address[0]}")
