@@ -75,7 +75,7 @@ def test_neighbours_that_knew_the_address_by_another_mac_reach_the_new_pod(wired
             nic_attach.until(lambda: wired.world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
 
 
-def test_every_address_is_announced_three_times_and_the_link_local_one_when_it_is_usable(wired: nic_wire.Wired, form: str) -> None:
+def test_every_address_is_announced_three_times_the_link_local_one_when_usable(wired: nic_wire.Wired, form: str) -> None:
     with wired.world.driver() as driver, nic_attach.pod() as pod, wired.heard() as heard:
         ref = driver.prepare(claim(form, forwarding=True))
         began = time.monotonic()

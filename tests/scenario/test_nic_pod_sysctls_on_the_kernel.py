@@ -69,7 +69,7 @@ def test_a_class_chooses_others(form: str) -> None:
         assert read(pod.space, "fast0", list(wanted)) == wanted
 
 
-def test_a_router_on_the_wire_gives_an_address_and_a_route_only_where_the_class_says_so(form: str) -> None:
+def test_a_router_gives_an_address_and_a_route_only_where_the_class_says_so(form: str) -> None:
     def seen(**more: object) -> tuple[bool, bool]:
         with nic_wire.wired(nic_wire.WHOLE) as wired, nic_attach.pod() as pod, attached(wired, form, pod, **more):
             nic_attach.until(lambda: "tentative" not in pod.space.ip("-6", "address", "show", "dev", "fast0"), "no address of the link")
@@ -84,7 +84,7 @@ def test_a_router_on_the_wire_gives_an_address_and_a_route_only_where_the_class_
     assert seen(sysctls={"ipv6.accept_ra": 1, "ipv6.autoconf": 1, "ipv6.accept_ra_defrtr": 0}) == (True, False)
 
 
-def test_a_redirect_on_the_wire_changes_no_route_and_other_interfaces_keep_their_settings(form: str) -> None:
+def test_a_redirect_changes_no_route_and_other_interfaces_keep_their_settings(form: str) -> None:
     with nic_wire.wired(nic_wire.WHOLE) as wired, nic_attach.pod() as pod:
         wired.net.ip("address", "add", "10.99.0.7/16", "dev", nic_wire.WIRE)
         pod.space.make_nic("eth0", mac="02:00:00:00:00:77")

@@ -29,7 +29,7 @@ def doctor(world: nic_attach.World) -> list[finding.Finding]:
     return list(nics.of_returned(world.home, functools.partial(differences.present, world.node.name)))
 
 
-def test_an_altname_of_the_pod_s_root_stops_no_return_and_no_later_interface_of_the_host(wired: nic_wire.Wired) -> None:
+def test_an_altname_of_the_pod_stops_no_return_and_no_later_interface(wired: nic_wire.Wired) -> None:
     node = wired.world.node
     node.ip("link", "add", "cni0", "type", "bridge")
     with wired.world.driver() as driver, nic_attach.pod() as pod:

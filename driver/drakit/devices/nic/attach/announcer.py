@@ -230,6 +230,4 @@ class Announcer:
 
 
 def _log_failure(subject: Subject, error: OSError) -> None:
-    _log.warning(
-        "address announcement failed", extra={"interface": subject.name, "nic": subject.nic, "error": error.strerror or str(error)}
-    )
+    _log.warning("address announcement failed", extra={"interface": subject.name, "error": error.strerror or str(error)})

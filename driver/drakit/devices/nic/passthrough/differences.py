@@ -5,17 +5,31 @@ still is read from the kernel.
 """
 
 import json
+import logging
 import os
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping
 
 from drakit.core import records
+from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import properties
 
 FOLDER = "returned"
 _SUFFIX = ".json"
+_log = logging.getLogger(__name__)
+
+
+def report(home: pathlib.Path | None, host_state: pod_interfaces.HostState, failed: Mapping[str, str]) -> None:
+    """Write the properties that could not be restored, where there is a folder. The log has them already, so an error stops nothing."""
+    if not failed or home is None:
+        return
+    recorded = pod_interfaces.properties_of(host_state, was_away=True)
+    try:
+        write(home, host_state.name, {name: recorded[name] for name in failed})
+    except OSError as error:
+        _log.warning("interface differences not recorded", extra={"interface": host_state.name, "error": str(error)})
 
 
 def write(home: pathlib.Path, interface: str, recorded: records.Record) -> None:

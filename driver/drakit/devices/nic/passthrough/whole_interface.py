@@ -151,20 +151,10 @@ class Whole:
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
-        if not self._machine.return_to_host(whole, on_failed=functools.partial(self._report, host_state)):
+        if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
-
-    def _report(self, host_state: pod_interfaces.HostState, failed: Mapping[str, str]) -> None:
-        """Write the properties that could not be restored for the doctor. The log has them already, so a failure stops nothing."""
-        if not failed or self._home is None:
-            return
-        recorded = pod_interfaces.properties_of(host_state, was_away=True)
-        try:
-            differences.write(self._home, host_state.name, {name: recorded[name] for name in failed})
-        except OSError as error:
-            _log.warning("interface differences not recorded", extra={"interface": host_state.name, "error": str(error)})
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
