@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from drakit.core import context as contexts
@@ -230,7 +230,7 @@ class WholeAttacher:
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
         locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
         with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
-            self._announcer.cancel(_key_of(grant))
+            self._announcer.cancel((grant.claim.uid, grant.device.name))
             current = self._current_grant(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
             call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
@@ -265,7 +265,7 @@ class WholeAttacher:
 
     def end(self, grant: Grant) -> None:
         """Stop announcing a grant's interface, because that keeps the pod's namespace."""
-        self._announcer.cancel(_key_of(grant))
+        self._announcer.cancel((grant.claim.uid, grant.device.name))
 
     def _complete(self, call: _Call, sandbox: sandboxes.Sandbox, is_waited_for: Callable[[], bool]) -> None:
         grant = call.grant
@@ -286,7 +286,7 @@ class WholeAttacher:
         if link is None:  # The pod's root renamed it, and may announce it too.
             return
         subject = announcer.Subject(
-            key=_key_of(call.grant),
+            key=(call.grant.claim.uid, call.grant.device.name),
             nsid=sandbox.nsid(),
             ifindex=link.ifindex,
             name=link.name,
@@ -332,10 +332,6 @@ class WholeAttacher:
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return current
-
-
-def _key_of(grant: Grant) -> Hashable:
-    return grant.claim.uid, grant.device.name
 
 
 def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
