@@ -190,7 +190,7 @@ def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pod
     as_made = pod_interfaces.HostState(
         name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin"
     )
-    assert former == dataclasses.replace(as_made, identity=former.identity)
+    assert former == dataclasses.replace(as_made, identity=former.identity, properties=former.properties)
     assert bench.pods.observed(child) == pod_interfaces.ObservedInterface(
         name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",)
     )

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.root
 
 WRITE = """
 import os, sys
-from drakit.devices.nic.netlink import link_requests
+from drakit.devices.nic.netlink import interface_sysctls
 before = os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
-link_requests.write_sysctls(descriptor, "net1", {"ipv4.arp_ignore": 2, "ipv4.forwarding": 1})
+interface_sysctls.write(descriptor, "net1", {"ipv4.arp_ignore": 2, "ipv4.forwarding": 1})
 assert (os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino) == before
 """
 READ_ONLY = (

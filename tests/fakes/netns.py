@@ -50,10 +50,11 @@ class Namespace:
         """Run a program in the namespace; what it printed."""
         return _run("ip", "netns", "exec", self.name, *words, timeout=timeout)
 
-    def make_nic(self, name: str, *, mac: str, mtu: int = 1500, up: bool = True) -> None:
+    def make_nic(self, name: str, *, mac: str, mtu: int = 1500, up: bool = True, queues: int = 1) -> None:
         """A NIC with carrier, its wire in the same namespace under the name ``<name>-wire``."""
         wire = f"{name[:10]}-wire"
-        self.ip("link", "add", name, "address", mac, "mtu", str(mtu), "type", "veth", "peer", "name", wire)
+        several = ("numtxqueues", str(queues), "numrxqueues", str(queues)) if queues > 1 else ()
+        self.ip("link", "add", name, "address", mac, "mtu", str(mtu), *several, "type", "veth", "peer", "name", wire)
         for end in (name, wire) if up else ():
             self.ip("link", "set", end, "up")
         deadline = time.monotonic() + _CARRIER_SECONDS

@@ -35,10 +35,10 @@ class KernelPods(kernel_pods.KernelPods):
 
 
 @contextlib.contextmanager
-def on_kernel(after_effect: Callable[[], None] = lambda: None) -> Iterator[PodBench]:
+def on_kernel(after_effect: Callable[[], None] = lambda: None, *, queues: int = 1) -> Iterator[PodBench]:
     with netns.namespace() as node, contextlib.ExitStack() as stack:
         pod = stack.enter_context(netns.namespace())
-        node.make_nic("nic0", mac=NIC_MAC, mtu=9000)
+        node.make_nic("nic0", mac=NIC_MAC, mtu=9000, queues=queues)
         node.ip("link", "set", "nic0", "alias", "of the admin")
         node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         pod.ip("link", "set", "lo", "up")

@@ -140,6 +140,7 @@ LOG_KEYS = frozenset(
             "paths",
             "pools",
             "port",
+            "property",
             "quarantine",
             "question",
             "reason",

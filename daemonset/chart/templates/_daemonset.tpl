@@ -126,8 +126,8 @@ spec:
             capabilities:
               drop: [ALL]
               {{- if $hostNetwork }}
-              # NET_ADMIN: interfaces and queues. SYS_ADMIN: pods' network namespaces. BPF and PERFMON: the programs that tell pods apart.
-              add: [NET_ADMIN, SYS_ADMIN, BPF, PERFMON]
+              # NET_ADMIN: interfaces and queues. SYS_ADMIN: pods' network namespaces. BPF and PERFMON: the programs that tell pods apart. NET_RAW: announcements of pods' addresses.
+              add: [NET_ADMIN, NET_RAW, SYS_ADMIN, BPF, PERFMON]
               {{- end }}
             seccompProfile:
               type: RuntimeDefault

@@ -3,6 +3,8 @@
 The kernel is checked by making a share in a temporary network namespace.
 """
 
+import functools
+import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -11,11 +13,12 @@ from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
-from drakit.core import errors
+from drakit.core import errors, records
 from drakit.devices.nic import port
 from drakit.devices.nic.attach import service
+from drakit.devices.nic.passthrough import differences
 
-KERNEL, HOOK = "kernel", "attach hook"
+KERNEL, HOOK, RETURNED = "kernel", "attach hook", "returned interface"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
 _CLASSIFIERS = {
     port.Classifier.NETNS: "can enforce shares; identifies a sender by its network namespace",
@@ -29,7 +32,9 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         return
     yield of_kernel(lambda: _shaping(settings.nic.netns))
     yield of_program(service.program)
-    yield from of_folder(settings.node.plugins_dir / settings.nic.driver_name / service.FOLDER)
+    home = settings.node.plugins_dir / settings.nic.driver_name
+    yield from of_folder(home / service.FOLDER)
+    yield from of_returned(home, functools.partial(differences.present, settings.nic.netns))
 
 
 def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
@@ -78,6 +83,20 @@ def of_folder(folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Call
     )
     message = f"is enforcing, and {existing} has the label {_label(existing)}; the container runtime needs permission to execute files of that type"
     yield finding.warning(HOOK, "SELinux", message, fix)
+
+
+def of_returned(home: pathlib.Path, differing: Callable[[str, records.Record], tuple[str, ...]]) -> Iterator[Finding]:
+    """Report the interfaces that came back from a pod without some property of theirs, as long as they lack it."""
+    try:
+        for file, interface, recorded in differences.read(home):
+            names = differing(interface, recorded)
+            if names:
+                values = "; ".join(f"{name} was {json.dumps(records.thaw(recorded[name]))}" for name in names)
+                fix = f"set it again, or remove {file} to keep the present value"
+                yield finding.warning(RETURNED, interface, f"came back from a pod with other properties: {values}", fix)
+    except (OSError, ValueError, TypeError, errors.HardwareError) as error:
+        fix = f"run as root; remove a damaged file from {home / differences.FOLDER}"
+        yield finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
 
 
 def _shaping(netns: str | None) -> port.Shaping:

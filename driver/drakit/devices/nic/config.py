@@ -19,6 +19,7 @@ from drakit.core import claim as claims
 from drakit.core import config as core_config
 from drakit.core import driver as drivers
 from drakit.core import errors, quantity, records
+from drakit.devices.nic import sysctls as sysctl_table
 from drakit.devices.nic.addresses import ip_pools
 
 CLASS_ONLY = ("addressPools", "ceil", "forwarding", "mac", "mode", "sysctls", "vlan")
@@ -29,35 +30,10 @@ _LOCAL_TABLE = 255
 _TABLE_MAX = 2**32 - 1
 _PRIORITIES = range(1, 32766)
 _VLANS = range(1, 4095)
-_MAX_ENTRIES: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbours": 64, "address_pools": 64, "sysctls": 16}
+_MAX_ENTRIES: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbours": 64, "address_pools": 64, "sysctls": 32}
 _IF_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NULL_MAC = "00:00:00:00:00:00"
-
-_SWITCH = frozenset({0, 1})
-ALLOWED_SYSCTLS: Mapping[str, frozenset[int]] = {
-    "ipv4.accept_redirects": _SWITCH,
-    "ipv4.arp_accept": frozenset({0, 1, 2}),
-    "ipv4.arp_announce": frozenset({0, 1, 2}),
-    "ipv4.arp_filter": _SWITCH,
-    "ipv4.arp_ignore": frozenset({0, 1, 2, 3, 8}),
-    "ipv4.arp_notify": _SWITCH,
-    "ipv4.rp_filter": frozenset({0, 1, 2}),
-    "ipv4.send_redirects": _SWITCH,
-    "ipv6.accept_dad": frozenset({0, 1, 2}),
-    "ipv6.accept_ra": frozenset({0, 1, 2}),
-    "ipv6.accept_redirects": _SWITCH,
-    "ipv6.autoconf": _SWITCH,
-    "ipv6.disable_ipv6": _SWITCH,
-    "ipv6.ndisc_notify": _SWITCH,
-    "ipv6.use_tempaddr": frozenset({0, 1, 2}),
-}
-"""The sysctls of one interface that a DeviceClass may set, with the values the kernel accepts: those that change this interface alone.
-
-Named as under /proc/sys/net without ``conf/<interface>``. Source: Documentation/networking/ip-sysctl.rst of the kernel.
-"""
-
-FORWARDING_SYSCTLS = ("ipv4.forwarding", "ipv6.forwarding")
 
 
 class Mode(enum.Enum):
@@ -302,8 +278,10 @@ def _wire(name: str) -> str:
 def _check_sysctls(wanted: Mapping[str, int]) -> None:
     """Raise ConfigError for a sysctl that is not in the list, or a value the kernel does not accept."""
     for name, value in wanted.items():
-        if name not in ALLOWED_SYSCTLS:
-            raise errors.ConfigError(f"is not allowed; allowed are {', '.join(sorted(ALLOWED_SYSCTLS))}", field=f"sysctls[{name[:64]!r}]")
-        if value not in ALLOWED_SYSCTLS[name]:
-            accepted = ", ".join(map(str, sorted(ALLOWED_SYSCTLS[name])))
+        if name not in sysctl_table.TABLE:
+            raise errors.ConfigError(
+                f"is not allowed; allowed are {', '.join(sorted(sysctl_table.TABLE))}", field=f"sysctls[{name[:64]!r}]"
+            )
+        if value not in sysctl_table.TABLE[name].values:
+            accepted = ", ".join(map(str, sorted(sysctl_table.TABLE[name].values)))
             raise errors.ConfigError(f"{value} is not one of {accepted}", field=f"sysctls[{name!r}]")

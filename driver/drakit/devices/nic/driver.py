@@ -66,7 +66,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._numbers = htb.ShareNumbers()
         self._claim_conflicts = shares.ClaimConflicts()
         self._speed_by_device: Mapping[str, int] = {}
-        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
+        home = None if attachment is None else attachment.home
+        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
@@ -126,6 +127,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return
         if offers.is_whole(grant.device):
+            if self._attachment is not None:
+                self._attachment.end_whole(grant)
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)

@@ -106,8 +106,14 @@ class MockHostInterfaces:
         self._existing(host_state.name, "mark")
         self._hosts[host_state.name] = dataclasses.replace(host_state, alias=mark)
 
-    def return_to_host(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> bool:
+    def return_to_host(
+        self,
+        whole: pod_interfaces.Passthrough,
+        sandbox: pod_interfaces.InterfaceRef | None = None,
+        on_failed: pod_interfaces.OnFailed = pod_interfaces.ignore,
+    ) -> bool:
         del sandbox
+        on_failed({})
         self._hosts[whole.host_state.name] = whole.host_state
         return self._interface(whole.host_state.name) is not None
 

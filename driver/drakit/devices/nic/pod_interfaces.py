@@ -12,16 +12,18 @@ the interface must also have the index that it got in the pod.
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Protocol
 
 from drakit.core import records
 from drakit.core.encoding import wire
 from drakit.devices.nic import config
+from drakit.devices.nic import sysctls as sysctl_table
 from drakit.devices.nic.passthrough import host_routes
 
 PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _FORMAT = wire.Format(ignore_unknown=True)
+PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else records.EMPTY, lambda value: value)
 COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
 """The cookie of a network namespace is text in records, because not every JSON reader supports 64-bit numbers."""
 Cookie = Annotated[int, COOKIE]
@@ -158,6 +160,7 @@ class HostState:
 
     ``identity`` distinguishes it from every other interface. ``routes`` are the host's routes by it, at most ``host_routes.MOST``, without those of
     the kernel and of routing daemons. ``routes_left_out`` is the number of further ones. It is not recorded, because such an interface is not moved.
+    ``properties`` are the others in ``passthrough.properties.TABLE`` that the interface has, by name. A record of an earlier version has none.
     """
 
     name: str
@@ -169,6 +172,7 @@ class HostState:
     identity: Identity = dataclasses.field(default_factory=Identity)
     routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
     routes_left_out: int = 0
+    properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=records.empty)
 
 
 class Location(enum.Enum):
@@ -199,6 +203,14 @@ class Passthrough:
         return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
 
 
+OnFailed = Callable[[Mapping[str, str]], None]
+
+
+def ignore(failed: Mapping[str, str]) -> None:
+    """Ignore what could not be restored. It is in the log."""
+    del failed
+
+
 class HostInterfaces(Protocol):
     """The part of the port for whole interfaces: their state, marks, configuration and return to the host."""
 
@@ -214,8 +226,10 @@ class HostInterfaces(Protocol):
     def mark(self, host_state: HostState, mark: str) -> None:
         """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
 
-    def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> bool:
+    def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None, on_failed: OnFailed = ignore) -> bool:
         """Return the interface to the host and restore its state. ``sandbox`` is an open namespace that may have it.
+
+        ``on_failed`` is called once with the errors of the properties that could not be restored, usually none, by name.
 
         Return False, without a change, when the interface is gone (a virtual one is deleted with its pod), or no interface in a pod is proved to be
         it. Routes are restored where it was away. A route that fails is logged and skipped.
@@ -226,7 +240,6 @@ class HostInterfaces(Protocol):
 
 def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
     """Return the wanted configuration of an interface with this name and the addresses leased for one sandbox."""
-    forwarding = dict.fromkeys(config.FORWARDING_SYSCTLS, 1) if chosen.forwarding else {}
     return InterfaceConfig(
         name=name,
         mtu=chosen.mtu or 0,
@@ -236,8 +249,13 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
         routes=chosen.routes,
         rules=chosen.rules,
         neighbours=chosen.neighbours,
-        sysctls={**chosen.sysctls, **forwarding},
+        sysctls=sysctl_table.in_pod(chosen.sysctls, forwarding=chosen.forwarding),
     )
+
+
+def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
+    """Return the addresses of a configuration without their prefixes."""
+    return frozenset(address.partition("/")[0] for address in wanted.addresses)
 
 
 def mark_of(share_id: str) -> str:
@@ -250,11 +268,17 @@ def returning_mark(mark: str) -> str:
     return f"{mark} coming back"
 
 
+def properties_of(host_state: HostState, *, was_away: bool) -> records.Record:
+    """Return the recorded properties of an interface, by the names of ``passthrough.properties``. Most are of one that was away only."""
+    always = {"mac": host_state.mac, "mtu": host_state.mtu, "up": host_state.up, "addresses": host_state.addresses}
+    return records.freeze_record({**(host_state.properties if was_away else {}), **always})
+
+
 def to_record(host_state: HostState) -> records.Record:
     """Return a host state as the journal stores it."""
-    record = dataclasses.asdict(host_state)
+    record = dataclasses.asdict(dataclasses.replace(host_state, properties={}))
     del record["routes_left_out"]
-    return record
+    return {**record, "properties": host_state.properties}
 
 
 def from_record(record: object) -> HostState:

@@ -38,6 +38,8 @@ class Attachment(service.Service):
 
     client = "attach-old"
 
+    home = None  # type: ignore[assignment] # it has no files
+
     def __init__(self) -> None:
         """Nothing to open."""
 

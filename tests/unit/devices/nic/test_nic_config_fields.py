@@ -18,7 +18,7 @@ VALUES: dict[str, object] = {
     "neighbours": (config.Neighbour(address="10.0.0.3", mac="02:00:00:00:00:03"),),
     "mode": config.Mode.BRIDGE,
     "mac": "02:00:00:00:00:02",
-    "sysctls": {"ipv4.arp_ignore": 1},
+    "sysctls": {"ipv4.arp_ignore": 2},
     "forwarding": True,
 }
 APPLIED_ELSEWHERE = {"interface_name", "address_pools", "ceil", "vlan"}

@@ -27,7 +27,7 @@ from drakit.core import errors, names, records
 from drakit.devices.nic import config, device_locks, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import sandboxes, server
+from drakit.devices.nic.attach import announcer, sandboxes, server
 from drakit.devices.nic.netlink import link_requests
 
 _log = logging.getLogger(__name__)
@@ -65,9 +65,10 @@ class Attacher:
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
+        announcing: announcer.Announcer | None = None,
     ) -> None:
         self._machine, self._kernel, self._context = machine, kernel, context
-        self._node = node
+        self._node, self._announcer = node, announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, index=index)
 
     def attach(
@@ -197,6 +198,17 @@ class Attacher:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
         child = pod_interfaces.InterfaceRef(namespace=call.descriptor, name=wanted.name)
         self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
+        subject = announcer.Subject(
+            key=attachment,
+            nsid=attachment.nsid,
+            ifindex=link.ifindex,
+            name=wanted.name,
+            mac=attachment.mac,
+            hosts=pod_interfaces.hosts_of(wanted),
+            nic=call.share.interface,
+            is_router=config.of(call.grant).forwarding,
+        )
+        self._announcer.announce(subject, call.descriptor)
 
     def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses. Leases are read only for a configuration that requests addresses."""

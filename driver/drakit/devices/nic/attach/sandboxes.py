@@ -13,14 +13,17 @@ inode numbers of namespaces at once. The record also has the runtime's sandbox i
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import os
 import pathlib
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit.core import records
 from drakit.core.encoding import wire
 from drakit.devices.nic import config, pod_interfaces, share
+from drakit.devices.nic.attach import announcer
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, locator
 from drakit.devices.nic.shaping import tc_messages
@@ -110,12 +113,12 @@ class Sandbox:
     """A sandbox's network namespace, open for one attachment."""
 
     def __init__(self, host: rtnetlink.Socket, inside: rtnetlink.Socket, descriptor: int) -> None:
-        self._host, self._inside, self._descriptor = host, inside, descriptor
+        self._host, self._inside, self.descriptor = host, inside, descriptor
         self.cookie = inside.cookie
 
     def nsid(self) -> int:
         """Return the number of this namespace in the NIC's namespace. Assign one where there is none."""
-        return rtnetlink.assign_nsid(self._host, self._descriptor)
+        return rtnetlink.assign_nsid(self._host, self.descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
         """Return the link of this name in the sandbox."""
@@ -125,7 +128,7 @@ class Sandbox:
         """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
         mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
         link_requests.create(
-            self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self._descriptor
+            self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
         )
 
     def limit(self, link: link_requests.Link, rate: int) -> None:
@@ -181,10 +184,34 @@ class KernelSandboxes(kernel_pods.KernelPods):
             children = _children(host, rtnetlink.nsids(host.sock))
             return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
 
+    def sender(self, descriptor: int | None = None) -> socket.socket:
+        return rtnetlink.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
+
+    def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
+        with rtnetlink.Socket.open(self._namespace) as host:
+            try:
+                link = link_requests.at(host, subject.ifindex, rtnetlink.in_namespace(subject.nsid))
+                hosts = link_requests.usable_hosts(host, subject.ifindex, subject.nsid)
+            except OSError as error:
+                if error.errno == errno.EINVAL:  # The namespace is gone, and with it the number.
+                    return None
+                raise
+        if link is None or not link.is_ethernet:
+            return None
+        wanted = frozenset(str(address) for address in hosts if address.is_link_local or str(address) in subject.hosts)
+        return announcer.Announceable(mac=link.mac, has_link=link.has_carrier, hosts=wanted)
+
     def delete(self, nsid: int, link: link_requests.Link) -> None:
         """Delete a link in the namespace of this number. A link that is gone is ignored."""
         with rtnetlink.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host:
             link_requests.delete(host, link.ifindex, nsid)
+
+
+def _packet_socket() -> socket.socket:
+    """Return a socket that sends whole frames by interfaces of the calling thread's namespace, and receives nothing."""
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
+    sock.setblocking(False)
+    return sock
 
 
 def is_child_of(link: link_requests.Link, nic: int) -> bool:

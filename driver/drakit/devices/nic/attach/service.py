@@ -23,7 +23,7 @@ from drakit.core import driver as drivers
 from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, call_metrics, sandboxes, server
+from drakit.devices.nic.attach import announcer, attacher, call_metrics, sandboxes, server
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.passthrough import whole_interface
 
@@ -139,6 +139,7 @@ class _Started:
     share_attacher: attacher.Attacher
     whole_attacher: whole_interface.WholeAttacher
     collector: attacher.AttachmentCollector
+    announcing: announcer.Announcer
 
 
 class Service:
@@ -148,7 +149,7 @@ class Service:
     """
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
-        self._home, self._machine, self.kernel, self._node = home, machine, kernel, node
+        self.home, self._machine, self.kernel, self._node = home, machine, kernel, node
         self._copies = Copies(home)
         self._calls = call_metrics.Calls()
         self.callbacks = Callbacks()
@@ -173,7 +174,7 @@ class Service:
 
     def hook(self, name: str, grant: Grant) -> edits.Hook:
         """Return the hook of a grant, which calls the client with the socket, the claim, the device and the share."""
-        socket = str(self._home / SOCKET)
+        socket = str(self.home / SOCKET)
         grant_args = (grant.claim.uid, grant.device.name, grant.share_id or server.NO_SHARE)
         return edits.Hook(
             name=edits.HookName.CREATE_RUNTIME,
@@ -186,11 +187,13 @@ class Service:
         """Start to answer calls. Raise HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
-        share_attacher = attacher.Attacher(self._machine, self.kernel, context, node=self._node, index=index)
+        announcing = announcer.Announcer(self.kernel)
+        share_attacher = attacher.Attacher(self._machine, self.kernel, context, node=self._node, index=index, announcing=announcing)
         self._started = started = _Started(
             context=context,
             share_attacher=share_attacher,
-            whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index),
+            whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index, announcing=announcing),
+            announcing=announcing,
             collector=attacher.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
@@ -199,7 +202,7 @@ class Service:
             context.rediscover()
         started.collector.remove_orphans()
         overloaded = functools.partial(self._calls.refused, server.Reason.OVERLOAD, 0.0)
-        self._server = server.Server(self._home / SOCKET, functools.partial(self._attach, started), overloaded=overloaded)
+        self._server = server.Server(self.home / SOCKET, functools.partial(self._attach, started), overloaded=overloaded)
         self._server.start()
 
     def _attach(self, started: _Started, request: server.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
@@ -242,6 +245,8 @@ class Service:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        if self._started is not None:
+            self._started.announcing.close()
 
     def collect(self) -> None:
         """Compare the recorded attachments with the kernel once. Raise DrakitError."""
@@ -260,6 +265,11 @@ class Service:
     def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
         """Return where a whole interface was moved to, None before ``start``, as in a one-off command or during recovery."""
         return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
+
+    def end_whole(self, grant: Grant) -> None:
+        """Release a whole interface's sandbox, because the grant is about to be unprepared."""
+        if self._started is not None:
+            self._started.whole_attacher.end(grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being removed. Raise HardwareError.

@@ -1,76 +1,23 @@
-"""Requests for one interface: the link itself, its addresses, routes, rules and neighbours by rtnetlink, and its sysctls.
+"""Requests for one interface by rtnetlink: the link itself, its addresses, routes, rules and neighbours.
 
 Each request is idempotent: an equal object that exists is ignored, and a conflicting one of the pod is an error. Layouts: linux/if_addr.h,
 linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Functions raise OSError.
-
-Sysctls are written in another network namespace. /proc/sys/net shows the namespace of the calling thread, so a separate thread enters that namespace,
-writes and ends. Container runtimes mount /proc/sys read-only for unprivileged containers. Then the thread also leaves the mount namespace and makes
-its own view writable, which needs CAP_SYS_ADMIN and changes nothing for other processes.
 """
 
-import ctypes
 import errno
-import functools
 import ipaddress
-import os
-import pathlib
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.netlink import rtnetlink
 
-_NET = pathlib.Path("/proc/sys/net")
-_ROOT = b"/proc/sys"
-_CLONE_NEWNS = 0x00020000
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
-
-
-def write_sysctls(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
-    """Write sysctls by name (``ipv4.arp_ignore``) for an interface of the namespace that is open as ``descriptor``."""
-    if wanted:
-        rtnetlink.run_in(descriptor, functools.partial(_write_inside, interface, wanted))
-
-
-def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
-    """Write the sysctls of the calling thread's namespace. The thread must end afterwards, because it may leave the mount namespace."""
-    try:
-        _write_all(interface, wanted)
-    except OSError as error:
-        if error.errno != errno.EROFS:
-            raise
-        _make_writable()
-        _write_all(interface, wanted)
-
-
-def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
-    for name, value in wanted.items():
-        (_NET / _sysctl_path(name, interface)).write_text(f"{value}\n", "ascii")
-
-
-def _sysctl_path(name: str, interface: str) -> str:
-    """Return the file of a sysctl below /proc/sys/net: ``ipv4/conf/net1/arp_ignore``."""
-    family, _, leaf = name.partition(".")
-    return f"{family}/conf/{interface}/{leaf}"
-
-
-def _make_writable() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    _raise_on_failure(libc.unshare(_CLONE_NEWNS), "unshare")
-    _raise_on_failure(libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
-    _raise_on_failure(libc.mount(None, _ROOT, None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND), None), "remount /proc/sys")
-
-
-def _raise_on_failure(result: int, call: str) -> None:
-    if result:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{call}: {os.strerror(code)}")
-
-
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWADDR, _GETADDR = 20, 22
+_NEWLINKPROP, _DELLINKPROP = 108, 109
+_NESTED = 0x8000
 _NEWROUTE, _GETROUTE = 24, 26
 _NEWNEIGH = 28
 _NEWRULE, _DELRULE = 32, 33
@@ -81,13 +28,16 @@ _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
+_IFLA_PROPERTIES, _ALTERNATIVE_NAME = 52, 53
 _INFO_KIND, _INFO_DATA = 1, 2
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_TARGET = 1, 2, 8, 10
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
 _UP = 1
-_NODAD = 0x02
+_LOWER_UP = 0x10000
+_ETHERNET = 1
+_NODAD, _DAD_FAILED, _TENTATIVE = 0x02, 0x08, 0x40
 _LINK, _UNIVERSE = 253, 0
 _STATIC, _UNICAST, _PERMANENT, _TO_TABLE = 4, 1, 0x80, 1
 _TABLE_SHORT = 256
@@ -111,7 +61,8 @@ class Link:
         self.flags: int
         _, self.layer, self.ifindex, self.flags, _ = _IFINFO.unpack_from(body)
         self.attributes = attrs = rtnetlink.attributes(body[_IFINFO.size :])
-        self.up = bool(self.flags & _UP)
+        self.up, self.has_carrier = bool(self.flags & _UP), bool(self.flags & _LOWER_UP)
+        self.is_ethernet = self.layer == _ETHERNET
         self.name = rtnetlink.as_text(attrs[_IFLA_IFNAME])
         self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])
@@ -119,6 +70,8 @@ class Link:
         self.kind = rtnetlink.as_text(rtnetlink.attributes(attrs.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
         self.other = rtnetlink.as_number(attrs[_IFLA_LINK]) if _IFLA_LINK in attrs else 0
         self.other_nsid = struct.unpack("=i", attrs[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in attrs else None
+        properties = rtnetlink.walk(attrs.get(_IFLA_PROPERTIES, b""))
+        self.altnames = tuple(rtnetlink.as_text(content) for kind, content in properties if kind == _ALTERNATIVE_NAME)
         self.port = rtnetlink.as_text(attrs.get(_IFLA_PHYS_PORT_NAME, b""))
         parent = rtnetlink.as_text(attrs.get(_IFLA_PARENT, b""))
         self.place = f"{parent} {attrs.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
@@ -207,6 +160,27 @@ def alter(
     sock.ask(_SETLINK, header + _attributes(name=name, mtu=mtu, mac=mac, alias=alias) + more)
 
 
+def set_flags(sock: rtnetlink.Socket, ifindex: int, flags: int, mask: int) -> None:
+    """Set the flags of a link (IFF_*) that are in the mask."""
+    sock.ask(_SETLINK, _header(ifindex, flags & mask, mask))
+
+
+def add_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]) -> None:
+    """Add alternative names to a link. Raise OSError, with EEXIST where another link has one."""
+    if names:
+        sock.ask(_NEWLINKPROP, _header(ifindex) + _altnames(names), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+
+
+def delete_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]) -> None:
+    """Delete alternative names of a link."""
+    if names:
+        sock.ask(_DELLINKPROP, _header(ifindex) + _altnames(names))
+
+
+def _altnames(names: Collection[str]) -> bytes:
+    return rtnetlink.pack(_IFLA_PROPERTIES | _NESTED, b"".join(rtnetlink.text(_ALTERNATIVE_NAME, name) for name in names))
+
+
 def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
     """Move a link into the namespace of an open descriptor, with a new name and index where given. The link must be down."""
     target = rtnetlink.number(_IFLA_NET_NS_FD, namespace) + (rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b"")
@@ -242,6 +216,20 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
         if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
             texts.append(f"{address}/{prefix}")
     return tuple(sorted(texts))
+
+
+def usable_hosts(sock: rtnetlink.Socket, ifindex: int, number: int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+    """Return the addresses of a link in the namespace of this number, without those that duplicate address detection has not confirmed."""
+    target = rtnetlink.pack(_IFA_TARGET, struct.pack("=i", number))
+    hosts = []
+    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex) + target):
+        _, _, short_flags, _, index = _IFADDR.unpack_from(body)
+        attrs = rtnetlink.attributes(body[_IFADDR.size :])
+        flags = rtnetlink.as_number(attrs[_IFA_FLAGS]) if _IFA_FLAGS in attrs else short_flags
+        packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
+        if index == ifindex and packed and not flags & (_TENTATIVE | _DAD_FAILED):
+            hosts.append(ipaddress.ip_address(packed))
+    return tuple(hosts)
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:

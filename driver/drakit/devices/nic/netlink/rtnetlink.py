@@ -37,7 +37,7 @@ _TEXT = 1
 _SOL_NETLINK, _EXT_ACK, _STRICT = 270, 11, 12
 _SO_NETNS_COOKIE = 71
 _BUFFER = 1 << 16
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 _DUMP_TRIES = 10
 _NAMESPACES = pathlib.Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
@@ -234,7 +234,7 @@ def _raise_error_message(content: bytes, flags: int) -> None:
 def _open(groups: int = 0) -> socket.socket:
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     try:
-        sock.settimeout(_ANSWER_SECONDS)
+        sock.settimeout(ANSWER_SECONDS)
         for option in (_EXT_ACK, _STRICT):
             with contextlib.suppress(OSError):  # Linux before 4.12 and 4.20 lacks these options.
                 sock.setsockopt(_SOL_NETLINK, option, 1)

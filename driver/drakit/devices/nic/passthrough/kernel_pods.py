@@ -11,12 +11,12 @@ import errno
 import logging
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from drakit.core import errors
-from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import host_routes, locator
+from drakit.devices.nic import pod_interfaces, sysctls
+from drakit.devices.nic.netlink import interface_sysctls, link_requests, rtnetlink
+from drakit.devices.nic.passthrough import host_routes, locator, properties
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
@@ -45,8 +45,9 @@ class KernelPods:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = link_requests.existing(sock, wanted.name)
             _set_mac_and_mtu(sock, link, wanted)
-            with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
-                link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
+            if not link.up:  # Later the pod may have changed them, like its MAC.
+                with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+                    interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 
@@ -67,21 +68,24 @@ class KernelPods:
             )
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
-        with rtnetlink.failing_as("host_state"), self._sock_in(self._namespace) as sock:
-            link = link_requests.find(sock, name)
+        with rtnetlink.failing_as("host_state"), self._host() as host:
+            link = link_requests.find(host.sock, name)
             if link is None:
                 return None
-            routes, left_out = host_routes.read(sock, link.ifindex)
+            routes, left_out = host_routes.read(host.sock, link.ifindex)
+            with properties.opened(host.sock, host.descriptor, link) as interface:
+                others = properties.read(interface)
             return pod_interfaces.HostState(
                 name=name,
                 mac=link.mac,
                 mtu=link.mtu,
                 up=link.up,
-                addresses=link_requests.addresses(sock, link.ifindex),
+                addresses=link_requests.addresses(host.sock, link.ifindex),
                 alias=link.alias,
                 identity=locator.on_host(link),
                 routes=routes,
                 routes_left_out=left_out,
+                properties=others,
             )
 
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
@@ -158,25 +162,37 @@ class KernelPods:
         link_requests.alter(host.sock, link.ifindex, up=False)
         link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
-    def return_to_host(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> bool:
+    def return_to_host(
+        self,
+        whole: pod_interfaces.Passthrough,
+        sandbox: pod_interfaces.InterfaceRef | None = None,
+        on_failed: pod_interfaces.OnFailed = pod_interfaces.ignore,
+    ) -> bool:
         deadline = time.monotonic() + _ENDING_SECONDS
         while True:
             try:
                 with rtnetlink.failing_as("return_to_host"), self._host() as host:
-                    return self._return_to_host(host, whole, sandbox)
+                    return self._return_to_host(host, whole, sandbox, on_failed)
             except errors.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def _return_to_host(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None) -> bool:
+    def _return_to_host(
+        self,
+        host: locator.Host,
+        whole: pod_interfaces.Passthrough,
+        sandbox: pod_interfaces.InterfaceRef | None,
+        on_failed: pod_interfaces.OnFailed,
+    ) -> bool:
         on_host = locator.find_on_host(host, whole)
         link = on_host or self._fetch(host, whole, sandbox)
         if link is None:
             return _is_back(host, whole)
-        if on_host is None or locator.was_away(whole, link):
+        was_away = on_host is None or locator.was_away(whole, link)
+        if was_away:
             _delete_upper_links(host, link.ifindex)
-        _restore(host.sock, link, whole.host_state, whole.mark)
+        on_failed(_restore(host, link, whole, was_away=was_away))
         return True
 
     def _fetch(
@@ -190,7 +206,7 @@ class KernelPods:
             if not locator.is_recorded_in(whole, sock.cookie):
                 return None
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
-            link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)
+            _move_without_altnames(sock, place.link.ifindex, host.descriptor, whole.host_state.name)
             arrived = link_requests.existing(host.sock, whole.host_state.name)
             if not pod_interfaces.is_same(whole.identity, locator.on_host(arrived)):
                 link_requests.move(host.sock, arrived.ifindex, descriptor)
@@ -305,28 +321,45 @@ def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
     return False
 
 
-def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState, mark: str) -> None:
-    """Restore the interface's state on the host. Its mark is removed last, so that a repetition after a crash recognizes it.
+def _move_without_altnames(sock: rtnetlink.Socket, ifindex: int, target: int, name: str) -> None:
+    """Move an interface out of a pod after its alternative names are deleted, because one that the host uses stops the move.
 
-    The mark first records that the interface was away, because its restored addresses hide that. Routes are restored only for an interface that was
-    away; on any other one an admin may have removed routes meanwhile.
+    A running pod can add them again meanwhile, so this is tried more than once.
     """
-    was_away = link.alias == pod_interfaces.returning_mark(mark) or _is_changed(sock, link, host_state)
-    if was_away and link.alias != pod_interfaces.returning_mark(mark):
-        link_requests.alter(sock, link.ifindex, alias=pod_interfaces.returning_mark(mark))
-    if link.name != host_state.name or link.mac != host_state.mac:
+    for last in (False, False, True):
+        link = link_requests.at(sock, ifindex)
+        if link is not None:
+            link_requests.delete_altnames(sock, ifindex, link.altnames)
+        try:
+            link_requests.move(sock, ifindex, target, name=name)
+        except FileExistsError:
+            if last:
+                raise
+        else:
+            return
+
+
+def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces.Passthrough, *, was_away: bool) -> Mapping[str, str]:
+    """Restore the interface's state on the host, and return the errors of the properties that cannot be restored, by name.
+
+    Its mark is removed last, so that a repetition after a crash recognizes it. The mark first records that the interface was away, because its
+    restored addresses hide that. An interface that was not away keeps the properties and routes that an admin changed meanwhile.
+    """
+    sock, state, returning = host.sock, whole.host_state, pod_interfaces.returning_mark(whole.mark)
+    was_away = was_away or link.alias == returning or _is_changed(sock, link, state)
+    if was_away and link.alias != returning:
+        link_requests.alter(sock, link.ifindex, alias=returning)
+    if link.name != state.name:
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, name=host_state.name, mac=host_state.mac if link.mac != host_state.mac else "")
-    if link.mtu != host_state.mtu:
-        link_requests.alter(sock, link.ifindex, mtu=host_state.mtu)
-    link_requests.alter(sock, link.ifindex, up=host_state.up)
-    present = set(link_requests.addresses(sock, link.ifindex))
-    for address in host_state.addresses:
-        if address not in present:
-            link_requests.add_address(sock, link.ifindex, address)
-    for route, error in host_routes.restore(sock, link.ifindex, host_state.name, host_state.routes) if was_away else ():
-        _log.warning("route restore failed", extra={"interface": host_state.name, "route": str(route), "error": str(error)})
-    link_requests.alter(sock, link.ifindex, alias=host_state.alias)
+        link_requests.alter(sock, link.ifindex, name=state.name)
+    with properties.opened(sock, host.descriptor, link) as interface:
+        failed = properties.restore(interface, pod_interfaces.properties_of(state, was_away=was_away))
+    for name, reason in failed.items():
+        _log.warning("interface property not restored", extra={"interface": state.name, "property": name, "error": reason})
+    for route, error in host_routes.restore(sock, link.ifindex, state.name, state.routes) if was_away else ():
+        _log.warning("route restore failed", extra={"interface": state.name, "route": str(route), "error": str(error)})
+    link_requests.alter(sock, link.ifindex, alias=state.alias)
+    return failed
 
 
 def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState) -> bool:

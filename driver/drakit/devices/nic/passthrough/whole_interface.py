@@ -16,7 +16,9 @@ An interface that is in a pod is still offered, from its intent, because a devic
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -29,9 +31,9 @@ from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
-from drakit.devices.nic.attach import attacher, sandboxes, server
+from drakit.devices.nic.attach import announcer, attacher, sandboxes, server
 from drakit.devices.nic.discovery import hardware, offers
-from drakit.devices.nic.passthrough import host_routes, sriov
+from drakit.devices.nic.passthrough import differences, host_routes, sriov
 
 _KEY = _STATE_KEY = "whole"
 _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
@@ -86,10 +88,10 @@ def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -
 
 
 class Whole:
-    """Planning, preparing and unpreparing of whole interfaces."""
+    """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
-        self._machine, self._node = machine, node
+    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+        self._machine, self._node, self._home = machine, node, home
         self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
@@ -130,7 +132,8 @@ class Whole:
             self._machine.mark(present, planned.mark)
             if self._runtime_moves:
                 on_host = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=present.name)
-                self._machine.apply(on_host, pod_interfaces.interface_config(chosen, name=present.name))
+                # The move resets the interface's sysctls, and on the host they would affect other interfaces.
+                self._machine.apply(on_host, dataclasses.replace(pod_interfaces.interface_config(chosen, name=present.name), sysctls={}))
         pci = planned.interface.pci
         return drivers.Prepared(
             edits=edits.Edits(
@@ -147,7 +150,8 @@ class Whole:
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
-        if not self._machine.return_to_host(pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)):
+        whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
+        if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
@@ -213,8 +217,10 @@ class WholeAttacher:
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
+        announcing: announcer.Announcer | None = None,
     ) -> None:
         self._kernel, self._context = kernel, context
+        self._announcer = announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
@@ -224,11 +230,12 @@ class WholeAttacher:
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
         locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
         with self._context.hold(locks, is_waited_for), self._kernel.opened(descriptor) as sandbox:
+            self._announcer.cancel((grant.claim.uid, grant.device.name))
             current = self._current_grant(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
             call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
             try:
-                self._complete(call, is_waited_for)
+                self._complete(call, sandbox, is_waited_for)
             except Exception as error:
                 rollback_error = "" if call.placement.is_attached else self._undo(call)
                 if rollback_error:
@@ -256,7 +263,11 @@ class WholeAttacher:
             placement = pod_interfaces.Placement(cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True)
         return _Call(request=request, grant=grant, sandbox=sandbox, sandbox_id=sandbox_id, placement=placement)
 
-    def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
+    def end(self, grant: Grant) -> None:
+        """Stop announcing a grant's interface, because that keeps the pod's namespace."""
+        self._announcer.cancel((grant.claim.uid, grant.device.name))
+
+    def _complete(self, call: _Call, sandbox: sandboxes.Sandbox, is_waited_for: Callable[[], bool]) -> None:
         grant = call.grant
         if not call.placement.is_attached:
             self._context.set_state(grant, _STATE_KEY, pod_interfaces.placement_to_record(call.placement))
@@ -268,6 +279,22 @@ class WholeAttacher:
             self._context.set_state(
                 grant, _STATE_KEY, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True))
             )
+        self._announce(call, sandbox, wanted)
+
+    def _announce(self, call: _Call, sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig) -> None:
+        link = sandbox.find(wanted.name)
+        if link is None:  # The pod's root renamed it, and may announce it too.
+            return
+        subject = announcer.Subject(
+            key=(call.grant.claim.uid, call.grant.device.name),
+            nsid=sandbox.nsid(),
+            ifindex=link.ifindex,
+            name=link.name,
+            mac=link.mac,
+            hosts=pod_interfaces.hosts_of(wanted),
+            is_router=config.of(call.grant).forwarding,
+        )
+        self._announcer.announce(subject, sandbox.descriptor)
 
     def _undo(self, call: _Call) -> str:
         """Return the interface to the host in the state after ``prepare``, and remove its record.

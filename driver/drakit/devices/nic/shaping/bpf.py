@@ -15,6 +15,10 @@ from collections.abc import Iterator
 _SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT, _LOAD = range(6)
 _PROGRAM_BY_ID, _MAP_BY_ID, _DESCRIBE, _BATCH = 13, 14, 15, 24
+_DETACH, _QUERY, _LINK_BY_ID, _NEXT_LINK, _DETACH_LINK = 9, 16, 30, 31, 34
+TCX_INGRESS, TCX_EGRESS = 46, 47
+_TCX_MAX, _TCX_COUNT_AT = 64, 24
+_XDP_LINK, _LINK_BYTES = 6, 64
 _BATCH_ENTRIES = 4096
 _BATCH_COUNT_AT = 32
 _HASH = 1
@@ -142,6 +146,74 @@ def map_id(descriptor: int) -> int:
     """Return the kernel's id of a map, which is equal for two descriptors of one map."""
     number: int = struct.unpack_from("=I", _describe(descriptor, bytes(_MAP_BYTES)), 4)[0]
     return number
+
+
+def program(program_id: int) -> int:
+    """Return a descriptor of a loaded program."""
+    return _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
+
+
+def tcx_programs(ifindex: int, hook: int) -> tuple[int, ...]:
+    """Return the ids of the programs of a tcx hook of an interface of the calling thread's namespace, in their order."""
+    return tuple(identity for identity, _ in _tcx(ifindex, hook))
+
+
+def detach_tcx(ifindex: int, hook: int, program_id: int) -> None:
+    """Detach a program from a tcx hook of an interface of the calling thread's namespace, also where a link holds it."""
+    for identity, link in _tcx(ifindex, hook):
+        if identity == program_id:
+            if link:
+                _detach_link(link)
+                continue
+            descriptor = program(program_id)
+            try:
+                _bpf(_DETACH, struct.pack("=IIIIIIQ", ifindex, descriptor, hook, 0, 0, 0, 0))
+            finally:
+                os.close(descriptor)
+
+
+def detach_xdp_links(ifindex: int, program_id: int) -> None:
+    """Detach the links that hold a program of XDP on an interface. Its index may be that of an interface of another namespace too."""
+    request = bytearray(struct.pack("=III", 0, 0, 0))
+    while True:
+        try:
+            _bpf_in_place(_NEXT_LINK, request)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return
+            raise
+        link = struct.unpack_from("=I", request, 4)[0]
+        struct.pack_into("=I", request, 0, link)
+        with contextlib.suppress(FileNotFoundError):  # The link ended meanwhile.
+            if _is_xdp_link(link, ifindex, program_id):
+                _detach_link(link)
+
+
+def _is_xdp_link(link: int, ifindex: int, program_id: int) -> bool:
+    descriptor = _bpf(_LINK_BY_ID, struct.pack("=III", link, 0, 0))
+    try:
+        kind, _, identity, _, index = struct.unpack_from("=IIIII", _describe(descriptor, bytes(_LINK_BYTES)))
+    finally:
+        os.close(descriptor)
+    return bool((kind, identity, index) == (_XDP_LINK, program_id, ifindex))
+
+
+def _detach_link(link: int) -> None:
+    descriptor = _bpf(_LINK_BY_ID, struct.pack("=III", link, 0, 0))
+    try:
+        _bpf(_DETACH_LINK, struct.pack("=I", descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _tcx(ifindex: int, hook: int) -> tuple[tuple[int, int], ...]:
+    """Return the id of each program of a tcx hook, with the id of the link that holds it, 0 for none."""
+    identities, links = ((ctypes.c_uint32 * _TCX_MAX)() for _ in range(2))
+    addresses = (ctypes.addressof(identities), _TCX_MAX, 0, 0, ctypes.addressof(links), 0, 0)
+    request = bytearray(struct.pack("=IIIIQIIQQQQ", ifindex, hook, 0, 0, *addresses))
+    _bpf_in_place(_QUERY, request)
+    count = struct.unpack_from("=I", request, _TCX_COUNT_AT)[0]
+    return tuple(zip(identities[:count], links[:count], strict=True))
 
 
 def _map_ids(program: int) -> tuple[int, ...]:
