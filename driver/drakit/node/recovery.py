@@ -3,48 +3,48 @@
 ``recover`` undoes the half states that an earlier process left, rewrites lost CDI files and removes orphaned ones. A claim that cannot be recovered
 blocks neither the others nor the start: it stays in the journal, and the next call for it or the next start retries it.
 
-``Restorer`` restores the claims of a lost journal. A journal is lost when its file is unreadable, or is missing although CDI files of the driver
-exist. Until its claims are restored the driver is not registered with the kubelet, so the kubelet prepares and unprepares nothing meanwhile. A claim
-is missing when the journal does not have it, and it has CDI files on this node or the unreadable file named it. Each missing claim is restored so:
+``Restorer`` restores the claims of a lost journal (``journal.opening`` says when one is). Until its claims are restored the driver is not registered
+with the kubelet, so the kubelet prepares and unprepares nothing meanwhile. A claim is missing when the journal does not have it, and it has CDI files
+on this node, or the unreadable file named it, or the API server has it allocated to a pool of this node and the kubelet tracks it (where its
+checkpoint cannot be read: a pod has it reserved). Each missing claim is restored so:
 
 - Its allocation matches its CDI files: it is prepared again, which does not disturb a running pod.
 - It is deleted, or allocated differently: it is journaled as prepared, with the devices that its CDI files name. The kubelet's next call undoes
   that, or ``orphans`` does.
 - One of its devices is gone: the restoration retries for ``DEVICE_GRACE`` seconds. Then the claim is journaled with the devices that remain; where
   none remains, its CDI files are removed.
-- Anything else fails: it is retried, and the driver does not serve until it succeeds or an admin runs the program's ``unprepare UID``.
+- Anything else fails: it is retried, and the driver does not serve until it succeeds or an admin runs the program's ``unprepare UID``. A claim that
+  only the API server has may never have been prepared here, so it is retried for ``DEVICE_GRACE`` seconds only.
+
+An entry whose claim ended since it was written is removed (``stale_entries``).
 
 Invariants:
 1. One process restores at a time (``alone``), and reads the journal after it holds the lock. Unprepare by hand holds the lock too.
 2. A claim is journaled as preparing before its hardware is touched. After a crash the next start continues it: recovery, which undoes
    half states, runs only when no claim is missing.
 3. A failure leaves hardware and CDI files as they are.
-4. An intent that no CDI file records is planned only after every claim is restored whose CDI files record its intents.
+4. An intent that no CDI file records is planned only after every claim is restored whose CDI files record its intents. Where the hardware to plan
+   exists already, the author recalls the intent from the device as it was published: the present form of a device may be that of foreign hardware.
 """
 
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import advanced, backoff, edits, errors, lifecycle, names, ports
+from drakit.core import advanced, edits, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import config as configs
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, engine, inventory_cache, resolution
+from drakit.node import device_preparer, engine, inventory_cache, resolution, stale_entries
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 PATIENCE_SECONDS = 30.0
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
 DEVICE_GRACE = 60.0
-SHOWN = 3
-"""The number of claims that the status names; the log has all of them."""
 LOCK = "restore"
 
 Grant = drivers.Grant[object]
@@ -78,14 +78,18 @@ class Deadline:
         return self._end - time.monotonic()
 
 
-def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory) -> Report:
+def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory, *, is_new_boot: bool = True) -> Report:
     """Make journal, hardware and CDI directory agree, and return a report. A lost journal must be restored before.
 
     CDI files are listed before the journal is read, and read again under the claim's lock. A file whose claim is then absent from the journal is an
-    orphan, because a claim is journaled before its first file is written.
+    orphan in a new boot: a power cut may leave it. In the boot of the files it is none, because a claim is journaled before its first file is
+    written: the file is kept, and the next start without another process treats the journal as lost.
     """
     with_files = cdi.claims()
     journaled = [entry.claim.uid for entry in journal.entries()]
+    if not is_new_boot and (unknown := _without_entry(with_files.difference(journaled), claim_engine)):
+        _log.error("CDI files kept: their claims are not in the journal; restart the driver to restore them", claims=sorted(unknown))
+        with_files -= unknown
     by_outcome: dict[engine.Recovered, list[names.ClaimUid]] = {outcome: [] for outcome in engine.Recovered}
     failed: list[names.ClaimUid] = []
     deadline = Deadline()
@@ -104,6 +108,12 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     log = _log.info if report.undone or report.orphans or report.failed else _log.debug
     log("claims recovered", undone=len(report.undone), verified=len(report.verified), orphans=len(report.orphans), failed=len(failed))
     return report
+
+
+def _without_entry(uids: Collection[names.ClaimUid], claim_engine: engine.Engine) -> frozenset[names.ClaimUid]:
+    """Return the claims that have CDI files and no entry while no call for them runs."""
+    deadline = Deadline()
+    return frozenset(uid for uid in uids if claim_engine.has_only_files(uid, deadline))
 
 
 class Journal(ports.Journal, Protocol):
@@ -134,6 +144,21 @@ class RestorerParts:
     own_lock: Callable[[], ports.Locks]
     clock: ports.Clock
     metadata: ports.DeviceMetadata | None = None
+    is_unverified: bool = False
+
+
+Attributes = Mapping[str, devices.AttributeValue]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeState:
+    """What others know of the node: the claims that the kubelet tracks (None: unknown), and attributes of published devices by name."""
+
+    tracked: frozenset[names.ClaimUid] | None = None
+    published: Mapping[str, Attributes] = dataclasses.field(default_factory=dict)
+
+
+NO_STATE = NodeState()
 
 
 class Restorer:
@@ -144,6 +169,9 @@ class Restorer:
         self.program = parts.resolver.program
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
         self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
+        self._stale = stale_entries.Remover(parts.journal, parts.resolver)
+        self._published: Mapping[str, Attributes] = {}
+        self.subject = "journal unverified" if parts.is_unverified else "journal lost"
 
     @contextlib.contextmanager
     def alone(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
@@ -160,30 +188,61 @@ class Restorer:
         restored = {entry.claim.uid for entry in self._journal.entries() if not self._is_half(entry)}
         return sorted(self._cdi.claims().union(named) - restored)
 
-    def restore(self, listing: ports.ClaimList, *, without_devices: bool = False) -> Mapping[names.ClaimUid, str]:
+    def restore(
+        self, listing: ports.ClaimList, *, without_devices: bool = False, state: NodeState = NO_STATE
+    ) -> Mapping[names.ClaimUid, str]:
         """Restore every missing claim, and return those that failed, with the reason. If none failed, the journal is no longer lost.
 
         ``without_devices`` drops devices that are gone. The caller is ``alone``. Raise JournalError, and ApiError when the list fails.
         """
-        missing, failed = self.missing(), dict[names.ClaimUid, str]()
-        if missing:
-            listed = listing.allocated(self._author.name, self._serves)
-            by_uid = {claim.ref.uid: claim for claim in listed.claims}
-            failed = dict.fromkeys(listed.unreadable.intersection(missing), "the API server has the claim, but it cannot be read")
-            # Claims in use come first: they own their devices, whatever the CDI file of a deleted claim names.
-            pending = sorted((uid for uid in missing if uid not in failed), key=lambda uid: (uid not in by_uid, uid))
-            for may_plan in (False, True):
-                pending = [
-                    uid
-                    for uid in pending
-                    if not self._try(uid, by_uid.get(uid), failed, without_devices=without_devices, may_plan=may_plan)
-                ]
-                if failed:
-                    failed.update((uid, "waits until the other claims are restored") for uid in pending)
-                    break
+        if self._journal.lost_claims() is None:
+            return {}
+        listed = listing.allocated(self._author.name, self._serves)
+        self._stale.begin(stale_entries.find(self._journal.entries(), listed, self._cdi, self._author, self._parts.boot_id))
+        self._published = state.published
+        by_uid = {claim.ref.uid: claim for claim in listed.claims}
+        missing = self.missing()
+        only_listed = self._only_listed(listed, state.tracked).difference(missing)
+        failed = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
+        for uid in only_listed.intersection(failed) if without_devices else ():
+            _log.error("claim not restored: its hardware may be left", claim=str(by_uid[uid].ref), claim_uid=uid, error=failed.pop(uid))
         if not failed:
+            self._stale.finish()
             self._journal.rebuilt()
-            _log.warning("journal restored", claims=len(missing))
+            log = _log.warning if missing or only_listed or not self._parts.is_unverified else _log.info
+            log("journal restored", claims=len(missing) + len(only_listed))
+        return failed
+
+    def _only_listed(self, listed: claims.Listed, tracked: frozenset[names.ClaimUid] | None) -> frozenset[names.ClaimUid]:
+        """Return the claims in use on this node that only the API server has: those with a device of the node's own pools."""
+        journaled = {entry.claim.uid for entry in self._journal.entries()}
+        return frozenset(
+            claim.ref.uid
+            for claim in listed.claims
+            if claim.ref.uid not in journaled
+            and (claim.is_reserved if tracked is None else claim.ref.uid in tracked)
+            and any(names.is_pool_of_node(result.pool, self._parts.pool) for result in claim.results_of(self._author.name))
+        )
+
+    def _restore_all(
+        self,
+        uids: Sequence[names.ClaimUid],
+        by_uid: Mapping[names.ClaimUid, claims.Claim],
+        unreadable: Collection[names.ClaimUid],
+        *,
+        without_devices: bool,
+    ) -> dict[names.ClaimUid, str]:
+        """Restore these claims, and return those that failed, with the reason."""
+        failed = dict.fromkeys((uid for uid in uids if uid in unreadable), "the API server has the claim, but it cannot be read")
+        # Claims in use come first: they own their devices, whatever the CDI file of a deleted claim names.
+        pending = sorted((uid for uid in uids if uid not in failed), key=lambda uid: (uid not in by_uid, uid))
+        for may_plan in (False, True):
+            pending = [
+                uid for uid in pending if not self._try(uid, by_uid.get(uid), failed, without_devices=without_devices, may_plan=may_plan)
+            ]
+            if failed and not may_plan:
+                failed.update((uid, "waits until the other claims are restored") for uid in pending)
+                break
         return failed
 
     def release(self, uid: names.ClaimUid) -> None:
@@ -214,7 +273,7 @@ class Restorer:
         """Restore a claim that has devices of this node and return True, or return False when it must be planned and may not."""
         files, entry = self._cdi.of(claim.ref.uid), self._journal.entry(claim.ref.uid)
         try:
-            grants = self._resolver.resolve(claim, begun=True)
+            grants = [self._as_published(grant) for grant in self._resolver.resolve(claim, begun=True)]
             if not self._is_current(claim, grants, files, entry):
                 _log.warning("claim allocation does not match its CDI files", claim=str(claim.ref), claim_uid=claim.ref.uid)
                 self._keep(claim.ref, files, without_devices=without_devices)
@@ -245,7 +304,7 @@ class Restorer:
         deadline = Deadline()
         with self._parts.device_locks.hold(resolution.lock_names(grants), deadline.is_waiting):
             if entry is None:
-                self._resolver.check_free(grants)
+                self._stale.check_free(grants)
                 grants = self._with_intents(grants, files)
                 entry = self._begin(claim.ref, grants)
             else:
@@ -255,8 +314,24 @@ class Restorer:
 
     def _with_intents(self, grants: Sequence[Grant], files: Files) -> Sequence[Grant]:
         """Return the grants with the intents recalled from their CDI files; the intent of a grant without a file is planned."""
-        planned = iter(self._resolver.plan([grant for grant in grants if self._file_of(grant) not in files]))
+        planned = iter(self._plan([grant for grant in grants if self._file_of(grant) not in files]))
         return [self._recalled(grant, files) if self._file_of(grant) in files else next(planned) for grant in grants]
+
+    def _plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
+        """Plan the intents of grants without CDI files, or recall them where their hardware exists already."""
+        try:
+            return self._resolver.plan(grants)
+        except errors.DeviceBusyError:
+            if not isinstance(self._author, advanced.IntentRecovery):
+                raise
+            return [dataclasses.replace(grant, intent=self._author.recall(grant)) for grant in grants]
+
+    def _as_published(self, grant: Grant) -> Grant:
+        """Return the grant with its device as it was published and allocated."""
+        attributes = self._published.get(grant.device.name)
+        if attributes is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
+            return grant
+        return dataclasses.replace(grant, device=dataclasses.replace(grant.device, attributes=attributes))
 
     def _keep(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> None:
         """Journal a claim as prepared with the devices that its CDI files name, without touching hardware.
@@ -287,7 +362,8 @@ class Restorer:
         gone = [name.device for name, location in located if location is None]
         if gone and not without_devices:
             raise errors.DeviceGoneError(f"this node has no device {', '.join(gone)}")
-        return [_bare_grant(ref, name, location[1], self._author, location[0]) for name, location in located if location is not None]
+        grants = [_bare_grant(ref, name, location[1], self._author, location[0]) for name, location in located if location is not None]
+        return [self._as_published(grant) for grant in grants]
 
     def _device(self, name: str) -> tuple[str, devices.Device] | None:
         """Return the pool and the device of this name: the node's own, or the only one in pools of the cluster, as a CDI file names no pool."""
@@ -301,7 +377,7 @@ class Restorer:
     def _is_free(self, grant: Grant) -> bool:
         """Return whether no journaled claim holds the device: of two claims whose files name one device, only one can have it."""
         try:
-            self._resolver.check_free([grant])
+            self._stale.check_free([grant])
         except errors.DeviceBusyError as error:
             _log.warning(
                 "CDI file names the device of another claim", claim_uid=grant.claim.uid, device=grant.device.name, error=str(error)
@@ -358,43 +434,3 @@ def _bare_grant(ref: claims.ClaimRef, name: edits.CdiName, device: devices.Devic
         share_id=name.share_id,
         admin_access=bool(name.request),
     )
-
-
-class RestoreLoop:
-    """A loop that restores until no claim is missing.
-
-    ``status`` says why the driver does not serve yet; ``failed`` is called after each failed attempt.
-    """
-
-    def __init__(self, restorer: Restorer, listing: ports.ClaimList, clock: ports.Clock, failed: Callable[[], None]) -> None:
-        self._restorer = restorer
-        self._listing = listing
-        self._clock = clock
-        self._failed = failed
-        self.status = "journal lost: its claims are being restored"
-
-    def run(self, stop: threading.Event) -> bool:
-        """Retry with growing pauses, and return whether all claims are restored; False when ``stop`` is set first."""
-        pauses, started = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._clock.monotonic()
-        while not stop.is_set():
-            is_late = self._clock.monotonic() - started >= DEVICE_GRACE
-            try:
-                with self._restorer.alone(lambda: not stop.is_set()):
-                    failed = self._restorer.restore(self._listing, without_devices=is_late)
-                if not failed:
-                    return True
-                self.status = describe(failed, self._restorer.program)
-            except errors.DrakitError as error:
-                self.status = f"journal lost: its claims cannot be restored: {error}"
-            _log.error("restoring the lost journal failed", error=self.status, retry_in_s=pauses.pause)
-            self._failed()
-            self._clock.wait(stop, pauses.next())
-        return False
-
-
-def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
-    """Return a text that says which claims are not restored, why, and how ``program`` releases one."""
-    count = f"{len(failed)} claim{'s' if len(failed) > 1 else ''}"
-    named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
-    more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-    return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
