@@ -17,6 +17,8 @@ Prepared = tuple[int, str, str | None]
 """Position, record and edits of a grant."""
 _BYTES = 5
 _POSITION = operator.itemgetter(0)
+_NUMBERS = tuple(map(codec.GrantRow._fields.index, ("position", "admin_access")))
+_OPTIONAL = tuple(map(codec.GrantRow._fields.index, ("parameters", "config_source", "edits")))
 _MUTABLE = ("record", "edits")
 _FIXED = tuple(index for index, name in enumerate(codec.GrantRow._fields) if name not in _MUTABLE)
 
@@ -39,22 +41,36 @@ def of_note(position: int, key: str, record: str) -> int:
     return _digest(position, key, record)
 
 
+def of_name(name: str) -> str:
+    """Return the digest of a name, as text."""
+    return str(int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=_BYTES).digest(), "big"))
+
+
 def check_claim(stored: tuple[int, int], claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
     """Raise UnreadableError where a claim's content is not Unicode, or does not have its known digests."""
     path = f"claim {claim.uid}"
-    check_text(path, claim.state)
+    check_text(path, *claim)
+    for grant in grants:
+        check_text(
+            path, *(value for index, value in enumerate(grant) if index not in _NUMBERS and (value is not None or index not in _OPTIONAL))
+        )
+        if not all(isinstance(grant[index], int) for index in _NUMBERS):
+            raise codec.UnreadableError(f"{path}: not a number")
     _check(path, stored, lambda: of_claim(claim, grants))
 
 
 def check_note(stored: int, position: int, key: str, record: str, path: str) -> None:
     """Raise UnreadableError where a note is not Unicode, or does not have its known digest."""
+    check_text(path, key, record)
     _check(path, (stored,), lambda: (of_note(position, key, record),))
 
 
-def check_text(path: str, *texts: str) -> None:
-    """Raise UnreadableError for text that was not UTF-8 in the file."""
+def check_text(path: str, *texts: object) -> None:
+    """Raise UnreadableError for a value that is no text, as a damaged file may have one in any column, and for text that was not UTF-8."""
+    if not all(isinstance(text, str) for text in texts):
+        raise codec.UnreadableError(f"{path}: not text")
     try:
-        "".join(texts).encode()
+        "".join(map(str, texts)).encode()
     except UnicodeEncodeError as error:
         raise codec.UnreadableError(f"{path}: not UTF-8") from error
 

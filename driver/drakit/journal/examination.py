@@ -17,11 +17,12 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from drakit.core import names
-from drakit.journal import codec, digests, files, marks, schema, sqlite, store
+from drakit.journal import codec, digests, files, marks, quarantine, schema, sqlite, store
 
 BOOT = "boot_id"
-QUARANTINE = "quarantine"
-"""The keys in ``meta`` of the last boot, and of the record of a lost journal."""
+DRIVER = "driver"
+DRIVER_DIGEST = "driver_digest"
+"""The keys in ``meta`` of the last boot, and of the driver with a digest of its name: a changed bit is not another driver."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,13 @@ def examine(
         try:
             if reason := schema.incompatibility(database, migrations) or schema.difference(database, migrations):
                 return Damage(reason=reason)
-            sqlite.check_writable(database)
+            reason = _unwritable(path, database)
             # Another process may write meanwhile.
             with sqlite.snapshot(database):
                 failed = _failed_check(database)
-                return _decode(database, failed or _behind(database, last_change), is_suspect=bool(failed))
+                return _decode(database, failed or reason or _behind(database, last_change), is_suspect=bool(failed))
         except sqlite.FAILURES as error:
-            if not (sqlite.is_damage(error) or sqlite.is_format_read_only(path, error)):
+            if not sqlite.is_damage(error):
                 raise
             return Damage(reason=str(error))
 
@@ -79,7 +80,7 @@ def unknown_files(path: pathlib.Path, evidence: Evidence, boot_id: str) -> Damag
     if is_blank(path):
         return Damage(reason="it is missing, but CDI files of prepared claims exist")
     with contextlib.closing(sqlite.connect_examiner(path)) as database:
-        if schema.meta(database, BOOT) != boot_id or schema.meta(database, QUARANTINE) is not None:
+        if schema.meta(database, BOOT) != boot_id or schema.meta(database, quarantine.KEY) is not None:
             return None
         unknown = sorted(with_files.difference(store.uids(database)))
         return _decode(database, f"it lacks claims that have CDI files: {', '.join(unknown)}") if unknown else None
@@ -112,6 +113,17 @@ def _missing(path: pathlib.Path, last_change: int | None) -> str:
     if state == "missing" and files.last_aside_path(path) is not None:
         return "the database is missing beside one that was set aside"
     return f"it is {state}, but had {last_change} changes in this boot" if last_change else ""
+
+
+def _unwritable(path: pathlib.Path, database: sqlite3.Connection) -> str:
+    """Return why SQLite cannot write to a file that could be written to; empty if it can. Raise sqlite3.Error if the file cannot be accessed."""
+    try:
+        sqlite.check_writable(database)
+    except sqlite3.Error as error:
+        if not sqlite.is_format_read_only(path, error):
+            raise
+        return "its header names a format that SQLite can only read"
+    return ""
 
 
 def _behind(database: sqlite3.Connection, last_change: int | None) -> str:
@@ -158,6 +170,7 @@ class _Reading:
 
     def read(self, database: sqlite3.Connection) -> None:
         """Read all claims. Raise sqlite3.Error, and then keep those that were read before."""
+        self._read_meta(database)
         violation = database.execute("PRAGMA foreign_key_check").fetchone()
         self._blame(f"a row of {violation[0]} has no claim" if violation else "")
         stored = store.digests_of(database) if schema.has_progress(database) else {}
@@ -166,14 +179,26 @@ class _Reading:
         for claim, grants in store.all_rows(database):
             known = stored.get(claim.uid, (digests.UNKNOWN, digests.UNKNOWN))
             try:
-                codec.entry(claim, grants)
                 digests.check_claim(known, claim, grants)
+                codec.entry(claim, grants)
             except codec.UnreadableError as error:
                 self._blame(str(error))
-                self.lost += [names.ClaimUid(claim.uid)] if names.is_uid(claim.uid) else []
+                self.lost += [names.ClaimUid(claim.uid)] if names.is_uid(str(claim.uid)) else []
                 continue
             if not self._is_suspect or all(known):
                 self.readable.setdefault(claim.uid, (claim, grants))
+
+    def _read_meta(self, database: sqlite3.Connection) -> None:
+        try:
+            for key, text in database.execute("SELECT key, value FROM meta"):
+                digests.check_text("meta", key, text)
+            former = quarantine.read(database)
+            self.lost += former.lost if former is not None else ()
+        except codec.UnreadableError as error:
+            self._blame(str(error))
+        owner, digest = schema.meta(database, DRIVER), schema.meta(database, DRIVER_DIGEST)
+        if owner is not None and digest is not None and digest != digests.of_name(owner):
+            self._blame("its driver's name was changed")
 
     def _blame(self, reason: str) -> None:
         self.reason = self.reason or reason

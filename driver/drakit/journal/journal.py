@@ -17,10 +17,10 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, examination, opening, schema, sqlite, store
+from drakit.journal import codec, examination, opening, quarantine, schema, sqlite, store
 from drakit.journal import store as notebook
 
-Quarantine = opening.Quarantine
+Quarantine = quarantine.Quarantine
 _POOL = "pool"
 
 
@@ -176,19 +176,19 @@ class Journal:
         Read the file, because another process may have restored the claims since this one opened the journal. Raise JournalError.
         """
         with self._reader() as database:
-            self.quarantine = opening.read_quarantine(database)
+            self.quarantine = quarantine.read(database)
         return None if self.quarantine is None else self.quarantine.lost
 
     def rebuilt(self) -> None:
         """Record that the claims of a lost journal are restored, and end the quarantine. Raise JournalError."""
-        self._commit(opening.clear_quarantine)
+        self._commit(quarantine.clear)
         self.quarantine = None
 
     def released(self, uids: Collection[names.ClaimUid]) -> None:
         """Record that these claims hold nothing any more, and remove them from the quarantine record. Raise JournalError."""
 
         def remove(database: sqlite3.Connection) -> None:
-            self.quarantine = opening.release_from_quarantine(database, uids)
+            self.quarantine = quarantine.release(database, uids)
 
         self._commit(remove)
 

@@ -16,40 +16,19 @@ import contextlib
 import dataclasses
 import pathlib
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from drakit.core import errors, names
-from drakit.journal import codec, examination, files, schema, sqlite, store
+from drakit.core import errors
+from drakit.journal import codec, digests, examination, files, schema, sqlite, store
+from drakit.journal import quarantine as quarantines
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 SUFFIXES = (".new", ".new-journal")
 """The suffixes of an unfinished successor and of the rollback journal of its one transaction."""
-NEW = "it is new"
-UNMARKED = "the mark of its last change is missing"
-DOUBTS = frozenset({NEW, UNMARKED})
-"""The reasons of the quarantine record of an unverified journal. Only the API server may know the claims of a new one."""
 _MARKED_KEY = "marked_boot"
 """The boot in which a process wrote the journal's mark."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quarantine:
-    """The record of a lost journal: its new path, the reason, the number of claims kept, and the claims lost, if known."""
-
-    path: pathlib.Path
-    reason: str
-    kept: int = 0
-    lost: tuple[names.ClaimUid, ...] = ()
-
-    @property
-    def is_doubt(self) -> bool:
-        """Whether nothing shows that the journal lacks anything: it was not set aside, and is unverified."""
-        return self.reason in DOUBTS
-
-
-_QUARANTINE = codec.FORMAT.converter(Quarantine)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +37,7 @@ class Opened:
 
     path: pathlib.Path
     use_lock: files.UseLock
-    quarantine: Quarantine | None
+    quarantine: quarantines.Quarantine | None
     boot_id: str
     last_boot_id: str
 
@@ -118,10 +97,10 @@ def _replace_damaged(
 
 def _doubt(path: pathlib.Path, evidence: examination.Evidence, last_change: int | None, boot_id: str) -> str:
     if examination.is_blank(path):
-        return NEW if evidence.checks_new else ""
+        return quarantines.NEW if evidence.checks_new else ""
     with contextlib.closing(sqlite.connect(path)) as database:
         is_marked = schema.meta(database, _MARKED_KEY) == boot_id
-    return UNMARKED if is_marked and last_change is None else ""
+    return quarantines.UNMARKED if is_marked and last_change is None else ""
 
 
 def _open(
@@ -146,12 +125,12 @@ def _open(
             store.remove_other_boots(database, boot_id)
             if schema.has_progress(database):
                 store.add_digests(database)
-            if doubt and read_quarantine(database) is None:
+            if doubt and quarantines.read(database) is None:
                 kept = len(store.uids(database))
-                schema.set_meta(database, examination.QUARANTINE, _encoded(Quarantine(path=path, reason=doubt, kept=kept)))
+                schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantines.Quarantine(path=path, reason=doubt, kept=kept)))
             if evidence is not None:
                 schema.set_meta(database, _MARKED_KEY, boot_id)
-            quarantine, changes = read_quarantine(database), schema.changes(database)
+            quarantine, changes = quarantines.read(database), schema.changes(database)
         if evidence is not None:
             evidence.mark.write(changes)
         return Opened(path=path, use_lock=use_lock, quarantine=quarantine, boot_id=boot_id, last_boot_id=last_boot_id)
@@ -159,9 +138,10 @@ def _open(
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:
     """Record the driver that owns the journal, or raise JournalError for another driver's journal."""
-    owner = schema.meta(database, "driver")
-    if owner is None:
-        schema.set_meta(database, "driver", driver)
+    owner = schema.meta(database, examination.DRIVER)
+    if owner is None or (owner == driver and schema.meta(database, examination.DRIVER_DIGEST) is None):
+        schema.set_meta(database, examination.DRIVER, driver)
+        schema.set_meta(database, examination.DRIVER_DIGEST, digests.of_name(driver))
     elif owner != driver:
         raise errors.JournalError(f"{path} belongs to driver {owner}, not {driver}; give each driver a data directory of its own")
 
@@ -186,7 +166,8 @@ def replace(path: pathlib.Path, damage: examination.Damage, migrations: Sequence
     """
     moved = files.new_aside_path(path)
     target = moved or files.last_aside_path(path) or path
-    quarantine = Quarantine(path=target, reason=printable(damage.reason), kept=len(damage.readable), lost=damage.lost)
+    lost = tuple(uid for uid in damage.lost if uid not in {claim.uid for claim, _ in damage.readable})
+    quarantine = quarantines.Quarantine(path=target, reason=printable(damage.reason), kept=len(damage.readable), lost=lost)
     _write_successor(path, quarantine, damage, migrations, last_change)
     _install_successor(path, target)
     _log.error(
@@ -194,7 +175,7 @@ def replace(path: pathlib.Path, damage: examination.Damage, migrations: Sequence
         path=str(target),
         reason=quarantine.reason,
         kept=quarantine.kept,
-        lost=list(damage.lost),
+        lost=list(lost),
     )
 
 
@@ -203,32 +184,12 @@ def printable(reason: str) -> str:
     return reason.encode(errors="backslashreplace").decode()
 
 
-def read_quarantine(database: sqlite3.Connection) -> Quarantine | None:
-    """Return the quarantine record, None where no claim is missing."""
-    text = schema.meta(database, examination.QUARANTINE)
-    if text is None:
-        return None
-    quarantine: Quarantine = codec.read(_QUARANTINE, text, f"meta.{examination.QUARANTINE}")
-    return quarantine
-
-
-def release_from_quarantine(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
-    """Remove released claims from the quarantine record, if there is one, and return it. Inside the caller's transaction."""
-    before = read_quarantine(database)
-    if before is None:
-        return None
-    after = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
-    schema.set_meta(database, examination.QUARANTINE, _encoded(after))
-    return after
-
-
-def clear_quarantine(database: sqlite3.Connection) -> None:
-    """Delete the quarantine record. Inside the caller's transaction."""
-    database.execute("DELETE FROM meta WHERE key = ?", (examination.QUARANTINE,))
-
-
 def _write_successor(
-    path: pathlib.Path, quarantine: Quarantine, damage: examination.Damage, migrations: Sequence[schema.Migration], last_change: int
+    path: pathlib.Path,
+    quarantine: quarantines.Quarantine,
+    damage: examination.Damage,
+    migrations: Sequence[schema.Migration],
+    last_change: int,
 ) -> None:
     """Commit the successor, without a write-ahead log, so that one rename moves all of it. Its changes are numbered after ``last_change``."""
     _remove_successor(path)
@@ -241,7 +202,7 @@ def _write_successor(
             for claim, grants in damage.readable:
                 store.insert(database, claim, grants)
             store.restore(database, damage.salvage)
-            schema.set_meta(database, examination.QUARANTINE, _encoded(quarantine))
+            schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))
             if schema.has_progress(database):
                 schema.count_change(database, at_least=last_change)
 
@@ -251,11 +212,11 @@ def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:
     files.move(_successor(path), path)
 
 
-def _committed(successor: pathlib.Path) -> Quarantine | None:
+def _committed(successor: pathlib.Path) -> quarantines.Quarantine | None:
     """Return the quarantine record of a committed successor, None where it was not committed."""
     with contextlib.closing(sqlite.connect(successor)) as database:
         try:
-            return read_quarantine(database) if schema.has_tables(database) else None
+            return quarantines.read(database) if schema.has_tables(database) else None
         except codec.UnreadableError:
             return None
         except sqlite.FAILURES as error:
@@ -272,7 +233,3 @@ def _remove_successor(path: pathlib.Path) -> None:
 
 def _successor(path: pathlib.Path) -> pathlib.Path:
     return files.with_suffix(path, SUFFIXES[0])
-
-
-def _encoded(quarantine: Quarantine) -> str:
-    return codec.dump(_QUARANTINE.encode(quarantine))

@@ -141,7 +141,8 @@ def incompatibility(connection: sqlite3.Connection, migrations: Sequence[Migrati
     newest = migrations[-1].version
     if version <= newest:
         return ""
-    oldest = int(meta(connection, "readable_since") or version)
+    since = meta(connection, "readable_since") or ""
+    oldest = int(since) if since.isdecimal() else version
     return "" if oldest <= newest else f"it was written by a newer drakit (schema {version}, readable since schema {oldest}, not {newest})"
 
 
@@ -185,7 +186,12 @@ def has_progress(connection: sqlite3.Connection) -> bool:
 def changes(connection: sqlite3.Connection) -> int:
     """Return the number of the last change; 0 in a file of a previous version."""
     row = connection.execute("SELECT changes FROM progress").fetchone() if has_progress(connection) else None
-    return row[0] if row else 0
+    return integer(*row or (None,))
+
+
+def integer(value: object) -> int:
+    """Return a value of a column of integers; 0 for any other, which a damaged file may have."""
+    return value if isinstance(value, int) else 0
 
 
 def count_change(connection: sqlite3.Connection, *, at_least: int = 0) -> int:

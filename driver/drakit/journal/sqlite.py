@@ -89,9 +89,14 @@ def is_format_read_only(path: pathlib.Path, error: sqlite3.Error | UnicodeDecode
 
 
 def check_writable(connection: sqlite3.Connection) -> None:
-    """Raise sqlite3.Error where SQLite cannot write to the file."""
+    """Raise sqlite3.Error where SQLite cannot write to the file. Nothing is changed."""
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute("ROLLBACK")
+    try:
+        # The beginning of a transaction does not show it.
+        connection.execute("PRAGMA user_version = 0")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def journal_error(path: pathlib.Path, error: sqlite3.Error | UnicodeDecodeError) -> errors.JournalError:

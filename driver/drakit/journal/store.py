@@ -65,18 +65,18 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
 
 def digests_of(connection: sqlite3.Connection) -> Mapping[str, tuple[int, int]]:
     """Return the stored digests of every claim by UID; 0 where one is unknown."""
-    return {uid: (begun, prepared) for uid, begun, prepared in connection.execute("SELECT uid, begun_digest, prepared_digest FROM claims")}
+    rows = connection.execute("SELECT uid, begun_digest, prepared_digest FROM claims")
+    return {uid: (schema.integer(begun), schema.integer(prepared)) for uid, begun, prepared in rows}
 
 
 def digest_sum(connection: sqlite3.Connection) -> int:
     """Return the stored sum of all digests."""
-    row = connection.execute("SELECT digest FROM progress").fetchone()
-    return row[0] if row else -1
+    return schema.integer(*connection.execute("SELECT digest FROM progress").fetchone() or (None,))
 
 
 def uids(connection: sqlite3.Connection) -> frozenset[str]:
     """Return the UIDs of all claims."""
-    return frozenset(uid for (uid,) in connection.execute("SELECT uid FROM claims"))
+    return frozenset(str(uid) for (uid,) in connection.execute("SELECT uid FROM claims"))
 
 
 def add_digests(connection: sqlite3.Connection) -> None:
@@ -284,8 +284,8 @@ def salvage(database: sqlite3.Connection) -> Salvage:
     digest = "n.digest" if schema.has_progress(database) else "0"
     for *row, stored in database.execute(_SELECT_NOTES.format(digest)):
         try:
-            codec.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
             digests.check_note(stored, row[1], row[2], row[3], f"claim {row[0]}: notes[{row[2]}]")
+            codec.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
             notes.append(NoteRow(*row))
         except codec.UnreadableError as error:
             reason = str(error)

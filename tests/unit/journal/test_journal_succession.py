@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import errors
-from drakit.journal import examination, files, inspection, journal, opening, schema
+from drakit.journal import examination, files, inspection, journal, opening, quarantine, schema
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -42,7 +42,7 @@ def written(path: pathlib.Path) -> pathlib.Path:
     damage = examination.examine(path, schema.MIGRATIONS)
     assert damage is not None
     target = path.with_name(f"{path.name}.unreadable-20260102T030405Z")
-    note = opening.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
+    note = quarantine.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
     opening._write_successor(path, note, damage, schema.MIGRATIONS, 0)
     return target
 
