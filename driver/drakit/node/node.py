@@ -115,7 +115,7 @@ class Node:
             if self.registrar.has_another():
                 self._first_discovery()
             if self.local.is_unverified and self._restoring.attempt(self._stop):
-                self.local.recover()
+                self._restored()
             if not self.local.is_lost:
                 self._serve()
         except BaseException:
@@ -199,9 +199,13 @@ class Node:
 
     def _restore(self) -> None:
         if self._restoring.run(self._stop):
-            self.local.recover()
+            self._restored()
             self._serve()
             self.background.wake()
+
+    def _restored(self) -> None:
+        self.local.recover()
+        self.background.watch()
 
     def _node_state(self) -> recovery.NodeState:
         """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
