@@ -37,8 +37,7 @@ class Journal:
         self.boot_id = opened.boot_id
         self.last_boot_id = opened.last_boot_id
         self._use_lock = opened.use_lock
-        self._mark = None if evidence is None else evidence.mark
-        self._writer = sqlite.Writer(opened.path) if self._mark is None else sqlite.Writer(opened.path, self._mark.write)
+        self._writer = sqlite.Writer(opened.path) if evidence is None else sqlite.Writer(opened.path, evidence.mark.write)
         self._idle_readers: collections.deque[sqlite3.Connection] = collections.deque()
         self._closed = False
 
@@ -58,8 +57,6 @@ class Journal:
         self._closed = True
         self._writer.close()
         self._close_idle_readers()
-        if self._mark is not None:
-            self._mark.close()
         self._use_lock.close()
 
     def __enter__(self) -> Self:

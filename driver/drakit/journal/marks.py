@@ -34,7 +34,6 @@ class Mark:
     def __init__(self, path: pathlib.Path, boot_id: str) -> None:
         self._path = path
         self._boot_id = boot_id
-        self._descriptor: int | None = None
         self._has_failed = False
 
     def read(self) -> int | None:
@@ -52,28 +51,23 @@ class Mark:
 
     def write(self, number: int) -> None:
         """Write the number of the last change, and create the file if needed. The first failure is logged."""
+        content = self._content(number)
         try:
-            if self._descriptor is None:
-                self._descriptor = self._opened()
-            os.pwrite(self._descriptor, self._content(number), 0)
+            # Not kept open: an open file keeps its file system from becoming read-only, and outlives a directory that is deleted.
+            descriptor = os.open(self._path, _OPEN | os.O_CREAT, _MODE)
+            try:
+                state = os.fstat(descriptor)
+                if not stat.S_ISREG(state.st_mode):
+                    raise OSError(None, "not a regular file; remove it")
+                if state.st_size != len(content):
+                    os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, content, 0)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
                 _log.error("journal mark not written", path=str(self._path), error=error.strerror or str(error))
-
-    def close(self) -> None:
-        """Close the file. Safe to call twice."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def _opened(self) -> int:
-        descriptor = os.open(self._path, _OPEN | os.O_CREAT, _MODE)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(None, "not a regular file; remove it")
-        os.ftruncate(descriptor, len(self._content(0)))
-        return descriptor
 
     def _content(self, number: int) -> bytes:
         text = f"{self._boot_id} {number:0{_DIGITS}d}"

@@ -1,7 +1,8 @@
 """Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, and orphan collection.
 
-They start after recovery and before the kubelet can call; while a lost journal is restored, the author is started but does not watch. They stop after the last verb has returned, in this order: the loops that call verbs, the
-author, the reporters. The reporters stop last, so that they still send what the author reports in ``stop``.
+They start after recovery and before the kubelet can call. While a lost journal is restored, the author is started but does not watch. They stop after
+the last verb has returned, in this order: the loops that call verbs, the author, the reporters. The reporters stop last, so that they still send what
+the author reports in ``stop``.
 """
 
 import contextlib

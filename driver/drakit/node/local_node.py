@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, timing
+from drakit.node import driver_context, engine, inventory_cache, recovery, restorer, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -102,8 +102,8 @@ class LocalNode:
             locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
             metadata=self.metadata,
         )
-        self.restorer = recovery.Restorer(
-            recovery.RestorerParts(
+        self.restorer = restorer.Restorer(
+            restorer.RestorerParts(
                 author=author,
                 pool=spec.identity.pool,
                 boot_id=spec.identity.boot_id,

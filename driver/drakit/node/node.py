@@ -22,7 +22,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, recovery, restore_loop, timing
+from drakit.node import background, local_node, metrics, restore_loop, restorer, timing
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -92,7 +92,7 @@ class Node:
         self._is_serving = False
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = restore_loop.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer, self._node_state)
-        self._as_published: Mapping[str, recovery.Attributes] | None = None if dependencies.api else {}
+        self._as_published: Mapping[str, restorer.Attributes] | None = None if dependencies.api else {}
         self._checkpoint = dependencies.registry.parent / checkpoint.FILE
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
@@ -207,11 +207,11 @@ class Node:
         self.local.recover()
         self.background.watch()
 
-    def _node_state(self) -> recovery.NodeState:
+    def _node_state(self) -> restorer.NodeState:
         """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
         if self._as_published is None:
             self._as_published = resource_slice.published_attributes(self._dependencies.slice_store.list())
-        return recovery.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
+        return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
 
     def _discover(self) -> None:
         """Discover now and then at intervals, and publish changes of inventory, taints and registration."""

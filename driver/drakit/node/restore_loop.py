@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from drakit.core import backoff, errors, names, ports
-from drakit.node import recovery
+from drakit.node import restorer
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -23,11 +23,11 @@ class RestoreLoop:
 
     def __init__(
         self,
-        restorer: recovery.Restorer,
+        restorer: restorer.Restorer,
         listing: ports.ClaimList,
         clock: ports.Clock,
         failed: Callable[[], None],
-        state: Callable[[], recovery.NodeState] = recovery.NodeState,
+        state: Callable[[], restorer.NodeState] = restorer.NodeState,
     ) -> None:
         self._restorer = restorer
         self._listing = listing
@@ -40,7 +40,7 @@ class RestoreLoop:
         """Retry with growing pauses, and return whether all claims are restored; False when ``stop`` is set first."""
         pauses, started = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._clock.monotonic()
         while not stop.is_set():
-            is_late = self._clock.monotonic() - started >= recovery.DEVICE_GRACE
+            is_late = self._clock.monotonic() - started >= restorer.DEVICE_GRACE
             if self.attempt(stop, is_late=is_late):
                 return True
             _log.error("restoring the lost journal failed", error=self.status, retry_in_s=pauses.pause)

@@ -371,8 +371,10 @@ def test_reads_by_identity_use_an_index(written: pathlib.Path) -> None:
             assert "SCAN" not in plan
 
 
-def test_a_hand_made_note_that_cannot_be_read_names_the_row(written: pathlib.Path) -> None:
+def test_a_record_of_a_loss_that_cannot_be_read_is_damage(written: pathlib.Path) -> None:
     with tampering(written) as database:
         schema.set_meta(database, "quarantine", "{")
-    with pytest.raises(errors.JournalError, match=r"meta\.quarantine: not JSON"):
-        opened(written.parent)
+    with opened(written.parent) as memory:
+        assert memory.quarantine is not None
+        assert "meta.quarantine: not JSON" in memory.quarantine.reason
+        assert len(memory.entries()) == 3

@@ -12,7 +12,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, records
 from drakit.core.slices import node_selection
-from drakit.node import orphans, recovery, restore_loop
+from drakit.node import orphans, restore_loop, restorer
 from fakes import author, claim_statuses, crash_node, manual_clock
 
 
@@ -492,9 +492,9 @@ def test_the_loop_gives_up_a_gone_device_after_the_grace() -> None:
 
     def failed() -> None:
         attempts.append(clock.moment)
-        clock.moment += recovery.DEVICE_GRACE / 2
+        clock.moment += restorer.DEVICE_GRACE / 2
 
     assert loop(lost, clock, failed).run(threading.Event())
     assert attempts[0] == 0
-    assert attempts[-1] < recovery.DEVICE_GRACE
+    assert attempts[-1] < restorer.DEVICE_GRACE
     assert lost.world.cdi.claims() == frozenset({lost.ref.uid})
