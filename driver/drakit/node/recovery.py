@@ -52,7 +52,7 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     with_files = cdi.claims()
     journaled = [entry.claim.uid for entry in journal.entries()]
     if not is_new_boot and (unknown := _without_entry(with_files.difference(journaled), claim_engine)):
-        _log.error("CDI files kept: their claims are not in the journal; restart the driver to restore them", claims=sorted(unknown))
+        _log.error("CDI files of unknown claims kept: restart the driver to restore the claims", claims=sorted(unknown))
         with_files -= unknown
     by_outcome: dict[engine.Recovered, list[names.ClaimUid]] = {outcome: [] for outcome in engine.Recovered}
     failed: list[names.ClaimUid] = []
