@@ -162,7 +162,7 @@ def test_a_claim_that_only_the_list_has_blocks_the_start_for_a_minute_only(site:
     assert "claim not restored" in capsys.readouterr().err
 
 
-def test_what_ended_after_a_backup_does_not_come_back_and_its_device_is_kept_by_the_next(site: Site) -> None:
+def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
     ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
     with site.open() as local:
         site.prepare(local, ended, other)
