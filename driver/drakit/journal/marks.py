@@ -18,7 +18,7 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 _SIZE_MAX = 512
-_MODE = 0o600
+_MODE = 0o644
 _OPEN = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGITS = 20
 
