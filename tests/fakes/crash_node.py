@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, ports, quantity
-from drakit.node import engine, inventory_cache, recovery, timing
+from drakit.node import engine, inventory_cache, recovery, restorer, timing
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -160,10 +160,10 @@ class CrashNode:
         """Recovery by the present process."""
         return recovery.recover(self.engine, self.journal, self.cdi)
 
-    def restorer(self) -> recovery.Restorer:
+    def restorer(self) -> restorer.Restorer:
         """The restorer of the present process."""
-        return recovery.Restorer(
-            recovery.RestorerParts(
+        return restorer.Restorer(
+            restorer.RestorerParts(
                 author=self.driver,
                 pool=POOL,
                 boot_id=self.boot_id,

@@ -3,6 +3,7 @@
 A folder of --folder is rejected if another user could change or replace it.
 """
 
+import contextlib
 import difflib
 import enum
 import functools
@@ -182,13 +183,24 @@ def meant(word: str, choices: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(choices) or 'none'}"
 
 
+def resolved(path: pathlib.Path, key: str) -> pathlib.Path:
+    """Return the path without symbolic links; it may be missing. Raise SettingsError, about ``key``, for links that lead back to themselves."""
+    try:
+        # ``resolve`` reports such a loop differently in each version of Python.
+        with contextlib.suppress(FileNotFoundError):
+            path.stat()
+        return path.resolve()
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {path}: {error.strerror}", key=key) from error
+
+
 def check_own(folder: pathlib.Path) -> None:
     """Raise SettingsError if another user owns the folder, can write to it or can replace it. The folder may be missing.
 
     Such a user could replace the files that commands read in it: a socket, or a kubeconfig, whose exec plugin would run as the caller.
     """
+    real = resolved(folder, _KEY)
     try:
-        real = folder.resolve()
         existing = [place for place in (real, *real.parents) if place.exists()]
         if real in existing and not real.is_dir():
             raise errors.SettingsError(f"{folder} is not a folder", key=_KEY)

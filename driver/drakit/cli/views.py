@@ -72,10 +72,11 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
         nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
         trouble = ""
         if inspection.exists(home):
+            last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
             inspection.copy(home, nowhere / "home")
-            trouble = inspection.damage(nowhere / "home")
+            trouble = inspection.damage(nowhere / "home", last_change)
         stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
-        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
+        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi", is_copy=True)
         try:
             opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
             opened.offered.refresh()

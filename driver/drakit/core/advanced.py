@@ -94,9 +94,10 @@ class IntentRecovery(Protocol[Config]):
     def recall(self, grant: drivers.Grant[Config]) -> records.Record:
         """Return the intent that ``plan`` chose for a grant of this boot, after the journal that held it was lost.
 
-        The framework calls it only for grants whose CDI file still exists, and then ``prepare`` (for a claim in use) or ``unprepare`` with the
-        result. It may read hardware, but never changes it. ``planned`` returns the intents that are already known. If the claim itself is gone,
-        consumed capacity and configuration are unknown.
+        The framework calls it for grants whose CDI file still exists, and for those without one if ``plan`` raises DeviceBusyError, because their
+        hardware may exist. Then it calls ``prepare`` (for a claim in use) or ``unprepare`` with the result. ``recall`` may read hardware, but never
+        changes it. ``planned`` returns the intents that are already known. If the claim itself is gone, consumed capacity and configuration are
+        unknown.
 
         If ``plan`` depends on the grant alone, return ``self.plan(grant)``. If only the container has the identity, read it from ``grant.found``: the
         edits that ``prepare`` returned, or None if the file cannot be trusted. Check it, because somebody may have edited the file.

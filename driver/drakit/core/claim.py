@@ -71,13 +71,14 @@ class AllocationResult:
 class Claim:
     """An allocated claim, with the results and configurations of every driver.
 
-    ``pod_claim_name`` is the claim's name in its pod, if it comes from a template; else it is empty.
+    ``pod_claim_name`` is the claim's name in its pod, if it comes from a template; else it is empty. ``is_reserved``: a pod may use the claim.
     """
 
     ref: ClaimRef
     results: tuple[AllocationResult, ...]
     configs: tuple[OpaqueConfig, ...] = ()
     pod_claim_name: str = ""
+    is_reserved: bool = False
 
     def results_of(self, driver: str) -> tuple[AllocationResult, ...]:
         """Return the results of one driver, in order."""
@@ -91,10 +92,14 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The claims of a list, and the UIDs of claims in it that cannot be read, so that their devices are unknown."""
+    """The claims of a list, and the UIDs of claims in it that cannot be read, so that their devices are unknown.
+
+    ``is_complete``: a claim that is in neither does not exist.
+    """
 
     claims: tuple[Claim, ...] = ()
     unreadable: frozenset[names.ClaimUid] = frozenset()
+    is_complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

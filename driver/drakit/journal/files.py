@@ -19,7 +19,7 @@ import fcntl
 import os
 import pathlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drakit.core import errors
 from drakit.telemetry import logs
@@ -39,6 +39,7 @@ _FIXES = {
     errno.EPERM: "let the driver's user own it",
     errno.ENOTDIR: "give a path whose parents are directories",
     errno.EIO: "check the disk",
+    errno.ELOOP: "give the real path: a symbolic link in it leads back to itself",
 }
 _log = logs.get_logger(__name__)
 
@@ -76,6 +77,19 @@ def restrict_mode(path: pathlib.Path, mode: int = FILE_MODE) -> None:
         if stat.S_IMODE(status.st_mode) & ~mode:
             path.chmod(stat.S_IMODE(status.st_mode) & mode)
             _log.warning("file mode restricted", path=str(path), was=f"{stat.S_IMODE(status.st_mode):04o}", allowed=f"{mode:04o}")
+
+
+def check_data_directory(directory: pathlib.Path, more_suffixes: Sequence[str] = ()) -> None:
+    """Raise JournalError where a file or folder of the journal is of another kind than drakit makes it. Nothing is changed before."""
+    with as_journal_errors(directory), contextlib.suppress(FileNotFoundError):
+        for folder in (directory, directory / _GATE):
+            mode = folder.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise errors.JournalError(f"{folder} is a symbolic link; give the real path")
+            if not stat.S_ISDIR(mode):
+                raise errors.JournalError(f"{folder} is not a directory; move it away")
+    for name in (*(f"{DATABASE}{suffix}" for suffix in ("", *SIDE_FILES, *more_suffixes)), USE_LOCK):
+        check_regular(directory / name)
 
 
 def check_regular(path: pathlib.Path) -> None:

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device, lifecycle, records
-from drakit.journal import codec, files, opening, sqlite, store
+from drakit.journal import codec, examination, files, opening, sqlite, store
 
 DATABASE = files.DATABASE
 
@@ -81,12 +81,15 @@ def integrity(directory: pathlib.Path) -> str:
     return "" if results == ["ok"] else "; ".join(results)
 
 
-def damage(directory: pathlib.Path) -> str:
-    """Return why the journal of a directory is unreadable, an empty string for a usable one. Raise JournalError."""
+def damage(directory: pathlib.Path, last_change: int | None = None) -> str:
+    """Return why the journal of a directory is unreadable or behind, an empty string for a usable one. Raise JournalError.
+
+    ``last_change`` is the number of its mark, which was read before the journal was copied.
+    """
     path = directory / DATABASE
     with sqlite.as_journal_errors(path):
-        damaged = opening.examine(path, sqlite.MIGRATIONS)
-    return damaged.reason if damaged is not None else ""
+        damaged = examination.examine(path, last_change=last_change)
+    return opening.printable(damaged.reason) if damaged is not None else ""
 
 
 def has_claims(directory: pathlib.Path) -> bool:

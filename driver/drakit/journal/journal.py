@@ -17,10 +17,10 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, opening, sqlite, store
+from drakit.journal import codec, examination, opening, quarantine, schema, sqlite, store
 from drakit.journal import store as notebook
 
-Quarantine = opening.Quarantine
+Quarantine = quarantine.Quarantine
 _POOL = "pool"
 
 
@@ -31,25 +31,24 @@ class Journal:
     ``last_boot_id`` is the boot in which the journal was opened before, empty for a new journal.
     """
 
-    def __init__(self, opened: opening.Opened) -> None:
+    def __init__(self, opened: opening.Opened, evidence: examination.Evidence | None = None) -> None:
         self.path = opened.path
         self.quarantine = opened.quarantine
         self.boot_id = opened.boot_id
         self.last_boot_id = opened.last_boot_id
         self._use_lock = opened.use_lock
-        self._writer = sqlite.Writer(opened.path)
+        self._writer = sqlite.Writer(opened.path) if evidence is None else sqlite.Writer(opened.path, evidence.mark.write)
         self._idle_readers: collections.deque[sqlite3.Connection] = collections.deque()
         self._closed = False
 
     @classmethod
-    def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str, has_cdi_files: opening.HasCdiFiles = lambda: False) -> Self:
-        """Open the journal of a data directory, and create both if they are missing. Raise JournalError, and the errors of ``has_cdi_files``.
+    def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str, evidence: examination.Evidence | None = None) -> Self:
+        """Open the journal of a data directory, and create both if they are missing. Raise JournalError, and the errors of ``evidence``.
 
-        ``has_cdi_files`` returns whether CDI files of prepared claims exist. If they do and the journal is missing, it is lost, which is a
-        quarantine too.
+        ``evidence`` is what shows that a journal is missing or behind, which is a quarantine too. A copy has none.
         """
         try:
-            return cls(opening.open_file(directory, driver=driver, boot_id=boot_id, has_cdi_files=has_cdi_files))
+            return cls(opening.open_file(directory, driver=driver, boot_id=boot_id, evidence=evidence), evidence)
         except codec.UnreadableError as error:
             raise errors.JournalError(f"{directory}: {error}; delete that row with sqlite3") from error
 
@@ -154,12 +153,12 @@ class Journal:
     def pool(self) -> str:
         """Return the node's own pool that a driver served here last; empty where none has. Raises JournalError."""
         with self._reader() as database:
-            return sqlite.meta(database, _POOL) or ""
+            return schema.meta(database, _POOL) or ""
 
     def set_pool(self, pool: str) -> None:
         """Record the node's own pool that a driver serves here. Raises JournalError."""
         if pool != self.pool():
-            self._commit(lambda database: sqlite.set_meta(database, _POOL, pool))
+            self._commit(lambda database: schema.set_meta(database, _POOL, pool))
 
     def relax(self) -> None:
         """Stop waiting for the disk: later commits survive the death of this process, but may be lost in a crash of the kernel.
@@ -174,26 +173,26 @@ class Journal:
         Read the file, because another process may have restored the claims since this one opened the journal. Raise JournalError.
         """
         with self._reader() as database:
-            self.quarantine = opening.read_quarantine(database)
+            self.quarantine = quarantine.read(database)
         return None if self.quarantine is None else self.quarantine.lost
 
     def rebuilt(self) -> None:
         """Record that the claims of a lost journal are restored, and end the quarantine. Raise JournalError."""
-        self._commit(opening.clear_quarantine)
+        self._commit(quarantine.clear)
         self.quarantine = None
 
     def released(self, uids: Collection[names.ClaimUid]) -> None:
         """Record that these claims hold nothing any more, and remove them from the quarantine record. Raise JournalError."""
 
         def remove(database: sqlite3.Connection) -> None:
-            self.quarantine = opening.release_from_quarantine(database, uids)
+            self.quarantine = quarantine.release(database, uids)
 
         self._commit(remove)
 
     def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:
         try:
             self._writer.commit(change, synced=synced)
-        except (sqlite3.Error, codec.UnreadableError) as error:
+        except (*sqlite.FAILURES, codec.UnreadableError) as error:
             raise self._journal_error(error) from error
 
     @contextlib.contextmanager
@@ -211,7 +210,7 @@ class Journal:
             except BaseException:
                 database.close()
                 raise
-        except (sqlite3.Error, codec.UnreadableError) as error:
+        except (*sqlite.FAILURES, codec.UnreadableError) as error:
             raise self._journal_error(error) from error
         self._release_reader(database)
 
@@ -227,8 +226,8 @@ class Journal:
             while True:
                 self._idle_readers.pop().close()
 
-    def _journal_error(self, error: sqlite3.Error | codec.UnreadableError) -> errors.JournalError:
-        if isinstance(error, sqlite3.Error):
+    def _journal_error(self, error: sqlite3.Error | UnicodeDecodeError | codec.UnreadableError) -> errors.JournalError:
+        if not isinstance(error, codec.UnreadableError):
             return sqlite.journal_error(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
 

@@ -1,10 +1,11 @@
-"""Open the journal's file: create it if it is missing, migrate it if it is old, and replace it if it is unreadable.
+"""Open the journal's file: create it if it is missing, migrate it if it is old, and replace it if it is unreadable or behind.
 
-One process at a time does this, behind ``files.gate``. A file is unreadable when SQLite reports damage, when it belongs to another program or to an
-incompatible newer drakit, or when a row cannot be decoded. It is then renamed, never overwritten, and replaced by a successor with every row that
-could be decoded. The successor also has a quarantine record, which stays until the missing claims are restored. A file that cannot be accessed (disk
-full, read-only, no permission) is not unreadable: that is a JournalError, and nothing changes. A file that is missing although claims were prepared
-on this node is lost: its successor has only the quarantine record.
+One process at a time does this, behind ``files.gate``. ``examination`` decides. An unreadable file, or one that lacks changes, is renamed, never
+overwritten, and replaced by a successor with every row that could be decoded. The successor also has a quarantine record, which stays until the
+missing claims are restored. A file that cannot be accessed is a JournalError, and nothing changes. A file that is missing although claims were
+prepared on this node is lost: its successor has only the quarantine record. Where nothing shows that a file lacks changes, and nothing that it has
+them, it stays and gets a quarantine record that names itself: it is unverified until the API server was asked. That is so for a new journal of a
+serving node, and for one whose mark is gone.
 
 The order makes every crash safe: commit the successor under its own name, rename the unreadable file, rename the successor to the journal's name. A
 crash before the first rename leaves the unreadable file in place, and the next opening removes the successor. A crash after it leaves a committed
@@ -15,40 +16,19 @@ import contextlib
 import dataclasses
 import pathlib
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
-from drakit.core import errors, names
-from drakit.journal import codec, files, sqlite, store
+from drakit.core import errors
+from drakit.journal import codec, digests, examination, files, schema, sqlite, store
+from drakit.journal import quarantine as quarantines
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 SUFFIXES = (".new", ".new-journal")
 """The suffixes of an unfinished successor and of the rollback journal of its one transaction."""
-_QUARANTINE_KEY = "quarantine"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quarantine:
-    """The record of an unreadable journal: its new path, the reason, the number of claims kept, and the claims lost, if known."""
-
-    path: pathlib.Path
-    reason: str
-    kept: int = 0
-    lost: tuple[names.ClaimUid, ...] = ()
-
-
-_QUARANTINE = codec.FORMAT.converter(Quarantine)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Damage:
-    """The reason why a file is unreadable, and its decodable rows."""
-
-    reason: str
-    readable: tuple[store.Rows, ...] = ()
-    lost: tuple[names.ClaimUid, ...] = ()
-    salvage: store.Salvage = dataclasses.field(default_factory=store.Salvage)
+_MARKED_KEY = "marked_boot"
+"""The boot in which a process wrote the journal's mark."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,12 +37,9 @@ class Opened:
 
     path: pathlib.Path
     use_lock: files.UseLock
-    quarantine: Quarantine | None
+    quarantine: quarantines.Quarantine | None
     boot_id: str
     last_boot_id: str
-
-
-HasCdiFiles = Callable[[], bool]
 
 
 def open_file(
@@ -70,13 +47,11 @@ def open_file(
     *,
     driver: str,
     boot_id: str,
-    has_cdi_files: HasCdiFiles = lambda: False,
-    migrations: Sequence[sqlite.Migration] = sqlite.MIGRATIONS,
+    evidence: examination.Evidence | None = None,
+    migrations: Sequence[schema.Migration] = schema.MIGRATIONS,
 ) -> Opened:
-    """Open the journal of a data directory, and create, migrate or replace it if needed. Raise JournalError.
-
-    ``has_cdi_files`` returns whether CDI files of prepared claims exist; it is called only if the journal is missing or empty.
-    """
+    """Open the journal of a data directory, and create, migrate or replace it if needed. Raise JournalError, and the errors of ``evidence``."""
+    files.check_data_directory(directory, SUFFIXES)
     files.ensure_private_directory(directory)
     files.make_gate(directory)
     with files.gate(directory):
@@ -84,102 +59,91 @@ def open_file(
         try:
             path = directory / files.DATABASE
             with sqlite.as_journal_errors(path):
-                _replace_damaged(path, use_lock, has_cdi_files, migrations)
-                return _open(path, use_lock, driver=driver, boot_id=boot_id, migrations=migrations)
+                for suffix in ("", *files.SIDE_FILES):
+                    files.restrict_mode(files.with_suffix(path, suffix))
+                finish_replacement(path)
+                last_change = None if evidence is None else evidence.mark.read()
+                with use_lock.exclusive() as is_alone:
+                    doubt = _replace_damaged(path, migrations, evidence, last_change, is_alone=is_alone, boot_id=boot_id)
+                    return _open(path, use_lock, driver=driver, boot_id=boot_id, migrations=migrations, evidence=evidence, doubt=doubt)
         except BaseException:
             use_lock.close()
             raise
 
 
 def _replace_damaged(
-    path: pathlib.Path, use_lock: files.UseLock, has_cdi_files: HasCdiFiles, migrations: Sequence[sqlite.Migration]
-) -> None:
-    for suffix in ("", *files.SIDE_FILES):
-        files.restrict_mode(files.with_suffix(path, suffix))
-    finish_replacement(path)
-    damage = examine(path, migrations)
-    if damage is None and _is_blank(path) and has_cdi_files():
-        damage = Damage(reason="it is missing, but CDI files of prepared claims exist")
-    if damage is not None:
-        replace(path, use_lock, damage, migrations)
+    path: pathlib.Path,
+    migrations: Sequence[schema.Migration],
+    evidence: examination.Evidence | None,
+    last_change: int | None,
+    *,
+    is_alone: bool,
+    boot_id: str,
+) -> str:
+    """Replace a file that is unreadable or behind. Return why the file is unverified, empty where it is not."""
+    damage = examination.examine(path, migrations, last_change)
+    doubt = ""
+    # Another process that has the journal open verified it when it opened it, and its calls change files and journal meanwhile.
+    if damage is None and evidence is not None and is_alone:
+        doubt = _doubt(path, evidence, last_change, boot_id)
+        damage = examination.unknown_files(path, evidence, boot_id)
+    if damage is None:
+        return doubt
+    if not is_alone:
+        raise errors.JournalError(f"{path} is unreadable ({printable(damage.reason)}) and another process has it open; stop that one first")
+    replace(path, damage, migrations, last_change or 0)
+    return ""
 
 
-def _is_blank(path: pathlib.Path) -> bool:
-    """Return whether the journal was never committed to."""
-    if not path.exists():
-        return True
+def _doubt(path: pathlib.Path, evidence: examination.Evidence, last_change: int | None, boot_id: str) -> str:
+    if examination.is_blank(path):
+        return quarantines.NEW if evidence.checks_new else ""
     with contextlib.closing(sqlite.connect(path)) as database:
-        return not sqlite.has_tables(database)
+        is_marked = schema.meta(database, _MARKED_KEY) == boot_id
+    return quarantines.UNMARKED if is_marked and last_change is None else ""
 
 
-def _open(path: pathlib.Path, use_lock: files.UseLock, *, driver: str, boot_id: str, migrations: Sequence[sqlite.Migration]) -> Opened:
+def _open(
+    path: pathlib.Path,
+    use_lock: files.UseLock,
+    *,
+    driver: str,
+    boot_id: str,
+    migrations: Sequence[schema.Migration],
+    evidence: examination.Evidence | None = None,
+    doubt: str = "",
+) -> Opened:
     if not path.exists():
         files.create(path)
-    with contextlib.closing(sqlite.connect_writer(path)) as database, sqlite.transaction(database):
-        sqlite.upgrade(database, migrations)
-        _check_driver(database, path, driver)
-        last_boot_id = sqlite.meta(database, "boot_id") or ""
-        if last_boot_id != boot_id:
-            sqlite.set_meta(database, "boot_id", boot_id)
-        store.remove_other_boots(database, boot_id)
-        return Opened(path=path, use_lock=use_lock, quarantine=read_quarantine(database), boot_id=boot_id, last_boot_id=last_boot_id)
+    with contextlib.closing(sqlite.connect_writer(path)) as database:
+        with sqlite.transaction(database):
+            schema.upgrade(database, migrations)
+            _check_driver(database, path, driver)
+            last_boot_id = schema.meta(database, examination.BOOT) or ""
+            if last_boot_id != boot_id:
+                schema.set_meta(database, examination.BOOT, boot_id)
+            store.remove_other_boots(database, boot_id)
+            if schema.has_progress(database):
+                store.add_digests(database)
+            if doubt and quarantines.read(database) is None:
+                kept = len(store.uids(database))
+                schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantines.Quarantine(path=path, reason=doubt, kept=kept)))
+            if evidence is not None:
+                schema.set_meta(database, _MARKED_KEY, boot_id)
+            quarantine, changes = quarantines.read(database), schema.changes(database)
+        if evidence is not None:
+            evidence.mark.write(changes)
+        return Opened(path=path, use_lock=use_lock, quarantine=quarantine, boot_id=boot_id, last_boot_id=last_boot_id)
 
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:
     """Record the driver that owns the journal, or raise JournalError for another driver's journal."""
-    owner = sqlite.meta(database, "driver")
-    if owner is None:
-        sqlite.set_meta(database, "driver", driver)
+    owner = schema.meta(database, examination.DRIVER)
+    if owner is None or (owner == driver and schema.meta(database, examination.DRIVER_DIGEST) is None):
+        schema.set_meta(database, examination.DRIVER, driver)
+        schema.set_meta(database, examination.DRIVER_DIGEST, digests.of_name(driver))
     elif owner != driver:
         raise errors.JournalError(f"{path} belongs to driver {owner}, not {driver}; give each driver a data directory of its own")
-
-
-def examine(path: pathlib.Path, migrations: Sequence[sqlite.Migration]) -> Damage | None:
-    """Return the damage of a file, None for a usable one. Raise sqlite3.Error if it cannot be accessed."""
-    if not path.exists():
-        return _examine_missing(path)
-    with contextlib.closing(sqlite.connect(path)) as database:
-        try:
-            reason = sqlite.incompatibility(database, migrations) or _failed_check(database)
-            return Damage(reason=reason) if reason else _decode(database)
-        except sqlite3.Error as error:
-            if not sqlite.is_damage(error):
-                raise
-            return Damage(reason=str(error))
-
-
-def _examine_missing(path: pathlib.Path) -> Damage | None:
-    """Return the damage of a missing database, None for a new one: a lost database left a write-ahead log or was set aside."""
-    if any(files.with_suffix(path, suffix).exists() for suffix in files.SIDE_FILES):
-        return Damage(reason="the database is missing beside its write-ahead log")
-    if files.last_aside_path(path) is not None:
-        return Damage(reason="the database is missing beside one that was set aside")
-    return None
-
-
-def _failed_check(database: sqlite3.Connection) -> str:
-    result = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
-    return "" if result == "ok" else result
-
-
-def _decode(database: sqlite3.Connection) -> Damage | None:
-    """Return None when every row can be decoded, else the damage with the decodable rows."""
-    if not sqlite.has_tables(database):
-        return None
-    readable: list[store.Rows] = []
-    lost: list[names.ClaimUid] = []
-    violation = database.execute("PRAGMA foreign_key_check").fetchone()
-    reason = f"a row of {violation[0]} has no claim" if violation else ""
-    for claim, grants in store.all_rows(database):
-        try:
-            codec.entry(claim, grants)
-            readable.append((claim, grants))
-        except codec.UnreadableError as error:
-            reason = str(error)
-            lost.append(names.ClaimUid(claim.uid))
-    salvage = store.salvage(database)
-    reason = reason or salvage.reason
-    return Damage(reason=reason, readable=tuple(readable), lost=tuple(lost), salvage=salvage) if reason else None
 
 
 def finish_replacement(path: pathlib.Path) -> None:
@@ -195,65 +159,52 @@ def finish_replacement(path: pathlib.Path) -> None:
         _install_successor(path, path.with_name(committed.path.name))
 
 
-def replace(path: pathlib.Path, use_lock: files.UseLock, damage: Damage, migrations: Sequence[sqlite.Migration]) -> None:
-    """Rename an unreadable journal, and replace it by a new one with the decodable rows.
+def replace(path: pathlib.Path, damage: examination.Damage, migrations: Sequence[schema.Migration], last_change: int) -> None:
+    """Rename an unreadable journal, and replace it by a new one with the decodable rows. The caller has the exclusive use lock.
 
-    Raise JournalError, also if another process has the file open, and sqlite3.Error. After an error the file has its old name.
+    Raise JournalError, sqlite3.Error. After an error the file has its old name.
     """
-    with use_lock.exclusive() as is_exclusive:
-        if not is_exclusive:
-            raise errors.JournalError(f"{path} is unreadable ({damage.reason}) and another process has it open; stop that one first")
-        moved = files.new_aside_path(path)
-        target = moved or files.last_aside_path(path) or path
-        quarantine = Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-        _write_successor(path, quarantine, damage, migrations)
-        _install_successor(path, target)
+    moved = files.new_aside_path(path)
+    target = moved or files.last_aside_path(path) or path
+    lost = tuple(uid for uid in damage.lost if uid not in {claim.uid for claim, _ in damage.readable})
+    quarantine = quarantines.Quarantine(path=target, reason=printable(damage.reason), kept=len(damage.readable), lost=lost)
+    _write_successor(path, quarantine, damage, migrations, last_change)
+    _install_successor(path, target)
     _log.error(
         "journal set aside" if moved else "journal is missing",
         path=str(target),
-        reason=damage.reason,
+        reason=quarantine.reason,
         kept=quarantine.kept,
-        lost=list(damage.lost),
+        lost=list(lost),
     )
 
 
-def read_quarantine(database: sqlite3.Connection) -> Quarantine | None:
-    """Return the quarantine record, None where no claim is missing."""
-    text = sqlite.meta(database, _QUARANTINE_KEY)
-    if text is None:
-        return None
-    quarantine: Quarantine = codec.read(_QUARANTINE, text, f"meta.{_QUARANTINE_KEY}")
-    return quarantine
+def printable(reason: str) -> str:
+    """Return a reason without the bytes of a damaged file that are not UTF-8."""
+    return reason.encode(errors="backslashreplace").decode()
 
 
-def release_from_quarantine(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
-    """Remove released claims from the quarantine record, if there is one, and return it. Inside the caller's transaction."""
-    before = read_quarantine(database)
-    if before is None:
-        return None
-    after = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
-    sqlite.set_meta(database, _QUARANTINE_KEY, _encoded(after))
-    return after
-
-
-def clear_quarantine(database: sqlite3.Connection) -> None:
-    """Delete the quarantine record. Inside the caller's transaction."""
-    database.execute("DELETE FROM meta WHERE key = ?", (_QUARANTINE_KEY,))
-
-
-def _write_successor(path: pathlib.Path, quarantine: Quarantine, damage: Damage, migrations: Sequence[sqlite.Migration]) -> None:
-    """Commit the successor, without a write-ahead log, so that one rename moves all of it."""
+def _write_successor(
+    path: pathlib.Path,
+    quarantine: quarantines.Quarantine,
+    damage: examination.Damage,
+    migrations: Sequence[schema.Migration],
+    last_change: int,
+) -> None:
+    """Commit the successor, without a write-ahead log, so that one rename moves all of it. Its changes are numbered after ``last_change``."""
     _remove_successor(path)
     successor = _successor(path)
     files.create(successor)
     with contextlib.closing(sqlite.connect(successor)) as database:
         sqlite.wait_for_disk(database, wait=True)
         with sqlite.transaction(database):
-            sqlite.upgrade(database, migrations)
+            schema.upgrade(database, migrations)
             for claim, grants in damage.readable:
                 store.insert(database, claim, grants)
             store.restore(database, damage.salvage)
-            sqlite.set_meta(database, _QUARANTINE_KEY, _encoded(quarantine))
+            schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))
+            if schema.has_progress(database):
+                schema.count_change(database, at_least=last_change)
 
 
 def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:
@@ -261,14 +212,14 @@ def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:
     files.move(_successor(path), path)
 
 
-def _committed(successor: pathlib.Path) -> Quarantine | None:
+def _committed(successor: pathlib.Path) -> quarantines.Quarantine | None:
     """Return the quarantine record of a committed successor, None where it was not committed."""
     with contextlib.closing(sqlite.connect(successor)) as database:
         try:
-            return read_quarantine(database) if sqlite.has_tables(database) else None
+            return quarantines.read(database) if schema.has_tables(database) else None
         except codec.UnreadableError:
             return None
-        except sqlite3.Error as error:
+        except sqlite.FAILURES as error:
             if not sqlite.is_damage(error):
                 raise
             return None
@@ -282,7 +233,3 @@ def _remove_successor(path: pathlib.Path) -> None:
 
 def _successor(path: pathlib.Path) -> pathlib.Path:
     return files.with_suffix(path, SUFFIXES[0])
-
-
-def _encoded(quarantine: Quarantine) -> str:
-    return codec.dump(_QUARANTINE.encode(quarantine))

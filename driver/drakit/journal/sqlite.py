@@ -1,16 +1,7 @@
-"""The journal's SQLite database: connections, errors for operators, the tables and their migrations, and the writer.
+"""The journal's SQLite database: connections, errors for operators, and the writer.
 
-**Tables.** A file has three version fields: the application id (it is a drakit journal), ``user_version`` (the newest applied migration) and
-``meta.readable_since`` (the oldest schema whose code may read and write it). Code of schema N opens a file of schema M > N,
-unchanged, when ``readable_since`` <= N. Rules for a new migration:
-
-- It only adds: tables, indexes, or columns that have a default. Then ``readable_since`` stays, and the previous version works on the file
-  during a rolling update and after a roll-back.
-- A migration that must do more waits until every supported version has it, and raises ``readable_since`` to its own number.
-- A released migration is never edited; ``tests/golden`` has the schema and a file of every released version.
-
-**The writer.** Concurrent changes share one fsync, and the first caller writes for all. A caller queues a change (a function of the connection). If
-no other caller writes, it becomes the leader: it takes every queued change, runs each in its own savepoint inside one transaction, commits, and wakes
+Concurrent changes share one fsync, and the first caller writes for all. A caller queues a change (a function of the connection). If no other caller
+writes, it becomes the leader: it takes every queued change, runs each in its own savepoint inside one transaction, commits, and wakes
 the callers. Then it passes the lead to the first caller that queued a change meanwhile. A single caller pays no thread switch. A change that raises
 is rolled back and its caller gets the error; the other changes are committed. When SQLite itself fails, the whole batch fails, every caller gets the
 error, and the next batch starts on a new connection.
@@ -21,14 +12,17 @@ the log is written in order: a power cut always leaves everything up to some com
 
 import collections
 import contextlib
-import dataclasses
+import os
 import pathlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from drakit.core import errors
+from drakit.journal import schema
 
+FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""The errors of SQLite; Python raises UnicodeDecodeError where the text of an error of a damaged file is not UTF-8."""
 BUSY_SECONDS = 10.0
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
 _FIXES = {
@@ -72,12 +66,40 @@ def connect_reader(path: pathlib.Path) -> sqlite3.Connection:
         return connection
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def connect_examiner(path: pathlib.Path) -> sqlite3.Connection:
+    """Return a connection that also reads text that is not UTF-8; such text cannot be encoded again. Raise sqlite3.Error."""
+    connection = connect(path)
+    connection.text_factory = _decode_text
+    return connection
+
+
+def _decode_text(content: bytes) -> str:
+    return content.decode(errors="surrogateescape")
+
+
+def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """Return whether a read error means damaged content (or a missing table), not an inaccessible file."""
     return _code(error) in _DAMAGE
 
 
-def journal_error(path: pathlib.Path, error: sqlite3.Error) -> errors.JournalError:
+def is_format_read_only(path: pathlib.Path, error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Return whether SQLite refuses to write to a file that could be written to: its header has a format that SQLite can only read."""
+    is_plain = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY
+    return is_plain and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def check_writable(connection: sqlite3.Connection) -> None:
+    """Raise sqlite3.Error where SQLite cannot write to the file. Nothing is changed."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # The beginning of a transaction does not show it.
+        connection.execute("PRAGMA user_version = 0")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def journal_error(path: pathlib.Path, error: sqlite3.Error | UnicodeDecodeError) -> errors.JournalError:
     """Return a JournalError for an error of SQLite: path, reason and fix."""
     fix = _FIXES.get(_code(error), "")
     return errors.JournalError(f"{path}: {error}" + (f"; {fix}" if fix else ""))
@@ -88,7 +110,7 @@ def as_journal_errors(path: pathlib.Path) -> Iterator[None]:
     """Raise an error of SQLite in the body as a JournalError about path."""
     try:
         yield
-    except sqlite3.Error as error:
+    except FAILURES as error:
         raise journal_error(path, error) from error
 
 
@@ -106,6 +128,17 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run the reads of the body in one transaction, so that they see the same state. Raise sqlite3.Error."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
 def _closing_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     try:
         yield connection
@@ -114,130 +147,16 @@ def _closing_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connec
         raise
 
 
-def _code(error: sqlite3.Error) -> int:
-    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-
-
-APPLICATION_ID = 0x44524B4A  # "DRKJ"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Migration:
-    """The statements that migrate schema ``version`` - 1 to ``version``."""
-
-    version: int
-    statements: tuple[str, ...]
-    readable_since: int
-
-
-MIGRATIONS: tuple[Migration, ...] = (
-    Migration(
-        version=1,
-        readable_since=1,
-        statements=(
-            """CREATE TABLE meta (
-    key TEXT NOT NULL PRIMARY KEY,
-    value TEXT NOT NULL
-) STRICT""",
-            """CREATE TABLE claims (
-    seq INTEGER PRIMARY KEY,
-    uid TEXT NOT NULL UNIQUE,
-    namespace TEXT NOT NULL,
-    name TEXT NOT NULL,
-    state TEXT NOT NULL,
-    boot_id TEXT NOT NULL
-) STRICT""",
-            """CREATE TABLE grants (
-    claim INTEGER NOT NULL REFERENCES claims (seq) ON DELETE CASCADE,
-    position INTEGER NOT NULL,
-    request TEXT NOT NULL,
-    pool TEXT NOT NULL,
-    device TEXT NOT NULL,
-    share_id TEXT NOT NULL,
-    admin_access INTEGER NOT NULL,
-    snapshot TEXT NOT NULL,
-    consumed TEXT NOT NULL,
-    parameters TEXT,
-    config_source TEXT,
-    intent TEXT NOT NULL,
-    record TEXT NOT NULL,
-    edits TEXT,
-    PRIMARY KEY (claim, position)
-) STRICT""",
-            "CREATE INDEX grants_by_device ON grants (pool, device, share_id)",
-        ),
-    ),
-    Migration(
-        version=2,
-        readable_since=1,
-        statements=(
-            """CREATE TABLE notes (
-    claim INTEGER NOT NULL REFERENCES claims (seq) ON DELETE CASCADE,
-    position INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    record TEXT NOT NULL,
-    PRIMARY KEY (claim, position, key)
-) STRICT""",
-            """CREATE TABLE taints (
-    device TEXT NOT NULL,
-    key TEXT NOT NULL,
-    effect TEXT NOT NULL,
-    value TEXT NOT NULL,
-    time_added TEXT NOT NULL,
-    boot_id TEXT NOT NULL,
-    PRIMARY KEY (device, key, effect)
-) STRICT""",
-        ),
-    ),
-)
-
-
-def incompatibility(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> str:
-    """Return why this code cannot use a database, an empty string for a usable or still empty one."""
-    application, version = _number(connection, "application_id"), _number(connection, "user_version")
-    if application == version == 0 and not has_tables(connection):
-        return ""
-    if application != APPLICATION_ID:
-        return f"it is the database of another program (application id {application:#x})"
-    newest = migrations[-1].version
-    if version <= newest:
-        return ""
-    oldest = int(meta(connection, "readable_since") or version)
-    return "" if oldest <= newest else f"it was written by a newer drakit (schema {version}, readable since schema {oldest}, not {newest})"
-
-
-def has_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether the database has any table; one without is new, or its creator died before the first commit."""
-    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-
-
-def upgrade(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Apply the missing migrations. Inside the caller's transaction."""
-    for migration in migrations:
-        if migration.version > _number(connection, "user_version"):
-            for statement in migration.statements:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {migration.version}")
-            set_meta(connection, "readable_since", str(migration.readable_since))
-
-
-def meta(connection: sqlite3.Connection, key: str) -> str | None:
-    """Return a value of the table ``meta``."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def set_meta(connection: sqlite3.Connection, key: str, text: str) -> None:
-    """Set a value of the table ``meta``."""
-    connection.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, text))
-
-
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None and isinstance(error, sqlite3.OperationalError | UnicodeDecodeError):
+        # Python raises these itself, for text that is not UTF-8.
+        return sqlite3.SQLITE_CORRUPT
+    return (code or 0) & 0xFF
 
 
 Change = Callable[[sqlite3.Connection], None]
+Committed = Callable[[int], None]
 
 
 class _QueuedChange:
@@ -254,10 +173,11 @@ class _QueuedChange:
 
 
 class Writer:
-    """The single writer of a journal in this process."""
+    """The single writer of a journal in this process. ``committed`` is called with the number of each committed batch, and never raises."""
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, committed: Committed = lambda _number: None) -> None:
         self._path = path
+        self._committed = committed
         self._connection: sqlite3.Connection | None = None
         self._queue: collections.deque[_QueuedChange] = collections.deque()
         self._guard = threading.Lock()
@@ -290,7 +210,7 @@ class Writer:
             queued.may_wake.acquire()
         if not queued.is_done:
             self._lead()
-        if isinstance(queued.error, sqlite3.Error):
+        if isinstance(queued.error, FAILURES):
             raise journal_error(self._path, queued.error) from queued.error
         if queued.error is not None:
             raise queued.error
@@ -310,7 +230,7 @@ class Writer:
         try:
             self._write(batch)
         except BaseException as error:  # noqa: BLE001 - every waiting caller must get the error; ``commit`` raises it again
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, FAILURES):
                 self._disconnect()
             for queued in batch:
                 queued.error = error
@@ -345,9 +265,11 @@ class Writer:
             if len(batch) == 1:
                 # A single change needs no savepoint: a failure rolls back the transaction, which has nothing else.
                 batch[0].change(database)
-                return
-            for queued in batch:
-                queued.error = _run_in_savepoint(database, queued.change)
+            else:
+                for queued in batch:
+                    queued.error = _run_in_savepoint(database, queued.change)
+            number = schema.count_change(database)
+        self._committed(number)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -361,7 +283,7 @@ def _run_in_savepoint(connection: sqlite3.Connection, change: Change) -> Excepti
     failure: Exception | None = None
     try:
         change(connection)
-    except sqlite3.Error:
+    except FAILURES:
         raise
     except Exception as error:  # noqa: BLE001 - the caller of the change gets it
         connection.execute("ROLLBACK TO change")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drakit.core import device as devices
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec
+from drakit.journal import codec, digests, schema
 
 Rows = tuple[codec.ClaimRow, tuple[codec.GrantRow, ...]]
 
@@ -45,7 +45,7 @@ ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
 _SELECT_INTENTS_OF = """
 SELECT c.uid, g.position, g.intent FROM grants AS g CROSS JOIN claims AS c ON c.seq = g.claim
 WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
-_INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
+_INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id, begun_digest, prepared_digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
                     snapshot, consumed, parameters, config_source, intent, record, edits)
@@ -61,6 +61,30 @@ def claim_rows(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | No
 def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
     """Yield the rows of every claim, oldest first."""
     return _grouped(connection.execute(_SELECT_ALL))
+
+
+def digests_of(connection: sqlite3.Connection) -> Mapping[str, tuple[int, int]]:
+    """Return the stored digests of every claim by UID; 0 where one is unknown."""
+    rows = connection.execute("SELECT uid, begun_digest, prepared_digest FROM claims")
+    return {uid: (schema.integer(begun), schema.integer(prepared)) for uid, begun, prepared in rows}
+
+
+def digest_sum(connection: sqlite3.Connection) -> int:
+    """Return the stored sum of all digests."""
+    return schema.integer(*connection.execute("SELECT digest FROM progress").fetchone() or (None,))
+
+
+def uids(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the UIDs of all claims."""
+    return frozenset(str(uid) for (uid,) in connection.execute("SELECT uid FROM claims"))
+
+
+def add_digests(connection: sqlite3.Connection) -> None:
+    """Compute unknown digests: those of rows that a previous version wrote. Inside the caller's transaction."""
+    unknown = connection.execute("SELECT uid FROM claims WHERE begun_digest = 0 OR prepared_digest = 0").fetchall()
+    for (uid,) in unknown:
+        if (rows := claim_rows(connection, uid)) is not None:
+            connection.execute("UPDATE claims SET begun_digest = ?, prepared_digest = ? WHERE uid = ?", (*digests.of_claim(*rows), uid))
 
 
 def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None) -> Iterator[tuple[str, int, str]]:
@@ -93,7 +117,7 @@ def holders(
 
 def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
     """Insert a claim and its grants."""
-    seq = connection.execute(_INSERT_CLAIM, claim).lastrowid
+    seq = connection.execute(_INSERT_CLAIM, (*claim, *digests.of_claim(claim, grants))).lastrowid
     connection.executemany(_INSERT_GRANT, [(seq, *grant) for grant in grants])
 
 
@@ -106,27 +130,33 @@ def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequenc
 def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow], boot_id: str) -> None:
     """Move a preparing claim to prepared, and update each grant's record and edits."""
     seq, state = _check_move(connection, uid, lifecycle.Move.COMPLETE)
-    _update_grants(connection, uid, seq, grants)
-    connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
+    digest = digests.of_prepared(boot_id, _update_grants(connection, uid, seq, grants))
+    connection.execute("UPDATE claims SET state = ?, boot_id = ?, prepared_digest = ? WHERE seq = ?", (state.value, boot_id, digest, seq))
 
 
 def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow]) -> None:
     """Update each grant's record and edits of a preparing or prepared claim, without a change of state."""
     seq, _ = _check_move(connection, uid, lifecycle.Move.REFRESH)
-    _update_grants(connection, uid, seq, grants)
+    [boot_id] = connection.execute("SELECT boot_id FROM claims WHERE seq = ?", (seq,)).fetchone()
+    digest = digests.of_prepared(boot_id, _update_grants(connection, uid, seq, grants))
+    connection.execute("UPDATE claims SET prepared_digest = ? WHERE seq = ?", (digest, seq))
 
 
-def _update_grants(connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.PreparedRow]) -> None:
-    """Update record and edits of the grants that the claim was begun with. Raise IllegalMoveError for any other grants."""
+def _update_grants(
+    connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.PreparedRow]
+) -> Sequence[digests.Prepared]:
+    """Update record and edits of the grants that the claim was begun with, and return them. Raise IllegalMoveError for any other grants."""
     begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
     positions = {tuple(key): position for position, *key in begun}
     by_key = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
     if len(by_key) != len(grants) or by_key.keys() != positions.keys():
         raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
+    prepared = [(positions[key], row.record, row.edits) for key, row in by_key.items()]
     connection.executemany(
         "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
-        [(row.record, row.edits, seq, positions[key]) for key, row in by_key.items()],
+        [(record, edits, seq, position) for position, record, edits in prepared],
     )
+    return prepared
 
 
 def begin_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
@@ -159,6 +189,8 @@ GrantKey = tuple[str, str, str, str]
 
 _POSITION = "SELECT c.seq, g.position, c.state FROM claims AS c JOIN grants AS g ON g.claim = c.seq"
 _SELECT_POSITION = f"{_POSITION} WHERE c.uid = ? AND g.request = ? AND g.pool = ? AND g.device = ? AND g.share_id = ?"
+_SELECT_NOTES = "SELECT c.uid, n.position, n.key, n.record, {} FROM notes AS n JOIN claims AS c ON c.seq = n.claim"
+_SET_NOTE = "INSERT OR REPLACE INTO notes (claim, position, key, record, digest) VALUES (?, ?, ?, ?, ?)"
 _SET_TAINT = """
 INSERT INTO taints (device, key, effect, value, time_added, boot_id) VALUES (:device, :key, :effect, :value, :time_added, :boot_id)
 ON CONFLICT (device, key, effect) DO UPDATE SET
@@ -215,7 +247,7 @@ def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey,
     if text is None:
         database.execute("DELETE FROM notes WHERE claim = ? AND position = ? AND key = ?", (seq, position, key))
     else:
-        database.execute("INSERT OR REPLACE INTO notes (claim, position, key, record) VALUES (?, ?, ?, ?)", (seq, position, key, text))
+        database.execute(_SET_NOTE, (seq, position, key, text, digests.of_note(position, key, text)))
 
 
 def taints(database: sqlite3.Connection, boot_id: str) -> Mapping[str, tuple[devices.Taint, ...]]:
@@ -249,14 +281,17 @@ def salvage(database: sqlite3.Connection) -> Salvage:
     if not {"notes", "taints"} <= tables:
         return Salvage()
     reason, notes, taint_rows = "", [], []
-    for row in database.execute("SELECT c.uid, n.position, n.key, n.record FROM notes AS n JOIN claims AS c ON c.seq = n.claim"):
+    digest = "n.digest" if schema.has_progress(database) else "0"
+    for *row, stored in database.execute(_SELECT_NOTES.format(digest)):
         try:
+            digests.check_note(stored, row[1], row[2], row[3], f"claim {row[0]}: notes[{row[2]}]")
             codec.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
             notes.append(NoteRow(*row))
         except codec.UnreadableError as error:
             reason = str(error)
-    for row in database.execute("SELECT * FROM taints"):
+    for row in database.execute("SELECT device, key, effect, value, time_added, boot_id FROM taints"):
         try:
+            digests.check_text(f"taints[{row[0]}]", *row)
             _taint(TaintRow(*row))
             taint_rows.append(TaintRow(*row))
         except codec.UnreadableError as error:
@@ -269,7 +304,7 @@ def restore(database: sqlite3.Connection, saved: Salvage) -> None:
     for note in saved.notes:
         row = database.execute("SELECT seq FROM claims WHERE uid = ?", (note.uid,)).fetchone()
         if row is not None:
-            database.execute("INSERT INTO notes (claim, position, key, record) VALUES (?, ?, ?, ?)", (row[0], *note[1:]))
+            database.execute(_SET_NOTE, (row[0], *note[1:], digests.of_note(*note[1:])))
     database.executemany("INSERT INTO taints (device, key, effect, value, time_added, boot_id) VALUES (?, ?, ?, ?, ?, ?)", saved.taints)
 
 

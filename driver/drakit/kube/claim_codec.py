@@ -93,6 +93,7 @@ class _Claim:
     uid: Annotated[str, wire.Field(name="metadata.uid")]
     annotations: Annotated[Mapping[str, object], wire.Field(name="metadata.annotations")] = dataclasses.field(default_factory=dict)
     allocation: Annotated[object, wire.Field(name="status.allocation")] = None
+    consumers: Annotated[object, wire.Field(name="status.reservedFor")] = None
 
 
 def decode(stored: object, ref: claims.ClaimRef) -> claims.Claim:
@@ -116,6 +117,7 @@ def decode(stored: object, ref: claims.ClaimRef) -> claims.Claim:
             for entry in allocation.configs
         ),
         pod_claim_name=_pod_claim_name(claim.annotations),
+        is_reserved=bool(claim.consumers),
     )
 
 

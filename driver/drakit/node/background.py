@@ -1,7 +1,8 @@
 """Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, and orphan collection.
 
-They start after recovery and before the kubelet can call. They stop after the last verb has returned, in this order: the loops that call verbs, the
-author, the reporters. The reporters stop last, so that they still send what the author reports in ``stop``.
+They start after recovery and before the kubelet can call. While a lost journal is restored, the author is started but does not watch. They stop after
+the last verb has returned, in this order: the loops that call verbs, the author, the reporters. The reporters stop last, so that they still send what
+the author reports in ``stop``.
 """
 
 import contextlib
@@ -100,6 +101,11 @@ class BackgroundServices:
             self._spawn("deferred-releases", releases.run, self._stop),
         ]
         self._local.engine.defers_release = True
+        if not self._local.is_lost:
+            self.watch()
+
+    def watch(self) -> None:
+        """Start the author's watch, which may remove what no claim has: once the journal has all claims."""
         if drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))

@@ -132,6 +132,11 @@ class Engine:
             self._preparer.write_cdi(entry, entry.grants)
             return Recovered.WHOLE
 
+    def has_only_files(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
+        """Return whether a claim for which no call runs has CDI files but no entry."""
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            return self._journal.entry(uid) is None and bool(self._cdi.of(uid))
+
     def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         prepared: list[claims.Outcome] = []
         on_failure = _ignore if self.reporter is None else self.reporter.failed

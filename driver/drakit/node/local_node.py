@@ -14,9 +14,9 @@ from drakit.cdi import directory
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
-from drakit.journal import journal, locks
+from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, timing
+from drakit.node import driver_context, engine, inventory_cache, recovery, restorer, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -28,10 +28,18 @@ Intents = ports.Intents
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folders:
-    """The folders of a driver: its own ``home`` (journal, locks, service socket) and the CDI directory."""
+    """The folders of a driver: its own ``home`` (journal, locks, service socket) and the CDI directory.
+
+    ``is_copy``: the journal is a copy for reading, which nothing in the CDI directory describes.
+    """
 
     home: pathlib.Path
     cdi: pathlib.Path
+    is_copy: bool = False
+
+    def mark(self, driver: str, boot_id: str) -> marks.Mark:
+        """Return the mark of a driver's journal."""
+        return marks.Mark(marks.path(self.cdi, driver), boot_id)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,13 +54,23 @@ class DriverSpec:
 class LocalNode:
     """An open local node; ``open`` makes it, ``close`` or the end of a ``with`` block closes it."""
 
-    def __init__(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> None:
+    def __init__(
+        self,
+        spec: DriverSpec,
+        folders: Folders,
+        claim_source: ports.ClaimSource,
+        meter: ports.Meter | None = None,
+        *,
+        checks_new: bool = False,
+    ) -> None:
         names.check_driver(spec.driver_name)
         self._closing = contextlib.ExitStack()
         self.cdi = directory.Directory(folders.cdi, driver=spec.driver_name)
-        self.journal = journal.Journal.open(
-            folders.home, driver=spec.driver_name, boot_id=spec.identity.boot_id, has_cdi_files=lambda: bool(self.cdi.claims())
-        )
+        boot_id, evidence = spec.identity.boot_id, None
+        if not folders.is_copy:
+            mark = folders.mark(spec.driver_name, boot_id)
+            evidence = examination.Evidence(claims=self.cdi.claims, mark=mark, checks_new=checks_new)
+        self.journal = journal.Journal.open(folders.home, driver=spec.driver_name, boot_id=boot_id, evidence=evidence)
         self._closing.callback(self.journal.close)
         self.identity = spec.identity
         self.report = recovery.Report()
@@ -84,8 +102,8 @@ class LocalNode:
             locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
             metadata=self.metadata,
         )
-        self.restorer = recovery.Restorer(
-            recovery.RestorerParts(
+        self.restorer = restorer.Restorer(
+            restorer.RestorerParts(
                 author=author,
                 pool=spec.identity.pool,
                 boot_id=spec.identity.boot_id,
@@ -97,6 +115,7 @@ class LocalNode:
                 own_lock=lambda: locks.FileLocks(folders.home, "restore"),
                 clock=timing.SystemClock(),
                 metadata=self.metadata,
+                is_unverified=self.is_unverified,
             )
         )
         drivers.open_driver(author, self.engine.resolver.planned)
@@ -111,14 +130,25 @@ class LocalNode:
         )
 
     @classmethod
-    def open(cls, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:
+    def open(
+        cls,
+        spec: DriverSpec,
+        folders: Folders,
+        claim_source: ports.ClaimSource,
+        meter: ports.Meter | None = None,
+        *,
+        checks_new: bool = False,
+    ) -> Self:
         """Open the journal and the CDI directory and, unless the journal is lost, recover. Raise JournalError, CdiError, SettingsError.
 
-        While ``is_lost``, do not call the engine: first ``restorer`` restores the claims, then ``recover`` runs.
+        While ``is_lost``, do not call the engine: first ``restorer`` restores the claims, then ``recover`` runs. With ``checks_new`` a new journal
+        counts as lost until the API server was asked for claims.
         """
-        local = cls(spec, folders, claim_source, meter)
+        local = cls(spec, folders, claim_source, meter, checks_new=checks_new)
         try:
-            if (quarantine := local.journal.quarantine) is not None:
+            if (quarantine := local.journal.quarantine) is not None and quarantine.is_doubt:
+                _log.info("journal unverified: asking the API server for its claims first", reason=quarantine.reason)
+            elif quarantine is not None:
                 _log.error("journal lost: restoring its claims first", path=str(quarantine.path), error=quarantine.reason)
             else:
                 local.recover()
@@ -132,9 +162,15 @@ class LocalNode:
         """Return whether the journal is lost and its claims are not restored yet."""
         return self.journal.quarantine is not None
 
+    @property
+    def is_unverified(self) -> bool:
+        """Return whether nothing shows that the journal lacks a claim, but the API server must be asked first, as for a new journal."""
+        return self.journal.quarantine is not None and self.journal.quarantine.is_doubt
+
     def recover(self) -> None:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
-        self.report = recovery.recover(self.engine, self.journal, self.cdi)
+        is_new_boot = self.journal.last_boot_id != self.identity.boot_id
+        self.report = recovery.recover(self.engine, self.journal, self.cdi, is_new_boot=is_new_boot)
 
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
         """Restore the claims of a lost journal now, without devices that are gone, and recover. Return those that failed, with the reason.

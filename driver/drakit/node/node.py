@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
+from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, recovery, timing
+from drakit.node import background, local_node, metrics, restore_loop, restorer, timing
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -71,7 +72,9 @@ class Node:
         self._dependencies = dependencies
         self._stop = threading.Event()
         self.failed = threading.Event()
-        self.local = local_node.LocalNode.open(spec, folders, dependencies.claim_source, dependencies.meter)
+        self.local = local_node.LocalNode.open(
+            spec, folders, dependencies.claim_source, dependencies.meter, checks_new=dependencies.api is not None
+        )
         self.local.journal.set_pool(spec.identity.pool)
         target = publisher.Target(driver=spec.driver_name, node=node_name, pool=spec.identity.pool)
         self.publisher = publisher.Publisher(
@@ -94,12 +97,14 @@ class Node:
         self._is_serving = False
         self._blocked = ""
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
-        self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
+        self._restoring = restore_loop.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer, self._node_state)
+        self._as_published: Mapping[str, restorer.Attributes] | None = None if dependencies.api else {}
+        self._checkpoint = dependencies.registry.parent / checkpoint.FILE
         self._published = (0, True, 0, True)
         self._threads: list[threading.Thread] = []
         kubelet = background.KubeletPorts(
             is_registered=lambda: self.registrar.status.state is registration.State.REGISTERED,
-            checkpoint=dependencies.registry.parent / checkpoint.FILE,
+            checkpoint=self._checkpoint,
             health=self._report_health,
         )
         self.background = background.BackgroundServices(
@@ -115,6 +120,8 @@ class Node:
             self.background.start()
             if self.registrar.has_another():
                 self._first_discovery()
+            if self.local.is_unverified and self._restoring.attempt(self._stop):
+                self._restored()
             if not self.local.is_lost:
                 self._serve()
         except BaseException:
@@ -204,9 +211,19 @@ class Node:
 
     def _restore(self) -> None:
         if self._restoring.run(self._stop):
-            self.local.recover()
+            self._restored()
             self._serve()
             self.background.wake()
+
+    def _restored(self) -> None:
+        self.local.recover()
+        self.background.watch()
+
+    def _node_state(self) -> restorer.NodeState:
+        """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
+        if self._as_published is None:
+            self._as_published = resource_slice.published_attributes(self._dependencies.slice_store.list())
+        return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
 
     def _discover(self) -> None:
         """Discover now and then at intervals, and publish changes of inventory, taints and registration."""
@@ -257,6 +274,8 @@ class Node:
         """Publish a changed inventory, or no devices at all while the driver is not registered or its hardware is not ready."""
         with self._offering:
             is_registered = self.registrar.unregistered_for() <= self._dependencies.registration_grace
+            if self.local.is_lost and self._as_published is None:
+                return  # What is published now tells which hardware the driver made.
             is_ready = not self.local.offered.not_ready
             state = (self.local.offered.changes, is_registered, self.local.context.revision, is_ready)
             if not (state[0] or not is_ready) or state == self._published:

@@ -27,7 +27,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
-from drakit.node import driver_context, engine, local_node, recovery
+from drakit.node import driver_context, engine, local_node, restore_loop
 from drakit.testing import crashing, simulated_death
 
 DriverFactory = Callable[[], drivers.Driver[Any]]
@@ -200,7 +200,7 @@ class Node:
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
         """Prepare the claim and return the kubelet's result or error. A driver with a lost journal restores it first, or returns the reason."""
         if self._station.is_lost and (failed := self._station.restore(self.claims)):
-            return claims.Outcome(error=recovery.describe(failed, self._station.identity.program))
+            return claims.Outcome(error=restore_loop.describe(failed, self._station.identity.program))
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
     def prepare(self, ref: claims.ClaimRef) -> ContainerView:

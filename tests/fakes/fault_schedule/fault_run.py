@@ -166,7 +166,7 @@ class FaultRun:
         """Where journal, CDI files and hardware are not those of the pods that should run."""
         wanted = {claim: self._results(claim) for claim in set(self._place.pods.values())}
         cdi = directory.Directory(self._place.node.folder.cdi, driver=process.NAME)
-        files = {path.name for path in cdi.path.iterdir()}
+        files = {path.name for path in cdi.path.glob("*.json")}
         memory = self._place.memory()
         entries = memory.entries
         if memory.is_lost:

@@ -14,7 +14,7 @@ import drakit
 from drakit import testing
 from drakit.cli import driver_program as authors
 from drakit.core import errors, names
-from drakit.node import recovery
+from drakit.node import restore_loop
 from fakes import author, command_line
 
 COMMANDS = ("run", "slices", "show", "prepare", "unprepare", "lint", "webhook")
@@ -126,7 +126,7 @@ def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, 
 
 
 def test_a_lost_journal_names_the_program_that_gives_a_claim_up() -> None:
-    assert recovery.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("run: python -m boards unprepare UID")
+    assert restore_loop.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("run: python -m boards unprepare UID")
 
 
 class Pooled(author.FakeDriver, drakit.ClusterPools):

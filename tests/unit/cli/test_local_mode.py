@@ -23,7 +23,7 @@ def test_prepare_show_and_unprepare_are_a_round_trip(shell: command_line.Command
     file = shell.claim_file(command_line.mig())
     (row,) = json.loads(shell.on_node("prepare", file, "-o", "json").out)
     assert (row["claim"], row["uid"], row["device"]) == ("default/claim", command_line.UID, "gpu-0-mig-3g20gb-9-0")
-    (cdi,) = (shell.folder / "node" / "cdi").iterdir()
+    (cdi,) = (shell.folder / "node" / "cdi").glob("*.json")
     assert row["cdiDirectory"] == str(cdi.parent)
     spec = json.loads(cdi.read_text())
     assert [f"{spec['kind']}={device['name']}" for device in spec["devices"]] == row["cdiDevices"]
@@ -35,7 +35,7 @@ def test_prepare_show_and_unprepare_are_a_round_trip(shell: command_line.Command
 
     assert shell.on_node("unprepare", file).out == f"unprepared {command_line.UID}\n"
     assert shown(shell) == empty
-    assert not list((shell.folder / "node" / "cdi").iterdir())
+    assert not list((shell.folder / "node" / "cdi").glob("*.json"))
 
 
 def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error(shell: command_line.CommandLine) -> None:
@@ -53,7 +53,7 @@ def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so
         shell.on_node("unprepare", command_line.UID, OTHER).out
         == f"unprepared {command_line.UID}\n{OTHER} is not prepared; nothing to release\n"
     )
-    assert not list((shell.folder / "node" / "cdi").iterdir())
+    assert not list((shell.folder / "node" / "cdi").glob("*.json"))
 
 
 def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(shell: command_line.CommandLine) -> None:
@@ -67,7 +67,7 @@ def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth
 
 def metadata_file(shell: command_line.CommandLine, driver: str, request: str) -> pathlib.Path:
     """Return the file that the container of the one prepared claim finds about its device."""
-    (cdi,) = (shell.folder / "node" / "cdi").iterdir()
+    (cdi,) = (shell.folder / "node" / "cdi").glob("*.json")
     devices = json.loads(cdi.read_text())["devices"]
     mounts = {mount["containerPath"]: mount for device in devices for mount in device["containerEdits"]["mounts"]}
     seen = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/claim/{request}/{driver}-metadata.json"

@@ -36,7 +36,7 @@ def test_mps_on_a_partition_runs_a_daemon_until_the_claim_is_unprepared(shared: 
     ran = shared.on_node("prepare", shared.claim_file(command_line.mig(), config=config))
     assert ran.status == 0, ran.err
     (daemon,) = daemons(shared)
-    (cdi,) = (shared.folder / "node" / "cdi").iterdir()
+    (cdi,) = (shared.folder / "node" / "cdi").glob("*.json")
     mounts = {mount["containerPath"] for device in json.loads(cdi.read_text())["devices"] for mount in device["containerEdits"]["mounts"]}
     assert {"/tmp/nvidia-mps", "/dev/shm"} <= mounts
     assert shared.on_node("prepare", shared.claim_file(command_line.mig(), config=config)).status == 0

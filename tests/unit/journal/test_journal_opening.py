@@ -6,20 +6,28 @@ import pathlib
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from drakit.core import errors, lifecycle
-from drakit.journal import files, journal, sqlite
+from drakit.core import errors, lifecycle, names
+from drakit.journal import examination, files, journal, marks, schema
 from fakes import journal_samples as samples
 from fakes import other_user
 
 DRIVER = "gpu.example.com"
 
 
-def opened(directory: pathlib.Path, boot_id: str = samples.BOOT) -> journal.Journal:
-    return journal.Journal.open(directory, driver=DRIVER, boot_id=boot_id)
+def opened(
+    directory: pathlib.Path, boot_id: str = samples.BOOT, *, claims_with_files: Collection[names.ClaimUid] = (), checks_new: bool = False
+) -> journal.Journal:
+    """The journal of a data directory beside its CDI directory ``cdi``."""
+    cdi = directory.with_name("cdi")
+    with contextlib.suppress(OSError):
+        cdi.mkdir(exist_ok=True, parents=True)
+    mark = marks.Mark(marks.path(cdi, DRIVER), boot_id)
+    evidence = examination.Evidence(claims=lambda: frozenset(claims_with_files), mark=mark, checks_new=checks_new)
+    return journal.Journal.open(directory, driver=DRIVER, boot_id=boot_id, evidence=evidence)
 
 
 def mode(path: pathlib.Path) -> int:
@@ -89,14 +97,14 @@ def test_a_journal_that_is_missing_where_claims_were_prepared_was_lost(data: pat
     if blank != "nothing":
         data.mkdir(mode=0o700)
         (data / files.DATABASE).touch(mode=0o600)
-    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, has_cdi_files=lambda: True) as memory:
+    with opened(data, claims_with_files=(samples.uid(1),)) as memory:
         assert memory.quarantine is not None
         assert "missing" in memory.quarantine.reason
     with opened(data) as memory:
         assert memory.quarantine is not None
         memory.rebuilt()
-    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, has_cdi_files=lambda: True) as memory:
-        assert memory.quarantine is None, "a journal that knows something is asked, not the traces"
+    with opened(data) as memory:
+        assert memory.quarantine is None
 
 
 def test_the_last_boot_is_remembered(data: pathlib.Path) -> None:
@@ -363,8 +371,10 @@ def test_reads_by_identity_use_an_index(written: pathlib.Path) -> None:
             assert "SCAN" not in plan
 
 
-def test_a_hand_made_note_that_cannot_be_read_names_the_row(written: pathlib.Path) -> None:
+def test_a_record_of_a_loss_that_cannot_be_read_is_damage(written: pathlib.Path) -> None:
     with tampering(written) as database:
-        sqlite.set_meta(database, "quarantine", "{")
-    with pytest.raises(errors.JournalError, match=r"meta\.quarantine: not JSON"):
-        opened(written.parent)
+        schema.set_meta(database, "quarantine", "{")
+    with opened(written.parent) as memory:
+        assert memory.quarantine is not None
+        assert "meta.quarantine: not JSON" in memory.quarantine.reason
+        assert len(memory.entries()) == 3

@@ -10,21 +10,21 @@ import sqlite3
 import pytest
 
 from drakit.core import device, errors, lifecycle
-from drakit.journal import codec, files, journal, opening, sqlite, store
+from drakit.journal import codec, files, journal, opening, schema, store
 from fakes import journal_samples as samples
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 DRIVER = "gpu.example.com"
 SINCE = datetime.datetime(2026, 11, 22, 10, 0, tzinfo=datetime.UTC)
-ADDITIVE = sqlite.Migration(
-    version=3,
+ADDITIVE = schema.Migration(
+    version=4,
     readable_since=1,
     statements=(
         "ALTER TABLE grants ADD COLUMN children TEXT NOT NULL DEFAULT '[]'",
         "CREATE TABLE addresses (claim INTEGER NOT NULL, address TEXT NOT NULL) STRICT",
     ),
 )
-BREAKING = sqlite.Migration(version=4, readable_since=4, statements=("ALTER TABLE claims RENAME COLUMN boot_id TO boot",))
+BREAKING = schema.Migration(version=5, readable_since=5, statements=("ALTER TABLE claims RENAME COLUMN boot_id TO boot",))
 
 
 def described(path: pathlib.Path) -> dict[str, object]:
@@ -45,9 +45,9 @@ def test_the_schema_is_the_frozen_one(tmp_path: pathlib.Path) -> None:
 
 def test_columns_and_rows_agree() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
-        sqlite.upgrade(database)
+        schema.upgrade(database)
         columns = {table: [row[1] for row in database.execute(f"PRAGMA table_info({table})")] for table in ("claims", "grants")}
-    assert columns["claims"][1:] == list(codec.ClaimRow._fields)
+    assert columns["claims"][1:] == [*codec.ClaimRow._fields, "begun_digest", "prepared_digest"]
     assert columns["grants"][1:] == list(codec.GrantRow._fields)
 
 
@@ -78,7 +78,7 @@ def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) 
 
 def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
     shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
-    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=sqlite.MIGRATIONS[:1]).use_lock.close()
+    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=schema.MIGRATIONS[:1]).use_lock.close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
         database.execute("PRAGMA foreign_keys = ON")
         store.begin_unprepare(database, samples.uid(1))
@@ -92,9 +92,9 @@ def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_cla
         assert memory.notes(samples.uid(1), samples.rich_grant().key) == {}
 
 
-def migrated(path: pathlib.Path, *more: sqlite.Migration) -> None:
+def migrated(path: pathlib.Path, *more: schema.Migration) -> None:
     """The file as a newer drakit leaves it."""
-    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, migrations=(*sqlite.MIGRATIONS, *more)).use_lock.close()
+    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, migrations=(*schema.MIGRATIONS, *more)).use_lock.close()
 
 
 def test_the_previous_version_works_on_a_migrated_file_and_keeps_unknown_data(tmp_path: pathlib.Path) -> None:
@@ -102,7 +102,7 @@ def test_the_previous_version_works_on_a_migrated_file_and_keeps_unknown_data(tm
         old.begin(samples.entry(1))
         migrated(tmp_path, ADDITIVE)
         with contextlib.closing(sqlite3.connect(old.path, isolation_level=None)) as database:
-            assert database.execute("PRAGMA user_version").fetchone()[0] == 3
+            assert database.execute("PRAGMA user_version").fetchone()[0] == 4
             database.execute('UPDATE grants SET children = \'[7]\', intent = \'{"want":"gpu","new":1}\'')
         old.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
         old.begin(samples.entry(2))
@@ -118,8 +118,8 @@ def test_migrations_apply_once_and_in_order(tmp_path: pathlib.Path) -> None:
     for _ in range(2):
         migrated(tmp_path, ADDITIVE, BREAKING)
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE)) as database:
-        assert database.execute("PRAGMA user_version").fetchone()[0] == 4
-        assert sqlite.meta(database, "readable_since") == "4"
+        assert database.execute("PRAGMA user_version").fetchone()[0] == 5
+        assert schema.meta(database, "readable_since") == "5"
         assert "boot" in [row[1] for row in database.execute("PRAGMA table_info(claims)")]
 
 
@@ -127,14 +127,14 @@ def test_a_file_that_only_newer_versions_can_read_is_set_aside(tmp_path: pathlib
     migrated(tmp_path, ADDITIVE, BREAKING)
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         assert memory.quarantine is not None
-        assert "newer drakit (schema 4, readable since schema 4, not 2)" in memory.quarantine.reason
+        assert "newer drakit (schema 5, readable since schema 5, not 3)" in memory.quarantine.reason
 
 
 def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         before = described(memory.path)
-    broken = sqlite.Migration(
-        version=3, readable_since=1, statements=("CREATE TABLE extra (x INT) STRICT", "CREATE TABLE claims (x INT) STRICT")
+    broken = schema.Migration(
+        version=4, readable_since=1, statements=("CREATE TABLE extra (x INT) STRICT", "CREATE TABLE claims (x INT) STRICT")
     )
     with pytest.raises(errors.JournalError, match="table claims already exists"):
         migrated(tmp_path, broken)
@@ -142,5 +142,5 @@ def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: pathlib.Path) ->
 
 
 def test_the_migrations_have_no_gap_and_never_demand_the_future() -> None:
-    assert [step.version for step in sqlite.MIGRATIONS] == list(range(1, len(sqlite.MIGRATIONS) + 1))
-    assert all(step.readable_since <= step.version for step in sqlite.MIGRATIONS)
+    assert [step.version for step in schema.MIGRATIONS] == list(range(1, len(schema.MIGRATIONS) + 1))
+    assert all(step.readable_since <= step.version for step in schema.MIGRATIONS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import errors
-from drakit.journal import files, inspection, journal, opening, sqlite
+from drakit.journal import examination, files, inspection, journal, opening, quarantine, schema
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -39,11 +39,11 @@ def beside(path: pathlib.Path) -> pathlib.Path:
 
 def written(path: pathlib.Path) -> pathlib.Path:
     """The successor committed, and the name that its note gives to the unreadable file."""
-    damage = opening.examine(path, sqlite.MIGRATIONS)
+    damage = examination.examine(path, schema.MIGRATIONS)
     assert damage is not None
     target = path.with_name(f"{path.name}.unreadable-20260102T030405Z")
-    note = opening.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-    opening._write_successor(path, note, damage, sqlite.MIGRATIONS)
+    note = quarantine.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
+    opening._write_successor(path, note, damage, schema.MIGRATIONS, 0)
     return target
 
 
@@ -124,7 +124,7 @@ def test_a_successor_that_cannot_be_written_leaves_the_unreadable_file_where_it_
 def test_a_successor_edited_by_hand_is_dropped(unreadable: pathlib.Path) -> None:
     after_the_log(unreadable)
     with sqlite3.connect(beside(unreadable), isolation_level=None) as database:
-        sqlite.set_meta(database, "quarantine", "{")
+        schema.set_meta(database, "quarantine", "{")
     database.close()
     with opened(unreadable.parent) as memory:
         assert memory.quarantine is not None

@@ -46,7 +46,7 @@ class Machine:
         return local_node.LocalNode.open(spec, local_node.Folders(home=home or self.home, cdi=self.cdi), self.claims)
 
     def read(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in self.cdi.iterdir()}
+        return {path.name: path.read_bytes() for path in self.cdi.glob("*.json")}
 
 
 @pytest.fixture
@@ -79,7 +79,10 @@ def test_another_data_directory_takes_nothing_from_the_pods_of_the_first(machine
     with machine.open(tmp_path / "other"):
         assert machine.read() == machine.files
     with machine.open() as opened:
-        assert opened.journal.quarantine is None
+        assert opened.journal.quarantine is not None, "the other journal may have had changes"
+        assert opened.restore(claim_statuses.FakeClaimList(machine.claim)) == {}
+        assert [entry.claim for entry in opened.journal.entries()] == [REF]
+    assert (machine.read(), set(machine.hardware.made)) == (machine.files, {"chip-0"})
 
 
 def test_a_node_on_which_nothing_was_prepared_has_lost_nothing(tmp_path: pathlib.Path, machine: Machine) -> None:

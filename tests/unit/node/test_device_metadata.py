@@ -152,7 +152,7 @@ def test_restoring_passes_the_authors_own_edits_without_the_metadata_mount(tmp_p
     context.local.close()
     shutil.rmtree(context.folder / "d")
     if is_spoilt:
-        [cdi_file] = (context.folder / "c").iterdir()
+        [cdi_file] = (context.folder / "c").glob("*.json")
         spec = json.loads(cdi_file.read_text())
         spec["devices"][0]["containerEdits"]["env"] = "spoilt"
         cdi_file.write_text(json.dumps(spec))

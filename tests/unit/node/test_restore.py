@@ -12,7 +12,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, records
 from drakit.core.slices import node_selection
-from drakit.node import orphans, recovery
+from drakit.node import orphans, restore_loop, restorer
 from fakes import author, claim_statuses, crash_node, manual_clock
 
 
@@ -453,8 +453,8 @@ def test_only_one_process_restores_at_a_time() -> None:
     assert (lost.intents_now(), lost.is_untouched) == (lost.intents, True)
 
 
-def loop(lost: Lost, clock: manual_clock.ManualClock, failed: Callable[[], None] = lambda: None) -> recovery.RestoreLoop:
-    return recovery.RestoreLoop(lost.world.restorer(), lost.listing, clock, failed)
+def loop(lost: Lost, clock: manual_clock.ManualClock, failed: Callable[[], None] = lambda: None) -> restore_loop.RestoreLoop:
+    return restore_loop.RestoreLoop(lost.world.restorer(), lost.listing, clock, failed)
 
 
 def test_the_loop_retries_until_the_api_server_answers_and_says_why() -> None:
@@ -464,7 +464,7 @@ def test_the_loop_retries_until_the_api_server_answers_and_says_why() -> None:
     assert runs.run(threading.Event())
     assert len(statuses) == 2
     assert all("journal lost" in status and "away" in status for status in statuses)
-    assert clock.waits[0] == recovery.FIRST_PAUSE
+    assert clock.waits[0] == restore_loop.FIRST_PAUSE
     assert not lost.is_lost
 
 
@@ -492,9 +492,9 @@ def test_the_loop_gives_up_a_gone_device_after_the_grace() -> None:
 
     def failed() -> None:
         attempts.append(clock.moment)
-        clock.moment += recovery.DEVICE_GRACE / 2
+        clock.moment += restorer.DEVICE_GRACE / 2
 
     assert loop(lost, clock, failed).run(threading.Event())
     assert attempts[0] == 0
-    assert attempts[-1] < recovery.DEVICE_GRACE
+    assert attempts[-1] < restorer.DEVICE_GRACE
     assert lost.world.cdi.claims() == frozenset({lost.ref.uid})

@@ -188,8 +188,9 @@ def _journal(family: composition.Family) -> Iterator[Opened | None]:
         return
     with contextlib.ExitStack() as stack:
         copy = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-"))) / "home"
+        last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
         inspection.copy(home, copy)
-        damage = inspection.damage(copy)
+        damage = inspection.damage(copy, last_change)
         trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it when it starts"
         stack.enter_context(logs.silenced() if damage else contextlib.nullcontext())
         memory = journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=family.spec.identity.boot_id)

@@ -104,7 +104,7 @@ def checked(folder: pathlib.Path, name: str) -> Project:
         raise errors.SettingsError(str(error).removeprefix("--name: "), key="--name") from error
     if "." not in name:
         raise errors.SettingsError(f"{name!r} must be a DNS subdomain, such as fpga.example.com", key="--name")
-    word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-").removesuffix("-driver")
+    word = re.sub(r"[^a-z0-9]+", "-", options.resolved(folder, "DIR").name.lower()).strip("-").removesuffix("-driver")
     project = Project(driver=name, word=word)
     if not word[:1].isalpha() or len(f"{project.name}-webhook") > LABEL_MOST:
         raise errors.SettingsError(f"{folder.name!r} is no name for a package: it must start with a letter and be short", key="DIR")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from drakit.cli import options
 from drakit.core import errors
 
 OPTION = "--drakit"
@@ -94,7 +95,7 @@ def _requirements(source: str) -> tuple[str, str]:
     if source.startswith(_GIT) or "://" in source:
         url = source if source.startswith(_GIT) else f"{_GIT}{source}"
         return url, f"{url}#subdirectory=cluster"
-    checkout = pathlib.Path(source).expanduser().resolve()
+    checkout = options.resolved(pathlib.Path(source).expanduser(), OPTION)
     for folder in (checkout, checkout / "cluster"):
         if not (folder / "pyproject.toml").is_file():
             raise errors.SettingsError(f"{source} is not a checkout of drakit: {folder / 'pyproject.toml'} is missing", key=OPTION)

@@ -169,7 +169,8 @@ class GivenClaims:
         """Return the claims with a device of this driver that ``serves(pool, device)``, and the missing claims that are in no file."""
         given = [self._source.fetch(ref) for ref in self._source.refs if ref.uid in self._missing]
         served = [claim for claim in given if any(serves(result.pool, result.device) for result in claim.results_of(driver))]
-        return claims.Listed(claims=tuple(served), unreadable=frozenset(self._missing).difference(claim.ref.uid for claim in served))
+        unreadable = frozenset(self._missing).difference(claim.ref.uid for claim in served)
+        return claims.Listed(claims=tuple(served), unreadable=unreadable, is_complete=False)
 
 
 def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> str:

@@ -20,7 +20,7 @@ from drakit.cli import composition, options, output, views
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.devices import machines, registry
-from drakit.journal import inspection
+from drakit.journal import inspection, marks
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
 from drakit.kubelet import sockets
@@ -227,7 +227,7 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
     if is_cleared:
         steps: dict[str, Callable[[], None]] = {
             "socket": lambda: sockets.clear_registry(settings.node.registry_dir, driver),
-            "folder": lambda: shutil.rmtree(home),
+            "folder": lambda: _remove_folder(family),
             "ResourceSlice": lambda: _delete_slices(driver, cluster),
         }
         # Unprepare creates a journal if there was none.
@@ -269,6 +269,11 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     if not any(answers.values()) and isinstance(opened.author, advanced.Removable):
         opened.author.remove_leftovers()
         yield from ((name, "it still exists; run the command again") for name in opened.author.leftovers())
+
+
+def _remove_folder(family: composition.Family) -> None:
+    shutil.rmtree(family.folders.home)
+    marks.path(family.folders.cdi, family.spec.driver_name).unlink(missing_ok=True)
 
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:

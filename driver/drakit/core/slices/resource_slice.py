@@ -7,6 +7,7 @@ devices and mixins together. A slice has the mixins that it uses.
 
 import dataclasses
 import enum
+from collections.abc import Iterable, Mapping
 
 from drakit.core import device, inventory, names
 from drakit.core.slices import node_selection
@@ -70,6 +71,17 @@ class Published:
     uid: str
     version: str
     spec: SliceSpec
+
+
+def published_attributes(slices: Iterable[Published]) -> Mapping[str, Mapping[str, device.AttributeValue]]:
+    """Return the attributes of the devices in stored slices by the device's name, with those of their mixins."""
+    found: dict[str, Mapping[str, device.AttributeValue]] = {}
+    for page in (stored.spec.page for stored in slices):
+        mixins = {mixin.name: mixin.attributes for mixin in page.mixins.device}
+        for published in page.devices:
+            included = (mixins[name] for name in published.includes if name in mixins)
+            found[published.name] = inventory.merge_mixins(published.attributes, included)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

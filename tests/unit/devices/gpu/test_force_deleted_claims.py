@@ -41,4 +41,4 @@ def test_the_partition_of_a_deleted_claim_is_removed_with_its_last_share(tmp_pat
         assert look_until_sure() == 1
         assert not any(claimed.instances().values())
         assert not claimed.journal.entries()
-        assert not list((tmp_path / "cdi").iterdir())
+        assert not list((tmp_path / "cdi").glob("*.json"))

@@ -1,0 +1,90 @@
+"""Digests of the journal's content, so that a changed bit in a value is detected although the value can still be decoded.
+
+A claim has two: of what ``begin`` writes and nothing changes afterwards, and of what ``complete`` and ``refresh`` write. So no change reads content
+that it leaves alone. The claim's state is in neither: a changed state cannot be decoded. A digest is a number from 1 to 2**40, so that the sum over
+all claims of a node fits SQLite's integers; 0 means unknown. The sum detects claims that vanished from a file or returned to it, for example because
+its pages are of different age.
+"""
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterable, Sequence
+
+from drakit.journal import codec
+
+UNKNOWN = 0
+Prepared = tuple[int, str, str | None]
+"""Position, record and edits of a grant."""
+_BYTES = 5
+_POSITION = operator.itemgetter(0)
+_NUMBERS = tuple(map(codec.GrantRow._fields.index, ("position", "admin_access")))
+_OPTIONAL = tuple(map(codec.GrantRow._fields.index, ("parameters", "config_source", "edits")))
+_MUTABLE = ("record", "edits")
+_FIXED = tuple(index for index, name in enumerate(codec.GrantRow._fields) if name not in _MUTABLE)
+
+
+def of_claim(claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> tuple[int, int]:
+    """Return both digests of a claim. Raise UnicodeEncodeError for text that is not Unicode."""
+    fixed = [grant[index] for grant in sorted(grants, key=_POSITION) for index in _FIXED]
+    return _digest(claim.uid, claim.namespace, claim.name, *fixed), of_prepared(
+        claim.boot_id, [(grant.position, grant.record, grant.edits) for grant in grants]
+    )
+
+
+def of_prepared(boot_id: str, grants: Iterable[Prepared]) -> int:
+    """Return the digest of what ``complete`` writes: the boot, and each grant's record and edits. Raise UnicodeEncodeError as ``of_claim``."""
+    return _digest(boot_id, *(value for grant in sorted(grants, key=_POSITION) for value in grant))
+
+
+def of_note(position: int, key: str, record: str) -> int:
+    """Return the digest of a note. Raise UnicodeEncodeError as ``of_claim``."""
+    return _digest(position, key, record)
+
+
+def of_name(name: str) -> str:
+    """Return the digest of a name, as text."""
+    return str(int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=_BYTES).digest(), "big"))
+
+
+def check_claim(stored: tuple[int, int], claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+    """Raise UnreadableError where a claim's content is not Unicode, or does not have its known digests."""
+    path = f"claim {claim.uid}"
+    check_text(path, *claim)
+    for grant in grants:
+        check_text(
+            path, *(value for index, value in enumerate(grant) if index not in _NUMBERS and (value is not None or index not in _OPTIONAL))
+        )
+        if not all(isinstance(grant[index], int) for index in _NUMBERS):
+            raise codec.UnreadableError(f"{path}: not a number")
+    _check(path, stored, lambda: of_claim(claim, grants))
+
+
+def check_note(stored: int, position: int, key: str, record: str, path: str) -> None:
+    """Raise UnreadableError where a note is not Unicode, or does not have its known digest."""
+    check_text(path, key, record)
+    _check(path, (stored,), lambda: (of_note(position, key, record),))
+
+
+def check_text(path: str, *texts: object) -> None:
+    """Raise UnreadableError for a value that is no text, as a damaged file may have one in any column, and for text that was not UTF-8."""
+    if not all(isinstance(text, str) for text in texts):
+        raise codec.UnreadableError(f"{path}: not text")
+    try:
+        "".join(map(str, texts)).encode()
+    except UnicodeEncodeError as error:
+        raise codec.UnreadableError(f"{path}: not UTF-8") from error
+
+
+def _check(path: str, stored: Sequence[int], compute: Callable[[], Sequence[int]]) -> None:
+    try:
+        present = compute()
+    except UnicodeEncodeError as error:
+        raise codec.UnreadableError(f"{path}: not UTF-8") from error
+    if any(known not in {UNKNOWN, now} for known, now in zip(stored, present, strict=True)):
+        raise codec.UnreadableError(f"{path}: its content was changed since it was written")
+
+
+def _digest(*values: object) -> int:
+    # No value has a zero byte: names have none, and JSON escapes it.
+    content = "\0".join(map(str, values)).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=_BYTES).digest(), "big") + 1

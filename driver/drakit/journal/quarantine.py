@@ -1,0 +1,62 @@
+"""The quarantine record of a journal, in its table ``meta``: claims may be missing from it, until they are restored."""
+
+import dataclasses
+import pathlib
+import sqlite3
+from collections.abc import Collection
+
+from drakit.core import names
+from drakit.journal import codec, schema
+
+KEY = "quarantine"
+NEW = "it is new"
+UNMARKED = "the mark of its last change is missing"
+DOUBTS = frozenset({NEW, UNMARKED})
+"""The reasons of an unverified journal. Only the API server may know the claims of a new one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quarantine:
+    """The record of a lost journal: its new path, the reason, the number of claims kept, and the claims lost, if known."""
+
+    path: pathlib.Path
+    reason: str
+    kept: int = 0
+    lost: tuple[names.ClaimUid, ...] = ()
+
+    @property
+    def is_doubt(self) -> bool:
+        """Whether nothing shows that the journal lacks anything: it was not set aside, and is unverified."""
+        return self.reason in DOUBTS
+
+
+_CONVERTER = codec.FORMAT.converter(Quarantine)
+
+
+def read(database: sqlite3.Connection) -> Quarantine | None:
+    """Return the quarantine record, None where no claim is missing. Raise UnreadableError."""
+    text = schema.meta(database, KEY)
+    if text is None:
+        return None
+    quarantine: Quarantine = codec.read(_CONVERTER, text, f"meta.{KEY}")
+    return quarantine
+
+
+def dump(quarantine: Quarantine) -> str:
+    """Return the text of a record."""
+    return codec.dump(_CONVERTER.encode(quarantine))
+
+
+def release(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
+    """Remove released claims from the quarantine record, if there is one, and return it. Inside the caller's transaction."""
+    before = read(database)
+    if before is None:
+        return None
+    after = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
+    schema.set_meta(database, KEY, dump(after))
+    return after
+
+
+def clear(database: sqlite3.Connection) -> None:
+    """Delete the quarantine record. Inside the caller's transaction."""
+    database.execute("DELETE FROM meta WHERE key = ?", (KEY,))

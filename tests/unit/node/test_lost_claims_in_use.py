@@ -1,0 +1,265 @@
+"""A journal and CDI files that are gone or older than the node: claims in use are restored, ended ones do not come back, and hardware is released."""
+
+import pathlib
+import shutil
+from collections.abc import Collection
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import errors, inventory, lifecycle, names, quantity, records
+from drakit.core.slices import resource_slice
+from drakit.node import engine, local_node, restorer
+from fakes import author, claim_source, claim_statuses, crash_node, journal_samples
+
+Claim = claims.Claim
+
+
+def claim(number: int, device: str, *, is_reserved: bool = True) -> Claim:
+    """An allocated claim; a claim for the pipe gets a share."""
+    result = claims.AllocationResult(
+        request="r",
+        driver=author.FakeDriver.name,
+        pool=crash_node.POOL,
+        device=device,
+        share_id=journal_samples.share(number) if device == "pipe" else None,
+        consumed_capacity={"bandwidth": quantity.Quantity.parse("1G")} if device == "pipe" else {},
+    )
+    return Claim(ref=journal_samples.ref(number), results=(result,), is_reserved=is_reserved)
+
+
+class Recalling(author.FakeDriver):
+    """Plans only what does not exist, and recalls only from the attributes of a device that this driver published."""
+
+    def plan(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        intent = super().plan(grant)
+        if intent["identity"] in self.hardware.made:
+            raise errors.DeviceBusyError("it exists already")
+        return intent
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        kind = grant.device.attributes.get("kind")
+        return {**super().plan(grant), "borrowed": kind == "foreign"}
+
+    def unprepare(self, grant: drivers.Grant[author.Tuning]) -> None:
+        if not grant.intent.get("borrowed"):
+            super().unprepare(grant)
+
+
+class Site:
+    """A node that outlives its driver."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.home, self.cdi, self.backup = folder / "home", folder / "cdi", folder / "backup"
+        self.hardware, self.source = author.Hardware(), claim_source.FakeClaimSource()
+        self.known: list[Claim] = []
+
+    def open(self) -> local_node.LocalNode:
+        spec = local_node.DriverSpec(
+            driver_name=author.FakeDriver.name,
+            build=lambda _: Recalling(self.hardware),
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1"),
+        )
+        return local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, checks_new=True)
+
+    def prepare(self, local: local_node.LocalNode, *wanted: Claim) -> None:
+        for one in wanted:
+            self.source.put(one)
+            self.known.append(one)
+            assert local.engine.prepare([one.ref], crash_node.Waiting())[one.ref.uid].error == ""
+
+    def unprepare(self, local: local_node.LocalNode, *ended: Claim) -> None:
+        for one in ended:
+            self.source.remove(one.ref)
+            self.known.remove(one)
+            assert local.engine.unprepare([one.ref], crash_node.Waiting()) == {one.ref.uid: ""}
+
+    @property
+    def listing(self) -> claim_statuses.FakeClaimList:
+        return claim_statuses.FakeClaimList(*self.known)
+
+    def restore(
+        self, local: local_node.LocalNode, *, tracked: Collection[Claim] | None = None, is_late: bool = False
+    ) -> dict[names.ClaimUid, str]:
+        state = restorer.NodeState(tracked=None if tracked is None else frozenset(one.ref.uid for one in tracked))
+        failed = local.restorer.restore(self.listing, without_devices=is_late, state=state)
+        if not failed:
+            local.recover()
+        return dict(failed)
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> Site:
+    """A new node whose journal is verified."""
+    made = Site(tmp_path)
+    with made.open() as local:
+        assert local.is_unverified
+        assert made.restore(local) == {}
+        assert not local.is_lost
+    return made
+
+
+def prepared(local: local_node.LocalNode) -> set[str]:
+    return {entry.claim.name for entry in local.journal.entries() if entry.state is lifecycle.State.PREPARED}
+
+
+def test_claims_are_restored_and_released_after_both_folders_were_deleted(site: Site) -> None:
+    half, share = claim(1, "chip-0-left"), claim(2, "pipe")
+    with site.open() as local:
+        site.prepare(local, half, share)
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        assert site.restore(local) == {}
+        assert (prepared(local), site.hardware.made) == ({"claim-1", "claim-2"}, made)
+        assert local.cdi.claims() == {half.ref.uid, share.ref.uid}
+        site.unprepare(local, half, share)
+    assert site.hardware.made == {}
+
+
+def test_while_the_api_server_is_away_nothing_is_removed_and_nothing_served(site: Site) -> None:
+    with site.open() as local:
+        site.prepare(local, claim(1, "chip-0-left"))
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        listing = site.listing
+        listing.failures = [errors.ApiError("away", status=503)]
+        with pytest.raises(errors.ApiError):
+            local.restorer.restore(listing)
+        assert (local.is_lost, site.hardware.made) == (True, made)
+        assert site.restore(local) == {}
+
+
+def test_only_claims_that_the_kubelet_prepared_are_restored_from_the_list(site: Site) -> None:
+    used, waiting = claim(1, "chip-0-left"), claim(2, "chip-1")
+    site.known = [used, waiting, claim(3, "pipe", is_reserved=False)]
+    shutil.rmtree(site.home)
+    with site.open() as local:
+        assert site.restore(local, tracked=[used]) == {}
+        assert prepared(local) == {"claim-1"}
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        assert site.restore(local) == {}
+        assert prepared(local) == {"claim-1", "claim-2"}, "without a checkpoint those that pods have reserved"
+
+
+def test_a_claim_that_only_the_list_has_blocks_the_start_for_a_minute_only(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.known = [claim(1, "chip-0-left")]
+    shutil.rmtree(site.home)
+    with site.open() as local:
+        assert isinstance(local.author, author.FakeDriver)
+        local.author.failure = errors.HardwareError("probe", "broken")
+        assert list(site.restore(local)) == [site.known[0].ref.uid]
+        assert site.restore(local, is_late=True) == {}
+        assert not local.is_lost
+    assert "claim not restored" in capsys.readouterr().err
+
+
+def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
+    ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
+    with site.open() as local:
+        site.prepare(local, ended, other)
+    shutil.copytree(site.home, site.backup)
+    with site.open() as local:
+        site.unprepare(local, ended)
+        site.prepare(local, again)
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.home)
+    shutil.copytree(site.backup, site.home)
+    with site.open() as local:
+        assert local.journal.quarantine is not None
+        assert site.restore(local) == {}
+        assert (prepared(local), site.hardware.made) == ({"claim-2", "claim-3"}, made)
+        site.unprepare(local, other, again)
+    assert site.hardware.made == {}
+
+
+def test_what_ended_after_a_backup_is_released_where_no_other_claim_has_it(site: Site) -> None:
+    ended, other = claim(1, "chip-0"), claim(2, "chip-1")
+    with site.open() as local:
+        site.prepare(local, ended, other)
+    shutil.copytree(site.home, site.backup)
+    with site.open() as local:
+        site.unprepare(local, ended)
+    site.hardware.made["chip-0"] = 1  # as if the process had died before it released the hardware
+    shutil.rmtree(site.home)
+    shutil.copytree(site.backup, site.home)
+    with site.open() as local:
+        assert site.restore(local) == {}
+        assert (prepared(local), set(site.hardware.made)) == ({"claim-2"}, {"chip-1"})
+
+
+def test_a_claim_allocated_again_after_a_backup_has_its_new_devices(site: Site) -> None:
+    before, after = claim(1, "chip-0"), claim(1, "chip-1")
+    with site.open() as local:
+        site.prepare(local, before)
+    shutil.copytree(site.home, site.backup)
+    with site.open() as local:
+        site.unprepare(local, before)
+        site.prepare(local, after)
+    shutil.rmtree(site.home)
+    shutil.copytree(site.backup, site.home)
+    with site.open() as local:
+        assert site.restore(local) == {}
+        assert [grant.device.name for entry in local.journal.entries() for grant in entry.grants] == ["chip-1"]
+        site.unprepare(local, after)
+    assert site.hardware.made == {}
+
+
+def test_a_deleted_cdi_directory_alone_costs_a_question_and_no_claim(site: Site) -> None:
+    with site.open() as local:
+        site.prepare(local, claim(1, "chip-0-left"))
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        assert local.is_unverified
+        assert site.restore(local) == {}
+        assert (prepared(local), site.hardware.made, len(local.cdi.claims())) == ({"claim-1"}, made, 1)
+
+
+def test_a_restored_claim_has_the_device_as_it_was_published(site: Site) -> None:
+    half = claim(1, "chip-0-left")
+    with site.open() as local:
+        site.prepare(local, half)
+    for published, is_released in (("half", True), ("foreign", False)):
+        shutil.rmtree(site.home)
+        shutil.rmtree(site.cdi)
+        with site.open() as local:
+            state = restorer.NodeState(published={"chip-0-left": {"kind": published}})
+            assert local.restorer.restore(site.listing, state=state) == {}
+            assert local.engine.unprepare([half.ref], crash_node.Waiting()) == {half.ref.uid: ""}
+        assert (site.hardware.made == {}) is is_released
+        site.hardware.made["chip-0-left"] = 1
+
+
+def test_attributes_of_published_devices_include_those_of_their_mixins() -> None:
+    mixin = inventory.DeviceMixin(name="all", attributes={"kind": "half", "size": 1})
+    page = resource_slice.Page(
+        devices=(devices.Device(name="a", attributes={"size": 2}, includes=("all",)),),
+        mixins=inventory.Mixins(device=(mixin,)),
+    )
+    pool = resource_slice.Pool(name="n", generation=1, count=1)
+    stored = resource_slice.Published(
+        name="s", uid="u", version="1", spec=resource_slice.SliceSpec(driver="d", node="n", pool=pool, page=page)
+    )
+    assert resource_slice.published_attributes([stored]) == {"a": {"kind": "half", "size": 2}}
+
+
+def test_a_cdi_file_of_this_boot_is_no_orphan_while_another_process_has_the_journal(site: Site) -> None:
+    with site.open() as elder:
+        site.prepare(elder, claim(1, "chip-0-left"))
+        [file] = site.cdi.glob("*.json")
+        stray = site.cdi / file.name.replace(site.known[0].ref.uid, journal_samples.uid(9))
+        stray.write_text(file.read_text().replace(site.known[0].ref.uid, journal_samples.uid(9)))
+        with site.open() as younger:
+            assert not younger.is_lost
+            assert stray.exists()
+    with site.open() as alone:
+        assert alone.is_lost
+        assert stray.exists()
