@@ -12,13 +12,17 @@ import contextlib
 import dataclasses
 import enum
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
+
+
+LOCK_SECONDS = 30.0
+"""The time that ``DriverContext.hold`` waits by default."""
 
 
 class Health(enum.Enum):
@@ -91,8 +95,12 @@ class DriverContext(Protocol):
     def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
         """Store one record of a prepared grant durably; None removes it. Raises ClaimError if the grant is no longer prepared."""
 
-    def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-        """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb."""
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:
+        """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb.
+
+        Another process may hold a lock for as long as its hardware call hangs. The call waits while ``wanted`` returns True, by default
+        ``LOCK_SECONDS``, and then raises LockedError.
+        """
 
     def rediscover(self) -> None:
         """Call ``discover`` soon and publish the result, because hardware changed."""

@@ -9,6 +9,7 @@
     |-- DeviceBusyError        the kubelet retries: another claim or program still holds the device
     |-- RetryError             the kubelet retries, after a number of seconds
     |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call continues after the finished devices
+    |   `-- LockedError        the operator, where it recurs: another call holds the lock of the claim or of a device
     |-- JournalError           the operator: the journal cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
     |-- HardwareError          the operator: a hardware call failed; ``call`` is its name
@@ -96,6 +97,14 @@ class RetryError(DrakitError):
 
 class CallerGoneError(DrakitError):
     """The kubelet stopped waiting. Its next call continues after the finished devices."""
+
+
+class LockedError(CallerGoneError):
+    """A wait that ended because another call still held the lock named ``lock``: a claim's UID, or a lock name of a device."""
+
+    def __init__(self, message: str, *, lock: str) -> None:
+        super().__init__(message)
+        self.lock = lock
 
 
 class JournalError(DrakitError):

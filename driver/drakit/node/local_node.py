@@ -141,7 +141,7 @@ class LocalNode:
 
         Raise ApiError when the list fails, JournalError.
         """
-        with self.restorer.alone():
+        with self.restorer.alone(recovery.Deadline().is_waiting):
             failed = self.restorer.restore(listing, without_devices=True)
         if not failed:
             self.recover()

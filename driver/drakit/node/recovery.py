@@ -146,7 +146,7 @@ class Restorer:
         self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
 
     @contextlib.contextmanager
-    def alone(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def alone(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
         """Exclude other processes that restore or release claims. Raise CallerGoneError once ``is_wanted`` is false, and JournalError."""
         with self._parts.own_lock().hold([LOCK], is_wanted):
             yield

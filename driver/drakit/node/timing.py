@@ -114,7 +114,7 @@ class TimedLocks:
         self._locks = locks
         self._meter = meter
 
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
         """Hold locks, and time the wait for them."""
         return _TimedHold(self._locks.hold(lock_names, wanted), self._meter)
 

@@ -20,6 +20,7 @@ from drakit.node import driver_context
 
 Grant = drivers.Grant[object]
 GrantKey = tuple[str, str, str, str, str]
+_LOCK_POLL_SECONDS = 0.05
 
 
 def key_of(grant: "drivers.Grant[object]") -> GrantKey:
@@ -107,14 +108,18 @@ class FakeContext:
                 kept[key] = records.freeze_record(record)
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
-        wanted = sorted(set(lock_names))
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> Iterator[None]:
+        ordered, end = sorted(set(lock_names)), time.monotonic() + context.LOCK_SECONDS
+        is_wanted = wanted or (lambda: time.monotonic() < end)
         with contextlib.ExitStack() as stack:
-            for name in wanted:
+            for name in ordered:
                 with self.updated:
                     lock = self._locks.setdefault(name, threading.Lock())
-                stack.enter_context(lock)
-            self.held.append(frozenset(wanted))
+                while not lock.acquire(timeout=_LOCK_POLL_SECONDS):
+                    if not is_wanted():
+                        raise errors.LockedError(f"{name} is locked by another call, which did not release it in time", lock=name)
+                stack.callback(lock.release)
+            self.held.append(frozenset(ordered))
             yield
 
     def rediscover(self) -> None:
