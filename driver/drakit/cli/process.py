@@ -118,6 +118,19 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _default_signals() -> None:
+    """Let the signals that this process handles end a child that a verb forked.
+
+    ``multiprocessing`` ends the processes of a pool by SIGTERM and waits for them. With this process's handlers they would ignore it.
+    """
+    for number in _ENDING:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_default_signals)
+
+
 def at_signals(
     stop: threading.Event,
     numbers: Sequence[signal.Signals] = SIGNALS,

@@ -20,7 +20,6 @@ from drakit.core import claim_status, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 
-
 LOCK_SECONDS = 30.0
 """The time that ``DriverContext.hold`` waits by default."""
 

@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import journal, locks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, timing
+from drakit.node import driver_context, engine, inventory_cache, recovery, running_verbs, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -72,6 +72,7 @@ class LocalNode:
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
         self.offered = inventory_cache.InventoryCache(author)
+        self.verbs = running_verbs.RunningVerbs(timing.SYSTEM)
         device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
         self.engine = engine.Engine(
             timing.timed(author, timing.DEVICE, meter),
@@ -83,6 +84,7 @@ class LocalNode:
             device_locks=device_locks,
             locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
             metadata=self.metadata,
+            verbs=self.verbs,
         )
         self.restorer = recovery.Restorer(
             recovery.RestorerParts(
@@ -97,6 +99,7 @@ class LocalNode:
                 own_lock=lambda: locks.FileLocks(folders.home, "restore"),
                 clock=timing.SystemClock(),
                 metadata=self.metadata,
+                verbs=self.verbs,
             )
         )
         drivers.open_driver(author, self.engine.resolver.planned)

@@ -288,6 +288,15 @@ class ObservedNode(Protocol):
     def unclaimed(self) -> Sequence[advanced.Leftover]:
         """Return the hardware state that no claim has."""
 
+    def oldest_verb_seconds(self) -> float:
+        """Return for how long the oldest running verb has run, 0 where none runs."""
+
+    def unrecovered(self) -> int:
+        """Return the number of claims that are not recovered yet."""
+
+    def note(self) -> str:
+        """Return what an operator should know although the driver serves, empty where there is nothing."""
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""
@@ -319,6 +328,13 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
         ("marked",),
         lambda: _by_mark(node),
     )
+    meter.gauge(
+        "oldest_verb_seconds",
+        "Seconds that the oldest running verb of the driver has run; 0 where none runs.",
+        (),
+        lambda: [({}, node.oldest_verb_seconds())],
+    )
+    meter.gauge("claims_unrecovered", "Claims that are not recovered since the start; retried.", (), lambda: [({}, node.unrecovered())])
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
@@ -331,6 +347,7 @@ def add_readiness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
     """Add the readiness checks: the driver is registered with the kubelet, and its devices are published."""
     into.add(f"{driver} registered", node.registration)
     into.add(f"{driver} published", lambda: "" if node.is_published() else "no ResourceSlice is published yet")
+    into.add_note(driver, node.note)
 
 
 def _by_state(node: ObservedNode) -> Iterable[Reading]:

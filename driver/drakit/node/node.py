@@ -21,7 +21,7 @@ from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, recovery, timing
+from drakit.node import background, local_node, metrics, recovery, recovery_retry, timing
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -89,6 +89,7 @@ class Node:
         self._is_serving = False
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = recovery.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer)
+        self._recovery = recovery_retry.RecoveryRetry(self.local.engine, self.local.journal, dependencies.clock)
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
         kubelet = background.KubeletPorts(
@@ -116,7 +117,10 @@ class Node:
             raise
         if self._dependencies.meter is not None:
             metrics.add_gauges(self, self._dependencies.meter)
-        if not self._is_serving:
+        self._spawn("verbs", lambda: self.local.verbs.watch(self._stop))
+        if self._is_serving:
+            self._retry_recovery()
+        else:
             self._spawn(RESTORE, self._restore)
         self._spawn("discovery", self._discover)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
@@ -170,6 +174,18 @@ class Node:
         """Return the hardware state that no claim has; none while a lost journal is not restored, because its claims are unknown."""
         return () if self.local.is_lost else advanced.unclaimed(self.local.author)
 
+    def oldest_verb_seconds(self) -> float:
+        """Return for how long the oldest running verb has run, 0 where none runs."""
+        return self.local.verbs.oldest_seconds()
+
+    def unrecovered(self) -> int:
+        """Return the number of claims that are not recovered yet."""
+        return len(self._recovery.pending)
+
+    def note(self) -> str:
+        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are not recovered yet."""
+        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note())))
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""
@@ -194,7 +210,14 @@ class Node:
         if self._restoring.run(self._stop):
             self.local.recover()
             self._serve()
+            self._retry_recovery()
             self.background.wake()
+
+    def _retry_recovery(self) -> None:
+        """Retry in the background what recovery could not recover, for example because another process holds a lock."""
+        self._recovery.add(self.local.report.failed)
+        if self._recovery.pending:
+            self._spawn("recovery", lambda: self._recovery.run(self._stop))
 
     def _discover(self) -> None:
         """Discover now and then at intervals, and publish changes of inventory, taints and registration."""

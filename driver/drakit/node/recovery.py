@@ -1,7 +1,7 @@
 """Recover half states and CDI files at every start, and restore the claims of a lost journal first.
 
 ``recover`` undoes the half states that an earlier process left, rewrites lost CDI files and removes orphaned ones. A claim that cannot be recovered
-blocks neither the others nor the start: it stays in the journal, and the next call for it or the next start retries it.
+blocks neither the others nor the start: it stays in the journal, and ``recovery_retry`` or the next call for it retries it.
 
 ``Restorer`` restores the claims of a lost journal. A journal is lost when its file is unreadable, or is missing although CDI files of the driver
 exist. Until its claims are restored the driver is not registered with the kubelet, so the kubelet prepares and unprepares nothing meanwhile. A claim
@@ -34,8 +34,8 @@ from drakit.core import claim as claims
 from drakit.core import config as configs
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, engine, inventory_cache, resolution
-from drakit.telemetry import logs
+from drakit.node import device_preparer, engine, inventory_cache, resolution, running_verbs
+from drakit.telemetry import logs, plurals
 
 _log = logs.get_logger(__name__)
 
@@ -92,6 +92,9 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     for uid in (*journaled, *sorted(with_files.difference(journaled))):
         try:
             by_outcome[claim_engine.recover(uid, deadline)].append(uid)
+        except errors.LockedError as error:
+            _log.warning("claim recovery failed", claim_uid=uid, error=str(error))
+            failed.append(uid)
         except Exception:  # noqa: BLE001 - the failure of one claim must not keep the node from starting
             _log.exception("claim recovery failed", claim_uid=uid)
             failed.append(uid)
@@ -134,6 +137,7 @@ class RestorerParts:
     own_lock: Callable[[], ports.Locks]
     clock: ports.Clock
     metadata: ports.DeviceMetadata | None = None
+    verbs: running_verbs.RunningVerbs | None = None
 
 
 class Restorer:
@@ -143,7 +147,7 @@ class Restorer:
         self._parts = parts
         self.program = parts.resolver.program
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
-        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
+        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata, parts.verbs)
 
     @contextlib.contextmanager
     def alone(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
@@ -394,7 +398,7 @@ class RestoreLoop:
 
 def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
     """Return a text that says which claims are not restored, why, and how ``program`` releases one."""
-    count = f"{len(failed)} claim{'s' if len(failed) > 1 else ''}"
+    count = plurals.counted(len(failed), "claim")
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
     return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"

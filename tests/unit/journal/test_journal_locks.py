@@ -26,8 +26,6 @@ with locks.FileLocks(pathlib.Path(sys.argv[1])).hold(sys.argv[2:], lambda: True)
 """
 
 
-
-
 def always() -> bool:
     return True
 
@@ -270,8 +268,9 @@ def test_a_copy_of_the_descriptors_in_a_forked_child_keeps_no_lock(tmp_path: pat
 def test_the_error_of_a_wait_names_the_lock_and_the_kind_of_holder(tmp_path: pathlib.Path, *, disposable: bool) -> None:
     holder, asking = (locks.FileLocks(tmp_path, disposable=disposable) for _ in range(2))
     with holder.hold(["gpu-0"], always):
-        with pytest.raises(errors.LockedError, match="^gpu-0 is locked by another process, which did not") as caught, asking.hold(
-            ["gpu-0"], lambda: False
+        with (
+            pytest.raises(errors.LockedError, match=r"^gpu-0 is locked by another process, which did not") as caught,
+            asking.hold(["gpu-0"], lambda: False),
         ):
             pass
         outcomes: list[BaseException] = []

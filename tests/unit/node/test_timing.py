@@ -120,8 +120,13 @@ class Working:
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
         return {ref.uid: around(functools.partial(self._one, ref)) for ref in refs}
 
-    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        return {ref.uid: self._one(ref).error for ref in refs}
+    def unprepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: Callable[[Callable[[], str]], str]
+    ) -> Mapping[names.ClaimUid, str]:
+        return {ref.uid: around(functools.partial(self._error, ref)) for ref in refs}
+
+    def _error(self, ref: claims.ClaimRef) -> str:
+        return self._one(ref).error
 
     def _one(self, ref: claims.ClaimRef) -> claims.Outcome:
         self._source.fetch(1)

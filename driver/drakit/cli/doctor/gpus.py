@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from drakit import settings as values
-from drakit.cli import composition, output
+from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit.devices.gpu import nvml
@@ -43,7 +44,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
-    summary = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
+    summary = f"answers for {answering} of {plurals.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
         named = discovery.describe(discovery.silent_gpus(census))
         return finding.failed(
