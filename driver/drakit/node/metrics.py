@@ -12,15 +12,18 @@ import itertools
 import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
 from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
-from drakit.core import advanced, context, inventory, lifecycle
+from drakit.core import advanced, context, errors, inventory, lifecycle
 from drakit.serving import checks
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
 
 PREFIX = "drakit"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -29,6 +32,7 @@ CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
 Gauge = Callable[[], Iterable[Reading]]
+Sample = tuple[str, Labels, float]
 Item = TypeVar("Item")
 
 
@@ -68,7 +72,8 @@ class Metrics:
         return histogram
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
-        """Register a gauge whose labels and values ``read`` returns at each scrape. If ``read`` raises, that scrape has none of its readings.
+        """Register a gauge whose labels and values ``read`` returns at each scrape. If ``read`` raises, that scrape has none of its readings,
+        and the error is logged when it is new.
 
         Several functions may read one gauge: the first registration sets documentation and labels.
         """
@@ -76,7 +81,7 @@ class Metrics:
             if name not in self._gauges:
                 self._gauges[name] = _CallbackGauge(name, documentation, tuple(labels))
                 self._registry.register(self._gauges[name])
-            self._gauges[name].reads.append(read)
+            self._gauges[name].add(read)
 
     def readings(self, driver: str, read: Callable[[], Sequence[advanced.Metric]], prefix: str) -> None:
         """Register a function that returns a driver's own metrics at each scrape; their names get ``prefix``."""
@@ -84,7 +89,7 @@ class Metrics:
             if self._driver_metrics is None:
                 self._driver_metrics = _DriverMetricsCollector()
                 self._registry.register(self._driver_metrics)
-            self._driver_metrics.reads.append((driver, prefix, read))
+            self._driver_metrics.add(driver, prefix, read)
 
     def _counter(self, name: str, documentation: str) -> prometheus_client.Counter:
         return prometheus_client.Counter(name, documentation, ["driver"], registry=self._registry)
@@ -155,16 +160,19 @@ class _CallbackGauge(collectors.Collector):
 
     def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
         self._name, self._documentation, self._labels = name, documentation, labels
-        self.reads: list[Gauge] = []
+        self._readers: list[_Reader[tuple[list[str], float]]] = []
+
+    def add(self, read: Gauge) -> None:
+        self._readers.append(_Reader(self._name, lambda: [([labels[name] for name in self._labels], value) for labels, value in read()]))
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return [self._family()]
 
     def collect(self) -> Iterable[prometheus_core.Metric]:
         family = self._family()
-        for read in tuple(self.reads):
-            for labels, value in _readings(read):
-                family.add_metric([labels[name] for name in self._labels], value)
+        for reader in tuple(self._readers):
+            for labels, value in reader.results():
+                family.add_metric(labels, value)
         return [family]
 
     def _family(self) -> prometheus_core.GaugeMetricFamily:
@@ -175,19 +183,24 @@ class _DriverMetricsCollector(collectors.Collector):
     """The drivers' own metrics. Drivers choose names and labels, so the families are rebuilt at each scrape."""
 
     def __init__(self) -> None:
-        self.reads: list[tuple[str, str, Callable[[], Sequence[advanced.Metric]]]] = []
+        self._readers: list[tuple[str, str, _Reader[tuple[advanced.Metric, list[Sample]]]]] = []
+
+    def add(self, driver: str, prefix: str, read: Callable[[], Sequence[advanced.Metric]]) -> None:
+        self._readers.append(
+            (driver, prefix, _Reader(f"metrics of {driver}", lambda: [(metric, list(_samples(metric))) for metric in read()]))
+        )
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return []
 
     def collect(self) -> Iterable[prometheus_core.Metric]:
         families: dict[str, prometheus_core.Metric] = {}
-        for driver, prefix, read in tuple(self.reads):
-            for metric in _readings(read):
+        for driver, prefix, reader in tuple(self._readers):
+            for metric, samples in reader.results():
                 name = f"{prefix}_{metric.name}"
                 if name not in families:
                     families[name] = prometheus_core.Metric(name, metric.documentation, _type_of(metric))
-                for suffix, labels, value in _samples(metric):
+                for suffix, labels, value in samples:
                     families[name].add_sample(name + suffix, {"driver": driver, **labels}, value)
         return list(families.values())
 
@@ -203,7 +216,7 @@ def _bound(seconds: float) -> str:
     return str(utils.floatToGoString(seconds))  # type: ignore[no-untyped-call]
 
 
-def _samples(metric: advanced.Metric) -> Iterator[tuple[str, Labels, float]]:
+def _samples(metric: advanced.Metric) -> Iterator[Sample]:
     """Yield the samples of a metric: name suffix, labels and value."""
     if not metric.buckets:
         yield "_total" if metric.total else "", metric.labels, metric.value
@@ -214,11 +227,28 @@ def _samples(metric: advanced.Metric) -> Iterator[tuple[str, Labels, float]]:
     yield "_sum", metric.labels, metric.value
 
 
-def _readings(read: Callable[[], Iterable[Item]]) -> Iterable[Item]:
-    try:
-        return list(read())
-    except Exception:  # noqa: BLE001 - hardware that cannot be read must not remove the other metrics
-        return []
+class _Reader(Generic[Item]):
+    """A function that is read at each scrape. If it fails, that scrape lacks its results, because it must not remove the other metrics.
+
+    A failure is logged when its error is new, not at every scrape.
+    """
+
+    def __init__(self, name: str, read: Callable[[], Iterable[Item]]) -> None:
+        self._name = name
+        self._read = read
+        self._error = ""
+
+    def results(self) -> Sequence[Item]:
+        try:
+            results = list(self._read())
+        except Exception as error:  # noqa: BLE001 - any error of hardware or of an author's code
+            text = f"{type(error).__name__}: {error}"
+            if text != self._error:
+                _log.warning("reading metric failed", metric=self._name, error=text, exc_info=not isinstance(error, errors.DrakitError))
+            self._error = text
+            return []
+        self._error = ""
+        return results
 
 
 class DriverMetrics:

@@ -4,6 +4,7 @@ Layouts: ``union bpf_attr``, ``struct bpf_prog_info`` and ``struct bpf_map_info`
 descriptor. Errors are OSError; for a program that the kernel refuses, the error has the last line of the verifier's log.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -127,8 +128,17 @@ def maps_of(program_id: int) -> dict[str, int]:
         map_ids = _map_ids(descriptor)
     finally:
         os.close(descriptor)
-    descriptors = [_bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0)) for map_number in map_ids]
-    return {_name_of(map_descriptor): map_descriptor for map_descriptor in descriptors}
+    opened: dict[str, int] = {}
+    with contextlib.ExitStack() as on_error:
+        for map_number in map_ids:
+            with contextlib.ExitStack() as unless_kept:
+                map_descriptor = _bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0))
+                unless_kept.callback(os.close, map_descriptor)
+                # A program of others may use two maps of one name.
+                if opened.setdefault(_name_of(map_descriptor), map_descriptor) == map_descriptor:
+                    on_error.push(unless_kept.pop_all())
+        on_error.pop_all()
+    return opened
 
 
 def map_id(descriptor: int) -> int:
