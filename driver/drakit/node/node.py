@@ -35,6 +35,9 @@ RENEW_GRACE = 45.0
 REGISTRATION_GRACE = 30.0
 GUARD_SECONDS = 2.0
 JOIN_SECONDS = 5.0
+STOP_SECONDS = 20.0
+"""The time of a stop in all, below the 25 s after which the process ends itself."""
+LAST_REPORTS_SECONDS = 1.0
 RESTORE = "restore"
 
 
@@ -127,7 +130,8 @@ class Node:
         self._spawn("slice-watch", lambda: self.publisher.follow(self._stop))
 
     def stop(self) -> None:
-        """Stop serving, finish calls in flight, close the journal. Safe to call twice and after a failed start."""
+        """Stop serving, finish calls in flight, close the journal, in about ``STOP_SECONDS``. Safe to call twice and after a failed start."""
+        deadline = recovery.Deadline(STOP_SECONDS)
         with self._starting:
             self._stop.set()
         self.publisher.wake()
@@ -136,10 +140,10 @@ class Node:
         self.health.close()
         self._service.stop(grace=STOP_GRACE)
         self.background.wake()
-        for thread in self._threads:
-            thread.join(JOIN_SECONDS)
+        background.join(self._threads, min(JOIN_SECONDS, deadline.seconds_left()))
         is_restored = not any(thread.is_alive() and thread.name == RESTORE for thread in self._threads)
-        self.background.stop(idle=self.calls.wait_idle(JOIN_SECONDS) and is_restored)
+        is_idle = self.calls.wait_idle(min(JOIN_SECONDS, max(0.0, deadline.seconds_left()))) and is_restored
+        self.background.stop(idle=is_idle, seconds=max(LAST_REPORTS_SECONDS, deadline.seconds_left()))
         self.local.close()
 
     def registration(self) -> str:
