@@ -12,8 +12,8 @@ from drakit.core import names, ports
 
 ANSWER_SECONDS = 1.0
 """The time to encode, log and send the answer of a call with one claim."""
-SECONDS_PER_ANSWER = 0.0004
-"""The time to log and encode the answer of one more claim."""
+SECONDS_PER_ANSWER = 0.001
+"""The time to log and encode the answer of one more claim, on a busy node."""
 
 Answer = TypeVar("Answer")
 ClaimWrapper = Callable[[Callable[[], Answer]], Answer]
