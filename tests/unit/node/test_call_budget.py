@@ -94,7 +94,8 @@ def test_unprepare_answers_in_time_too(node: SlowNode) -> None:
 def test_one_claim_is_started_however_little_time_is_left(node: SlowNode) -> None:
     caller = Kubelet(node.clock)
     node.clock.moment += SECONDS - 0.1
-    assert node.engine.prepare([node.world.claim("chip-0")], caller).popitem()[1].error == ""
+    (answer,) = node.engine.prepare([node.world.claim("chip-0")], caller).values()
+    assert answer.error == ""
 
 
 def test_a_call_without_a_deadline_does_every_claim(node: SlowNode) -> None:
