@@ -92,11 +92,8 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     for uid in (*journaled, *sorted(with_files.difference(journaled))):
         try:
             by_outcome[claim_engine.recover(uid, deadline)].append(uid)
-        except errors.LockedError as error:
-            _log.warning("claim recovery failed", claim_uid=uid, error=str(error))
-            failed.append(uid)
-        except Exception:  # noqa: BLE001 - the failure of one claim must not keep the node from starting
-            _log.exception("claim recovery failed", claim_uid=uid)
+        except Exception as error:  # noqa: BLE001 - the failure of one claim must not keep the node from starting
+            _log.warning("claim recovery failed", claim_uid=uid, error=str(error), exc_info=not isinstance(error, errors.LockedError))
             failed.append(uid)
     report = Report(
         undone=tuple(by_outcome[engine.Recovered.HALF]),
@@ -398,7 +395,6 @@ class RestoreLoop:
 
 def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
     """Return a text that says which claims are not restored, why, and how ``program`` releases one."""
-    count = plurals.counted(len(failed), "claim")
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-    return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
+    return f"journal lost: {plurals.counted(len(failed), 'claim')} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
