@@ -46,7 +46,6 @@ DEVICE_GRACE = 60.0
 SHOWN = 3
 """The number of claims that the status names; the log has all of them."""
 LOCK = "restore"
-
 Grant = drivers.Grant[object]
 Files = Mapping[edits.CdiName, edits.Edits | None]
 # The errors with which an author rejects a CDI file. Other errors may be transient, and are retried.
@@ -397,4 +396,5 @@ def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
     """Return a text that says which claims are not restored, why, and how ``program`` releases one."""
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-    return f"journal lost: {plurals.counted(len(failed), 'claim')} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
+    count = plurals.counted(len(failed), "claim")
+    return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
