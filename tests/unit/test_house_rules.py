@@ -130,6 +130,7 @@ LOG_KEYS = frozenset(
             "loop",
             "mac",
             "method",
+            "metric",
         ),
         *(
             "lost",

@@ -60,5 +60,5 @@ class RecoveryRetry:
         except Exception:  # noqa: BLE001 - a bug of the author in one claim must not keep the others
             _log.exception("claim recovery failed", claim_uid=uid)
             return False
-        _log.info("claim recovered", claim_uid=uid, outcome=outcome.value)
+        _log.info("claim recovered", claim_uid=uid, state=outcome.value)
         return True

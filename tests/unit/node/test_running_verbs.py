@@ -91,7 +91,7 @@ def test_a_claim_that_needs_the_device_of_a_hung_verb_names_that_verb(node: Hung
     assert "prepare of claim default/stuck (chip-0) has run for 134 s" in node.error(other)["other"]
 
 
-def test_the_claim_of_a_hung_verb_keeps_no_other_claim_of_its_call_from_being_prepared(node: HungNode) -> None:
+def test_the_claim_of_a_hung_verb_delays_no_other_claim_of_its_call(node: HungNode) -> None:
     free = node.world.claim("chip-1", name="free")
     answers = node.error(node.ref, free)
     assert (answers["free"], bool(answers["stuck"])) == ("", True)
