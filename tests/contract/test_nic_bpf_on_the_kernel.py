@@ -1,12 +1,15 @@
 """The kernel takes our programs and maps, and says why when it does not."""
 
+import contextlib
 import os
-from collections.abc import Iterator
+import pathlib
+import resource
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from drakit.devices.nic import port
-from drakit.devices.nic.shaping import bpf, classifiers, htb, maps
+from drakit.devices.nic.shaping import bpf, classifiers, htb, maps, parts, tc_messages
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -80,3 +83,45 @@ def test_a_refused_program_carries_the_verifier_s_words() -> None:
 
 def test_a_program_that_is_gone_uses_no_maps() -> None:
     assert bpf.maps_of(2**31) == {}
+
+
+def descriptors() -> set[int]:
+    """Return the open descriptors of this process."""
+    return {int(link.name) for link in list(pathlib.Path("/proc/self/fd").iterdir()) if link.is_symlink()}
+
+
+@contextlib.contextmanager
+def only(more: int) -> Iterator[None]:
+    """Let this process open only so many more descriptors."""
+    taken, limit = descriptors(), 0
+    while limit in taken or more:
+        more -= limit not in taken
+        limit += 1
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize("what", ["create", "open", "open for a NIC"])
+def test_maps_that_cannot_all_be_opened_leave_no_descriptor(memory: maps.Maps, what: str, more: int) -> None:
+    loaded = bpf.load("three", classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True))
+    number = next(
+        int(line.split()[1]) for line in pathlib.Path(f"/proc/self/fdinfo/{loaded}").read_text().splitlines() if "prog_id" in line
+    )
+    classifier = tc_messages.Filter(name="three", program=number)
+    others = dict.fromkeys(("root", "hook", "link", "ifb_root", "redirect", "guard"))
+    present = parts.NicParts(ingress=classifier, egress=classifier, **others)
+    calls: dict[str, Callable[[], object]] = {
+        "create": lambda: maps.Maps.complete({}),
+        "open": lambda: bpf.maps_of(number),
+        "open for a NIC": lambda: parts.open_maps(present, None),
+    }
+    before = descriptors()
+    with only(more if what != "open" else 1), pytest.raises(OSError, match="Too many open files"):
+        calls[what]()
+    assert descriptors() == before
+    os.close(loaded)

@@ -42,14 +42,14 @@ class ThreadLocks:
         self._guard = threading.Lock()
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in sorted(set(lock_names)):
                 with self._guard:
                     lock = self._table.setdefault(name, threading.Lock())
                 while not lock.acquire(timeout=0.05):
                     if not wanted():
-                        raise errors.CallerGoneError(f"{name} is locked")
+                        raise errors.LockedError(f"{name} is locked", lock=name)
                 stack.callback(lock.release)
             yield
 

@@ -40,6 +40,15 @@ class Shown:
     def unclaimed(self) -> Sequence[advanced.Leftover]:
         return [advanced.Leftover(kind="NIC share", name="s")]
 
+    def oldest_verb_seconds(self) -> float:
+        return 0.0
+
+    def unrecovered(self) -> int:
+        return 0
+
+    def note(self) -> str:
+        return ""
+
     metrics_prefix = "drakit"
 
     def driver_metrics(self) -> Sequence[advanced.Metric]:

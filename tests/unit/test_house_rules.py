@@ -38,7 +38,7 @@ def length(node: Function) -> int:
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_modules_are_short_and_say_what_they_are_for(path: pathlib.Path) -> None:
     text = path.read_text("utf-8")
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 500
     assert ast.get_docstring(parsed(path)), "a module docstring states the job and the invariants"
 
 
@@ -130,6 +130,7 @@ LOG_KEYS = frozenset(
             "loop",
             "mac",
             "method",
+            "metric",
         ),
         *(
             "lost",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from drakit.telemetry import plurals
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.errors import Cause, Details
 from drakit_cluster.objects.json_types import Json, Object
@@ -209,9 +210,7 @@ def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
         for manager, path in sorted(contested, key=lambda conflict: (conflict[0].name, conflict[1]))
     )
     named = "; ".join(f"{cause.message}: {cause.field}" for cause in causes)
-    return errors.ConflictError(
-        f"Apply failed with {len(causes)} conflict{'' if len(causes) == 1 else 's'}: {named}", Details(causes=causes)
-    )
+    return errors.ConflictError(f"Apply failed with {plurals.counted(len(causes), 'conflict')}: {named}", Details(causes=causes))
 
 
 def field_name(path: Path) -> str:

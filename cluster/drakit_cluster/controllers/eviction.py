@@ -16,7 +16,7 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from drakit.telemetry import logs
+from drakit.telemetry import logs, plurals
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
@@ -89,19 +89,19 @@ def condition_of(rule: Object, effects: Effects) -> Object:
     """Return the condition for the rule."""
     effect = json_types.text(taint_rules.taint_of(rule), "effect")
     pending = effect == "NoExecute" and effects.pods > 0
+    namespaces = plurals.counted(effects.namespaces, "namespace")
     if effect == "NoExecute":
         reason = "PodsPendingEviction" if pending else "Completed" if effects.evicted else "NotStarted"
-        message = f"{_count(effects.pods, 'pod')} must still be evicted in {_count(effects.namespaces, 'namespace')}." if pending else ""
+        message = f"{plurals.counted(effects.pods, 'pod')} must still be evicted in {namespaces}." if pending else ""
     elif effect == "None":
         reason = "NoEffect"
-        message = (
-            f"The rule selects {_count(effects.published, 'published device')} and {_count(effects.allocated, 'allocated device')}. "
-            f"With the effect NoExecute it would evict {_count(effects.pods, 'pod')} in {_count(effects.namespaces, 'namespace')}."
-        )
+        devices = f"{plurals.counted(effects.published, 'published device')} and {plurals.counted(effects.allocated, 'allocated device')}"
+        would_evict = f"{plurals.counted(effects.pods, 'pod')} in {namespaces}"
+        message = f"The rule selects {devices}. With the effect NoExecute it would evict {would_evict}."
     else:
         reason, message = "OtherEffect", "Only the effect NoExecute evicts pods."
     if effects.evicted:
-        message = f"{message} {_count(effects.evicted, 'pod')} evicted so far.".strip()
+        message = f"{message} {plurals.counted(effects.evicted, 'pod')} evicted so far.".strip()
     return {
         "type": TYPE,
         "status": "True" if pending else "False",
@@ -115,10 +115,6 @@ def condition_of(rule: Object, effects: Effects) -> Object:
 def _existing_condition(rule: Object) -> Object:
     conditions = json_types.objects(rule, "status", "conditions")
     return next((condition for condition in conditions if condition.get("type") == TYPE), {})
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from drakit.telemetry import plurals
 from drakit_cluster.lint import findings
 from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
@@ -217,7 +218,7 @@ def _most_on_one_node(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
 
 
 def _devices(number: int) -> str:
-    return f"{number} device{'' if number == 1 else 's'}"
+    return plurals.counted(number, "device")
 
 
 def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:

@@ -4,6 +4,7 @@ amounts, and DeviceTaintRules that taint no device or too many.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from drakit.telemetry import plurals
 from drakit_cluster.lint import catalogue, findings
 from drakit_cluster.lint.catalogue import Catalogue, CounterSet, PublishedDevice, PublishedPool
 from drakit_cluster.lint.findings import Finding
@@ -53,7 +54,7 @@ def _incomplete(pool: PublishedPool) -> Iterator[Finding]:
     slice_count = len(pool.slices)
     wrong_counts.pop(slice_count, None)
     for count, document in wrong_counts.items():
-        actual = f"these files have {slice_count} slice{'' if slice_count == 1 else 's'} of pool {pool.id}"
+        actual = f"these files have {plurals.counted(slice_count, 'slice')} of pool {pool.id}"
         text = f"is {count}, but {actual}: no device of an incomplete pool is allocated"
         yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {slice_count}, or add the missing slices")
 

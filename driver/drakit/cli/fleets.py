@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit.cli import composition, options, output, worlds
+from drakit.cli import composition, options, worlds
 from drakit.cli import manifests as sources
 from drakit.cli.commands import slices as publishing
 from drakit.core import errors
 from drakit.core.slices import resource_slice
 from drakit.devices import machines
 from drakit.inputs import files as inputs
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -147,4 +148,4 @@ def counted_nodes(fleet: "Fleet") -> str:
     totals: dict[str, int] = {}
     for group in fleet.groups:
         totals[group.label] = totals.get(group.label, 0) + len(group.names)
-    return f"{output.counted(fleet.size, 'node')} ({', '.join(f'{count} {label}' for label, count in totals.items())})"
+    return f"{plurals.counted(fleet.size, 'node')} ({', '.join(f'{count} {label}' for label, count in totals.items())})"

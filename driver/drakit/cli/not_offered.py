@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drakit.cli import output
 from drakit.core import driver as drivers
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit.devices.gpu.inventory import discovery
@@ -57,7 +57,7 @@ def gpus(withheld: NotOffered) -> str:
     if not withheld.gpus:
         return ""
     verb = "is" if len(withheld.gpus) == 1 else "are"
-    return f"{output.counted(len(withheld.gpus), 'GPU')} {verb} not offered: {discovery.describe(withheld.gpus)}"
+    return f"{plurals.counted(len(withheld.gpus), 'GPU')} {verb} not offered: {discovery.describe(withheld.gpus)}"
 
 
 def gpu_documents(withheld: NotOffered) -> list[dict[str, object]]:

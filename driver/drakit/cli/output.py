@@ -39,11 +39,6 @@ def for_scripts(text: object) -> None:
         print(text, flush=True)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 claim" and "2 claims"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def note(text: str) -> None:
     """Write a note to standard error, unless it is empty or --quiet is given."""
     if not terminal.QUIET.get():

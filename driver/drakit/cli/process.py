@@ -118,6 +118,31 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+_forking = threading.local()
+
+
+def _block_signals() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _default_signals() -> None:
+    """Let the signals that this process handles end a child that a verb forked, also one that comes during the fork.
+
+    ``multiprocessing`` ends the processes of a pool by SIGTERM and waits for them. With this process's handlers they would ignore it.
+    """
+    for number in _ENDING:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    _unblock_signals()
+
+
+os.register_at_fork(before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_default_signals)
+
+
 def at_signals(
     stop: threading.Event,
     numbers: Sequence[signal.Signals] = SIGNALS,

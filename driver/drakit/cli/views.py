@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from drakit import settings as values
-from drakit.cli import composition, not_offered, output
+from drakit.cli import composition, not_offered
 from drakit.core import advanced, errors, inventory, lifecycle
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
@@ -20,7 +20,7 @@ from drakit.journal import journal as journals
 from drakit.kubelet import health as device_health
 from drakit.kubelet import health_client
 from drakit.node import local_node
-from drakit.telemetry import logs
+from drakit.telemetry import logs, plurals
 
 
 class Nowhere:
@@ -133,5 +133,5 @@ def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
 def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
     if not trouble:
         return ""
-    read = f"{output.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
+    read = f"{plurals.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
     return f"{home / inspection.DATABASE} cannot be read ({trouble}); {read}; the driver sets it aside and rebuilds it when it starts"

@@ -20,6 +20,9 @@ from drakit.core import claim_status, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 
+LOCK_SECONDS = 30.0
+"""The time that ``DriverContext.hold`` waits by default."""
+
 
 class Health(enum.Enum):
     """The health of one device (HealthStatus of dra-health v1alpha1 and v1)."""
@@ -91,11 +94,11 @@ class DriverContext(Protocol):
     def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
         """Store one record of a prepared grant durably; None removes it. Raises ClaimError if the grant is no longer prepared."""
 
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = ...) -> contextlib.AbstractContextManager[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:
         """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb.
 
-        Another process may hold a lock for as long as its hardware call hangs. Pass ``wanted``, which is called while waiting: once it returns
-        False, the wait ends with CallerGoneError.
+        Another process may hold a lock for as long as its hardware call hangs. The call waits while ``wanted`` returns True, by default
+        ``LOCK_SECONDS``, and then raises LockedError.
         """
 
     def rediscover(self) -> None:

@@ -14,7 +14,9 @@ Page two, ``drakit.core.advanced``, has protocols for the rest: all devices of a
 several nodes, metrics.
 
 These methods are plain functions. The framework calls them in its own threads, several at a time. To run asynchronous code in one, call
-``asyncio.run``.
+``asyncio.run``. To run another program, use ``subprocess`` with a timeout. For ``multiprocessing`` use the start method ``spawn`` or ``forkserver``:
+a child of ``os.fork`` or of the start method ``fork`` has copies of the locks that other threads held during the fork, and may wait for them
+for ever. A forked child must end before its verb returns.
 
 What the framework does:
 

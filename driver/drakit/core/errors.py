@@ -10,6 +10,7 @@
     |-- RetryError             the kubelet retries, after a number of seconds
     |-- ReleaseDeferredError   nobody: the hardware cannot be reached now; drakit releases the claim later, and its pod may end
     |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call continues after the finished devices
+    |   `-- LockedError        the operator, where it recurs: another call holds the lock of the claim or of a device
     |-- JournalError           the operator: the journal cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
     |-- HardwareError          the operator: a hardware call failed; ``call`` is its name
@@ -104,6 +105,14 @@ class ReleaseDeferredError(DrakitError):
 
 class CallerGoneError(DrakitError):
     """The kubelet stopped waiting. Its next call continues after the finished devices."""
+
+
+class LockedError(CallerGoneError):
+    """A wait that ended because another call still held the lock named ``lock``: a claim's UID, or a lock name of a device."""
+
+    def __init__(self, message: str, *, lock: str) -> None:
+        super().__init__(message)
+        self.lock = lock
 
 
 class JournalError(DrakitError):

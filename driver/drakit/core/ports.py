@@ -224,8 +224,8 @@ class LeaseStore(Protocol):
 class Locks(Protocol):
     """Named locks, shared by all threads and processes of this driver on the node (drakit.journal.locks)."""
 
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = ...) -> contextlib.AbstractContextManager[None]:
-        """Hold all locks, acquired in sorted order to avoid a deadlock. Raise CallerGoneError when ``wanted`` returns False while waiting."""
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
+        """Hold all locks, acquired in sorted order to avoid a deadlock. Raise LockedError when ``wanted`` returns False while waiting."""
 
 
 class Clock(Protocol):

@@ -22,6 +22,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from drakit.core import errors
+from drakit.inputs import file_locks
 from drakit.telemetry import logs
 
 DATABASE = "journal.db"
@@ -130,7 +131,7 @@ def gate(directory: pathlib.Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with as_journal_errors(directory), contextlib.suppress(FileNotFoundError):
             descriptor = stack.enter_context(_opened_directory(directory / _GATE))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            file_locks.take(descriptor)
         yield
 
 
@@ -141,22 +142,22 @@ class UseLock:
         self._path = directory / USE_LOCK
         with as_journal_errors(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        self._lock(fcntl.LOCK_SH)
+        self._share()
         restrict_mode(self._path)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[bool]:
         """Yield whether no other process has the journal open. If so, that stays true during the body."""
         try:
-            self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._lock(fcntl.LOCK_SH)
+            self._share()
             yield False
             return
         try:
             yield True
         finally:
-            self._lock(fcntl.LOCK_SH)
+            self._share()
 
     def close(self) -> None:
         """Release the lock. Safe to call twice."""
@@ -164,8 +165,9 @@ class UseLock:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _lock(self, operation: int) -> None:
-        fcntl.flock(self._descriptor, operation)
+    def _share(self) -> None:
+        with as_journal_errors(self._path):
+            file_locks.take(self._descriptor, shared=True)
 
 
 def set_aside(path: pathlib.Path, target: pathlib.Path) -> None:

@@ -2,8 +2,8 @@
 
 Threads of this process wait on a lock in memory and wake at once. Processes exclude each other by file locks, which the kernel releases when a
 process dies. Names are locked in sorted order, and a thread that holds some may not lock more of the same kind, so there is no deadlock. Waiting ends
-when the caller has gone. Every hold opens its own descriptors. If a program deletes a lock file, the lock is taken again on the file that replaces
-it.
+when the caller has gone. Every hold opens its own descriptors, and unlocks them before it closes them: a process that a verb forked meanwhile has
+copies of them, and a lock ends only with the last copy. If a program deletes a lock file, the lock is taken again on the file that replaces it.
 """
 
 import contextlib
@@ -24,13 +24,10 @@ _CHECK_INTERVAL = 0.25
 _FIRST_POLL = 0.001
 _LONGEST_POLL = 0.05
 _WHOLE_FILE = -1
+_TO_THE_END = 0
 SHARED_FILE = "shared.lock"
 
 Wanted = Callable[[], bool]
-
-
-def _always() -> bool:
-    return True
 
 
 class FileLocks:
@@ -50,8 +47,8 @@ class FileLocks:
         files.ensure_private_directory(folder)
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> Iterator[None]:
-        """Hold all locks for the body. Wait for them while ``wanted`` returns True, then raise CallerGoneError.
+    def hold(self, lock_names: Iterable[str], wanted: Wanted) -> Iterator[None]:
+        """Hold all locks for the body. Wait for them while ``wanted`` returns True, then raise LockedError.
 
         Raise InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
         already holds locks of this kind, because more would break the order.
@@ -66,9 +63,9 @@ class FileLocks:
                 try:
                     if self._disposable:
                         byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
-                        taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, wanted)
+                        taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, name, wanted)
                     else:
-                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, wanted)
+                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, name, wanted)
                 except BaseException:
                     self._thread_locks.release(name)
                     raise
@@ -77,7 +74,7 @@ class FileLocks:
         finally:
             self._held_by_thread.held = None
             for name in reversed(taken):
-                os.close(taken[name])
+                _unlock(taken[name], is_byte=self._disposable)
                 self._thread_locks.release(name)
 
 
@@ -94,9 +91,9 @@ class _ThreadLocks:
             self._table[name] = (lock, users + 1)
         try:
             if not lock.acquire(blocking=False):
-                _check_wanted(wanted, name)
+                _check_wanted(wanted, name, "call")
                 while not lock.acquire(timeout=_CHECK_INTERVAL):
-                    _check_wanted(wanted, name)
+                    _check_wanted(wanted, name, "call")
         except BaseException:
             self._remove_user(name)
             raise
@@ -112,18 +109,18 @@ class _ThreadLocks:
             return lock
 
 
-def _check_wanted(wanted: Wanted, name: str) -> None:
+def _check_wanted(wanted: Wanted, name: str, holder: str) -> None:
     if not wanted():
-        raise errors.CallerGoneError(f"{name} is locked by another call, and the caller of this one has gone")
+        raise errors.LockedError(f"{name} is locked by another {holder}, which did not release it in time", lock=name)
 
 
-def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
+def _open_locked(path: str, byte: int, name: str, wanted: Wanted) -> int:
     """Return a descriptor that holds the lock on the file that is at this path now."""
     try:
         while True:
             descriptor = os.open(path, _FLAGS, 0o600)
             try:
-                _lock(descriptor, byte, path, wanted)
+                _lock(descriptor, byte, name, wanted)
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
                         return descriptor
@@ -135,7 +132,7 @@ def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
         raise files.journal_error(path, error) from error
 
 
-def _lock(descriptor: int, byte: int, path: str, wanted: Wanted) -> None:
+def _lock(descriptor: int, byte: int, name: str, wanted: Wanted) -> None:
     """Lock the whole file or one byte of it for this descriptor.
 
     A process that releases the lock cannot wake this one, so this polls with growing pauses.
@@ -146,12 +143,27 @@ def _lock(descriptor: int, byte: int, path: str, wanted: Wanted) -> None:
             if byte == _WHOLE_FILE:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             else:
-                # An open file description lock (fcntl(2)) belongs to the descriptor, as a flock does. The fields of struct flock are type, whence,
-                # start, length and pid.
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+                # An open file description lock (fcntl(2)) belongs to the descriptor, as a flock does.
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
         except BlockingIOError:
-            _check_wanted(wanted, pathlib.Path(path).stem)
+            _check_wanted(wanted, name, "process")
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL)
         else:
             return
+
+
+def _unlock(descriptor: int, *, is_byte: bool) -> None:
+    """Unlock what this descriptor locked, and close it."""
+    try:
+        if is_byte:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, 0, _TO_THE_END))
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _flock(kind: int, start: int, length: int) -> bytes:
+    """Return a struct flock: type, whence, start, length and pid."""
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)

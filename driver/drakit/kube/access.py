@@ -25,7 +25,7 @@ from typing import Any
 import urllib3
 
 from drakit.core import errors
-from drakit.inputs import documents, files
+from drakit.inputs import documents, file_locks, files
 from drakit.telemetry import secrets
 
 CONNECTIONS = 64
@@ -262,7 +262,7 @@ def _lock_folder(folder: pathlib.Path) -> bool:
     """Lock a folder until this process ends; return False if another process has removed it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        file_locks.take(descriptor)
     except FileNotFoundError:
         return False
     if folder.exists():

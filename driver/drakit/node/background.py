@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -110,21 +111,22 @@ class BackgroundServices:
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))
 
-    def stop(self, *, idle: bool = True) -> None:
-        """Stop the services. Without ``idle`` a verb is still running, so the author is not stopped.
+    def stop(self, *, idle: bool = True, seconds: float = JOIN_SECONDS) -> None:
+        """Stop the services, and wait ``seconds`` at most for their threads. Without ``idle`` a verb is still running, so the author is not stopped.
 
         Safe to call twice and after a failed start.
         """
         self._stop.set()
         self._local.context.stopping.set()
         self.wake()
-        _join(self._worker_threads)
+        end = self._clock.monotonic() + seconds
+        join(self._worker_threads, seconds)
         if idle and (self._binding is None or self._binding.is_idle):
             self._stop_author()
         self._stop_reporting.set()
         if self._reporter is not None:
             self._reporter.wake()
-        _join(self._reporter_threads)
+        join(self._reporter_threads, end - self._clock.monotonic())
 
     def discovered(self) -> None:
         """Start to bind claims after a discovery, if a device has binding conditions or the journal has an unfinished claim."""
@@ -276,6 +278,8 @@ def updating_metadata(files: metadata.MetadataFiles, status: WriteStatus) -> Wri
     return write
 
 
-def _join(threads: list[threading.Thread]) -> None:
+def join(threads: Sequence[threading.Thread], seconds: float) -> None:
+    """Wait until these threads have ended, ``seconds`` at most for all of them."""
+    end = time.monotonic() + seconds
     for thread in threads:
-        thread.join(JOIN_SECONDS)
+        thread.join(max(0.0, end - time.monotonic()))

@@ -15,12 +15,12 @@ The caller holds the locks of the claim and of its devices in every call.
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.core import advanced, errors, lifecycle, names, ports, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.node import inventory_cache, resolution
+from drakit.node import inventory_cache, resolution, running_verbs
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -59,12 +59,14 @@ class DevicePreparer:
         cdi: ports.CdiDirectory,
         clock: ports.Clock,
         metadata: ports.DeviceMetadata | None = None,
+        verbs: running_verbs.RunningVerbs | None = None,
     ) -> None:
         self._author = author
         self._journal = journal
         self._cdi = cdi
         self._clock = clock
         self._metadata = metadata
+        self._verbs = verbs or running_verbs.RunningVerbs(clock)
         self._guard = threading.Lock()
         self._results: dict[names.ClaimUid, _CachedResults] = {}
 
@@ -160,11 +162,13 @@ class DevicePreparer:
 
     def _prepare(self, grants: Mapping[Key, Grant]) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raise TypeError for a result that is no valid Prepared."""
-        advanced.bind(self._author, list(grants.values()))
-        if advanced.prepares_claims(self._author):
-            prepared = advanced.prepare_claim(self._author, list(grants.values()))
-        else:
-            prepared = [self._author.prepare(grant) for grant in grants.values()]
+        wanted = list(grants.values())
+        with self._verbs.run("prepare", wanted):
+            advanced.bind(self._author, wanted)
+            if advanced.prepares_claims(self._author):
+                prepared = advanced.prepare_claim(self._author, wanted)
+            else:
+                prepared = [self._author.prepare(grant) for grant in wanted]
         for answer in prepared:
             if not isinstance(answer, drivers.Prepared):
                 raise TypeError(f"prepare() returned {type(answer).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
@@ -218,14 +222,6 @@ class DevicePreparer:
             self._results[entry.claim.uid] = _CachedResults(entry=entry, results=results, since=now)
             while (oldest := next(iter(self._results))) and now - self._results[oldest].since >= CACHED_SECONDS:
                 del self._results[oldest]
-
-
-ClaimWrapper = Callable[[Callable[[], claims.Outcome]], claims.Outcome]
-
-
-def call_directly(work: Callable[[], claims.Outcome]) -> claims.Outcome:
-    """Call the work of a claim directly, without a wrapper."""
-    return work()
 
 
 def with_results(begun: Sequence[lifecycle.GrantEntry], results: Mapping[Key, drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:

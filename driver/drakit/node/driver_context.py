@@ -118,9 +118,10 @@ class NodeDriverContext:
             raise errors.ConfigError(f"{key!r} must have 1 to {NOTE_KEY_MAX} characters", field="note.key")
         self._notebook.note(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
 
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
-        """Hold device locks. Raise RuntimeError inside a verb, which holds device locks already, and CallerGoneError as FileLocks does."""
-        return self._locks.hold(lock_names, wanted)
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:
+        """Hold device locks. Raise RuntimeError inside a verb, which holds device locks already, and LockedError once the wait is over."""
+        end = self._clock.monotonic() + context.LOCK_SECONDS
+        return self._locks.hold(lock_names, wanted or (lambda: self._clock.monotonic() < end))
 
     def rediscover(self) -> None:
         """Request a discovery and a publication now."""

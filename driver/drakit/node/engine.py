@@ -7,7 +7,8 @@ Invariants:
    stays prepared (``device_preparer``).
 3. Calls for one claim never overlap, nor do calls for one physical device, not even between processes. Every call takes the claim lock first and
    device locks second, so there is no deadlock, and it stops waiting for a lock once its caller has gone. An entry is read under its claim's lock,
-   so it stays valid until the lock is released. No call holds a lock while it reads from the API server.
+   so it stays valid until the lock is released. No call holds a lock while it reads from the API server. The wait for a lock ends while there is time
+   to answer which verb holds it.
 4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and a call that gets the lock first checks that its caller still
    waits. A device that was begun before the caller left is finished and committed. Between two devices a call ends if its caller has gone, and also
    if the driver raises RetryError; the journal then keeps the results of the finished devices for the next call. Any other error undoes the claim.
@@ -23,16 +24,18 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, inventory_cache, resolution, timing
+from drakit.node import call_budget, device_preparer, inventory_cache, resolution, running_verbs, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
+Answer = TypeVar("Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,7 @@ class Engine:
         locks_of_claims: ports.Locks,
         clock: ports.Clock = timing.SYSTEM,
         metadata: ports.DeviceMetadata | None = None,
+        verbs: running_verbs.RunningVerbs | None = None,
     ) -> None:
         self._author = author
         self._identity = identity
@@ -88,32 +92,65 @@ class Engine:
         self._journal = journal
         self._cdi = cdi
         self._metadata = metadata
+        self._clock = clock
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter | None = None
         self.defers_release = False
-        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata)
+        self.verbs = verbs or running_verbs.RunningVerbs(clock)
+        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata, self.verbs)
         self.resolver = resolution.Resolver(author, journal, offered, pool=identity.pool, program=identity.program)
 
     def prepare(
-        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
+        self,
+        refs: Sequence[claims.ClaimRef],
+        caller: ports.Caller,
+        around: call_budget.ClaimWrapper[claims.Outcome] = call_budget.call_directly,
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims one after the other and return an outcome for each. ``around`` wraps the work of each claim.
+        """Prepare claims one after the other while there is time, and return an outcome for each. ``around`` wraps the work of each claim.
 
-        The results stay in memory until a call returns before its deadline, because the kubelet takes all answers of a call or none.
+        The results stay in memory until a call answers all its claims before its deadline, because the kubelet takes all answers of a call or none.
         """
-        answers = {ref.uid: around(functools.partial(self._outcome_of, ref, caller)) for ref in refs}
-        if caller.is_waiting():
+
+        def work(ref: claims.ClaimRef) -> claims.Outcome:
+            return around(functools.partial(self._outcome_of, ref, caller))
+
+        answers, are_all_started = self._spend(refs, caller, work, lambda error: claims.Outcome(error=error))
+        if are_all_started and caller.is_waiting():
             self._preparer.drop_answers(uid for uid, answer in answers.items() if not answer.error)
         return answers
 
-    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims, and return an error text for each, empty on success. Needs no API server, and accepts unknown claims."""
-        answers = {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
+    def unprepare(
+        self,
+        refs: Sequence[claims.ClaimRef],
+        caller: ports.Caller,
+        around: call_budget.ClaimWrapper[str] = call_budget.call_directly,
+    ) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims while there is time, and return an error text for each, empty on success. ``around`` wraps the work of each claim.
+
+        Needs no API server, and accepts unknown claims.
+        """
+
+        def work(ref: claims.ClaimRef) -> str:
+            return around(lambda: self._error_of(ref, functools.partial(self._unprepare, ref, caller)))
+
+        answers, _ = self._spend(refs, caller, work, str)
         for ref in refs:
             if self.reporter is not None and not answers[ref.uid]:
                 self.reporter.unprepared(ref)
         return answers
+
+    def _spend(
+        self,
+        refs: Sequence[claims.ClaimRef],
+        caller: ports.Caller,
+        work: Callable[[claims.ClaimRef], Answer],
+        put_off: Callable[[str], Answer],
+    ) -> tuple[Mapping[names.ClaimUid, Answer], bool]:
+        """Spend the call's time. Claims for which a verb still runs come last, because the call may wait for them in vain until its time is over."""
+        busy = self.verbs.claims()
+        ordered = sorted(refs, key=lambda ref: ref.uid in busy)
+        return call_budget.spend(ordered, caller, work, put_off, monotonic=self._clock.monotonic)
 
     def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Recovered:
         """Recover one claim after a restart: undo a half state, rewrite lost CDI files, or remove the CDI files of an unknown claim."""
@@ -154,7 +191,8 @@ class Engine:
         except errors.DrakitError as error:
             # The server logs the refusal with its answer.
             on_failure(ref, error)
-            return str(error) or type(error).__name__
+            holder = self.verbs.holding(error.lock) if isinstance(error, errors.LockedError) else ""
+            return (str(error) or type(error).__name__) + (f": {holder}" if holder else "")
         except Exception as error:  # noqa: BLE001 - a bug of the author fails that claim, not the node
             _log.exception("driver raised an unexpected error", claim=str(ref), claim_uid=ref.uid)
             on_failure(ref, error)
@@ -163,20 +201,20 @@ class Engine:
 
     def _prepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         claim = self._claims.fetch(ref)
-        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+        with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is not None:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
                     return answer
             grants = self.resolver.resolve(claim, begun=entry is not None and resolution.is_same(entry, claim, self._author))
-            with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
+            with self._device_locks.hold(resolution.lock_names(grants), call_budget.is_waiting_for_lock(caller)):
                 entry, planned = self._begin(claim.ref, grants, caller)
                 return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
         """Return the outcome of a claim that is prepared or can continue; otherwise undo its earlier state and return None."""
-        with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+        with self._device_locks.hold(resolution.lock_names(entry.grants), call_budget.is_waiting_for_lock(caller)):
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
@@ -191,7 +229,8 @@ class Engine:
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
         self.resolver.check_free(grants)
-        planned = self.resolver.plan(grants)
+        with self.verbs.run("plan", grants):
+            planned = self.resolver.plan(grants)
         entry = resolution.begun(ref, planned, self._identity.boot_id)
         # Cached results belong to an earlier entry of this claim, which another process undid.
         self._preparer.drop(ref.uid)
@@ -212,12 +251,12 @@ class Engine:
             raise
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
-        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+        with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is None:
                 self._cdi.remove(ref.uid)
                 return
-            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+            with self._device_locks.hold(resolution.lock_names(entry.grants), call_budget.is_waiting_for_lock(caller)):
                 _check_waiting(caller)
                 if not self.defers_release:
                     self._undo(entry)
@@ -242,22 +281,23 @@ class Engine:
         next call continues it, or ``abandon`` undoes it.
         """
         claim = self._claims.fetch(ref)
-        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+        with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is not None and not (
                 resolution.is_same(entry, claim, self._author) and (self._is_prepared(entry) or self._is_bound(entry))
             ):
-                with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                with self._device_locks.hold(resolution.lock_names(entry.grants), call_budget.is_waiting_for_lock(caller)):
                     self._undo(entry)
                 entry = None
             grants = self._grants_of(entry, claim)
-            with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
+            with self._device_locks.hold(resolution.lock_names(grants), call_budget.is_waiting_for_lock(caller)):
                 if entry is None:
                     entry, grants = self._begin(ref, grants, caller)
                 to_bind = [dataclasses.replace(grant, caller=caller) for grant in grants if grant.device.binding_conditions]
                 try:
-                    if entry.state is lifecycle.State.PREPARING:
-                        advanced.bind(self._author, to_bind)
+                    if entry.state is lifecycle.State.PREPARING and to_bind:
+                        with self.verbs.run("bind", to_bind):
+                            advanced.bind(self._author, to_bind)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)
                     raise
@@ -268,13 +308,13 @@ class Engine:
 
         A prepared claim stays as it is.
         """
-        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+        with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is None or entry.state is lifecycle.State.PREPARED or not self._binds(entry):
                 return False
             if claim is not None and resolution.is_same(entry, claim, self._author):
                 return False
-            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+            with self._device_locks.hold(resolution.lock_names(entry.grants), call_budget.is_waiting_for_lock(caller)):
                 self._undo(entry)
         if self.reporter is not None:
             self.reporter.unprepared(ref)
@@ -313,9 +353,11 @@ class Engine:
         if self._metadata is not None:
             self._metadata.remove(uid)
         deferred: errors.ReleaseDeferredError | None = None
-        for grant in reversed(entry.grants):
+        for stored in reversed(entry.grants):
+            grant = resolution.from_entry(entry.claim, stored, self._author)
             try:
-                self._author.unprepare(resolution.from_entry(entry.claim, grant, self._author))
+                with self.verbs.run("unprepare", [grant]):
+                    self._author.unprepare(grant)
             except errors.ReleaseDeferredError as error:
                 deferred = error
         if deferred is not None:

@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, restorer, timing
+from drakit.node import driver_context, engine, inventory_cache, recovery, restorer, running_verbs, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -90,6 +90,7 @@ class LocalNode:
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
         self.offered = inventory_cache.InventoryCache(author)
+        self.verbs = running_verbs.RunningVerbs(timing.SYSTEM)
         device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
         self.engine = engine.Engine(
             timing.timed(author, timing.DEVICE, meter),
@@ -101,6 +102,7 @@ class LocalNode:
             device_locks=device_locks,
             locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
             metadata=self.metadata,
+            verbs=self.verbs,
         )
         self.restorer = restorer.Restorer(
             restorer.RestorerParts(
@@ -116,6 +118,7 @@ class LocalNode:
                 clock=timing.SystemClock(),
                 metadata=self.metadata,
                 is_unverified=self.is_unverified,
+                verbs=self.verbs,
             )
         )
         drivers.open_driver(author, self.engine.resolver.planned)
@@ -177,7 +180,7 @@ class LocalNode:
 
         Raise ApiError when the list fails, JournalError.
         """
-        with self.restorer.alone():
+        with self.restorer.alone(recovery.Deadline().is_waiting):
             failed = self.restorer.restore(listing, without_devices=True)
         if not failed:
             self.recover()

@@ -12,15 +12,18 @@ import itertools
 import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
 from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
-from drakit.core import advanced, context, inventory, lifecycle
+from drakit.core import advanced, context, errors, inventory, lifecycle
 from drakit.serving import accepting, checks
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
 
 PREFIX = "drakit"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -29,6 +32,7 @@ CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
 Gauge = Callable[[], Iterable[Reading]]
+Sample = tuple[str, Labels, float]
 Item = TypeVar("Item")
 
 
@@ -69,7 +73,8 @@ class Metrics:
         return histogram
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
-        """Register a gauge whose labels and values ``read`` returns at each scrape. If ``read`` raises, that scrape has none of its readings.
+        """Register a gauge whose labels and values ``read`` returns at each scrape. If ``read`` raises, that scrape has none of its readings,
+        and the error is logged when it is new.
 
         Several functions may read one gauge: the first registration sets documentation and labels.
         """
@@ -77,7 +82,7 @@ class Metrics:
             if name not in self._gauges:
                 self._gauges[name] = _CallbackGauge(name, documentation, tuple(labels))
                 self._registry.register(self._gauges[name])
-            self._gauges[name].reads.append(read)
+            self._gauges[name].add(read)
 
     def refusals(self, overload: accepting.Overload) -> None:
         """Count the refused connections of one server."""
@@ -93,7 +98,7 @@ class Metrics:
             if self._driver_metrics is None:
                 self._driver_metrics = _DriverMetricsCollector()
                 self._registry.register(self._driver_metrics)
-            self._driver_metrics.reads.append((driver, prefix, read))
+            self._driver_metrics.add(driver, prefix, read)
 
     def _counter(self, name: str, documentation: str) -> prometheus_client.Counter:
         return prometheus_client.Counter(name, documentation, ["driver"], registry=self._registry)
@@ -164,16 +169,19 @@ class _CallbackGauge(collectors.Collector):
 
     def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
         self._name, self._documentation, self._labels = name, documentation, labels
-        self.reads: list[Gauge] = []
+        self._readers: list[_Reader[tuple[list[str], float]]] = []
+
+    def add(self, read: Gauge) -> None:
+        self._readers.append(_Reader(self._name, lambda: [([labels[name] for name in self._labels], value) for labels, value in read()]))
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return [self._family()]
 
     def collect(self) -> Iterable[prometheus_core.Metric]:
         family = self._family()
-        for read in tuple(self.reads):
-            for labels, value in _readings(read):
-                family.add_metric([labels[name] for name in self._labels], value)
+        for reader in tuple(self._readers):
+            for labels, value in reader.results():
+                family.add_metric(labels, value)
         return [family]
 
     def _family(self) -> prometheus_core.GaugeMetricFamily:
@@ -205,19 +213,24 @@ class _DriverMetricsCollector(collectors.Collector):
     """The drivers' own metrics. Drivers choose names and labels, so the families are rebuilt at each scrape."""
 
     def __init__(self) -> None:
-        self.reads: list[tuple[str, str, Callable[[], Sequence[advanced.Metric]]]] = []
+        self._readers: list[tuple[str, str, _Reader[tuple[advanced.Metric, list[Sample]]]]] = []
+
+    def add(self, driver: str, prefix: str, read: Callable[[], Sequence[advanced.Metric]]) -> None:
+        self._readers.append(
+            (driver, prefix, _Reader(f"metrics of {driver}", lambda: [(metric, list(_samples(metric))) for metric in read()]))
+        )
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return []
 
     def collect(self) -> Iterable[prometheus_core.Metric]:
         families: dict[str, prometheus_core.Metric] = {}
-        for driver, prefix, read in tuple(self.reads):
-            for metric in _readings(read):
+        for driver, prefix, reader in tuple(self._readers):
+            for metric, samples in reader.results():
                 name = f"{prefix}_{metric.name}"
                 if name not in families:
                     families[name] = prometheus_core.Metric(name, metric.documentation, _type_of(metric))
-                for suffix, labels, value in _samples(metric):
+                for suffix, labels, value in samples:
                     families[name].add_sample(name + suffix, {"driver": driver, **labels}, value)
         return list(families.values())
 
@@ -233,7 +246,7 @@ def _bound(seconds: float) -> str:
     return str(utils.floatToGoString(seconds))  # type: ignore[no-untyped-call]
 
 
-def _samples(metric: advanced.Metric) -> Iterator[tuple[str, Labels, float]]:
+def _samples(metric: advanced.Metric) -> Iterator[Sample]:
     """Yield the samples of a metric: name suffix, labels and value."""
     if not metric.buckets:
         yield "_total" if metric.total else "", metric.labels, metric.value
@@ -244,11 +257,28 @@ def _samples(metric: advanced.Metric) -> Iterator[tuple[str, Labels, float]]:
     yield "_sum", metric.labels, metric.value
 
 
-def _readings(read: Callable[[], Iterable[Item]]) -> Iterable[Item]:
-    try:
-        return list(read())
-    except Exception:  # noqa: BLE001 - hardware that cannot be read must not remove the other metrics
-        return []
+class _Reader(Generic[Item]):
+    """A function that is read at each scrape. If it fails, that scrape lacks its results, because it must not remove the other metrics.
+
+    A failure is logged when its error is new, not at every scrape.
+    """
+
+    def __init__(self, name: str, read: Callable[[], Iterable[Item]]) -> None:
+        self._name = name
+        self._read = read
+        self._error = ""
+
+    def results(self) -> Sequence[Item]:
+        try:
+            results = list(self._read())
+        except Exception as error:  # noqa: BLE001 - any error of hardware or of an author's code
+            text = f"{type(error).__name__}: {error}"
+            if text != self._error:
+                _log.warning("reading metric failed", metric=self._name, error=text, exc_info=not isinstance(error, errors.DrakitError))
+            self._error = text
+            return []
+        self._error = ""
+        return results
 
 
 class DriverMetrics:
@@ -321,6 +351,15 @@ class ObservedNode(Protocol):
     def unclaimed(self) -> Sequence[advanced.Leftover]:
         """Return the hardware state that no claim has."""
 
+    def oldest_verb_seconds(self) -> float:
+        """Return for how long the oldest running verb has run, 0 where none runs."""
+
+    def unrecovered(self) -> int:
+        """Return the number of claims that are not recovered yet."""
+
+    def note(self) -> str:
+        """Return what an operator should know although the driver serves, empty where there is nothing."""
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""
@@ -358,6 +397,13 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
         (),
         lambda: [({}, float(not node.not_ready()))],
     )
+    meter.gauge(
+        "oldest_verb_seconds",
+        "Seconds that the oldest running verb of the driver has run; 0 where none runs.",
+        (),
+        lambda: [({}, node.oldest_verb_seconds())],
+    )
+    meter.gauge("claims_unrecovered", "Claims that are not recovered since the start; retried.", (), lambda: [({}, node.unrecovered())])
     meter.measure(node.driver_metrics, node.metrics_prefix)
 
 
@@ -371,6 +417,7 @@ def add_readiness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
     into.add(f"{driver} registered", node.registration)
     into.add(f"{driver} hardware", node.not_ready)
     into.add(f"{driver} published", lambda: "" if node.is_published() else "no ResourceSlice is published yet")
+    into.add_note(driver, node.note)
 
 
 def _by_state(node: ObservedNode) -> Iterable[Reading]:

@@ -25,7 +25,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, restore_loop, restorer, timing
+from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, timing
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -41,6 +41,9 @@ GUARD_SECONDS = 2.0
 JOIN_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 """The shortest pause between two discoveries of hardware that is not ready."""
+STOP_SECONDS = 20.0
+"""The time of a stop in all, below the 25 s after which the process ends itself."""
+LAST_REPORTS_SECONDS = 1.0
 RESTORE = "restore"
 
 
@@ -98,6 +101,7 @@ class Node:
         self._blocked = ""
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = restore_loop.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer, self._node_state)
+        self._recovery = recovery_retry.RecoveryRetry(self.local.engine, self.local.journal, dependencies.clock)
         self._as_published: Mapping[str, restorer.Attributes] | None = None if dependencies.api else {}
         self._checkpoint = dependencies.registry.parent / checkpoint.FILE
         self._published = (0, True, 0, True)
@@ -129,14 +133,18 @@ class Node:
             raise
         if self._dependencies.meter is not None:
             metrics.add_gauges(self, self._dependencies.meter)
-        if not self._is_serving:
+        self._spawn("verbs", lambda: self.local.verbs.watch(self._stop))
+        if self._is_serving:
+            self._retry_recovery()
+        else:
             self._spawn(RESTORE, self._restore)
         self._spawn("discovery", self._discover)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
         self._spawn("slice-watch", lambda: self.publisher.follow(self._stop))
 
     def stop(self) -> None:
-        """Stop serving, finish calls in flight, close the journal. Safe to call twice and after a failed start."""
+        """Stop serving, finish calls in flight, close the journal, in about ``STOP_SECONDS``. Safe to call twice and after a failed start."""
+        deadline = recovery.Deadline(STOP_SECONDS)
         with self._starting:
             self._stop.set()
         self.publisher.wake()
@@ -145,10 +153,10 @@ class Node:
         self.health.close()
         self._service.stop(grace=STOP_GRACE)
         self.background.wake()
-        for thread in self._threads:
-            thread.join(JOIN_SECONDS)
+        background.join(self._threads, min(JOIN_SECONDS, deadline.seconds_left()))
         is_restored = not any(thread.is_alive() and thread.name == RESTORE for thread in self._threads)
-        self.background.stop(idle=self.calls.wait_idle(JOIN_SECONDS) and is_restored)
+        is_idle = self.calls.wait_idle(min(JOIN_SECONDS, max(0.0, deadline.seconds_left()))) and is_restored
+        self.background.stop(idle=is_idle, seconds=max(LAST_REPORTS_SECONDS, deadline.seconds_left()))
         self.local.close()
 
     def registration(self) -> str:
@@ -189,6 +197,18 @@ class Node:
         """Return the hardware state that no claim has; none while a lost journal is not restored, because its claims are unknown."""
         return () if self.local.is_lost else advanced.unclaimed(self.local.author)
 
+    def oldest_verb_seconds(self) -> float:
+        """Return for how long the oldest running verb has run, 0 where none runs."""
+        return self.local.verbs.oldest_seconds()
+
+    def unrecovered(self) -> int:
+        """Return the number of claims that are not recovered yet."""
+        return len(self._recovery.pending)
+
+    def note(self) -> str:
+        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are not recovered yet."""
+        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note())))
+
     @property
     def metrics_prefix(self) -> str:
         """Return the prefix of the names of the driver's own metrics."""
@@ -213,6 +233,7 @@ class Node:
         if self._restoring.run(self._stop):
             self._restored()
             self._serve()
+            self._retry_recovery()
             self.background.wake()
 
     def _restored(self) -> None:
@@ -224,6 +245,12 @@ class Node:
         if self._as_published is None:
             self._as_published = resource_slice.published_attributes(self._dependencies.slice_store.list())
         return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
+
+    def _retry_recovery(self) -> None:
+        """Retry in the background what recovery could not recover, for example because another process holds a lock."""
+        self._recovery.add(self.local.report.failed)
+        if self._recovery.pending:
+            self._spawn("recovery", lambda: self._recovery.run(self._stop))
 
     def _discover(self) -> None:
         """Discover now and then at intervals, and publish changes of inventory, taints and registration."""

@@ -1,14 +1,14 @@
 """Recover half states and CDI files at every start.
 
 ``recover`` undoes the half states that an earlier process left, rewrites lost CDI files and removes orphaned ones. A claim that cannot be recovered
-blocks neither the others nor the start: it stays in the journal, and the next call for it or the next start retries it.
+blocks neither the others nor the start: it stays in the journal, and ``recovery_retry`` or the next call for it retries it.
 """
 
 import dataclasses
 import time
 from collections.abc import Collection
 
-from drakit.core import names, ports
+from drakit.core import errors, names, ports
 from drakit.node import engine
 from drakit.telemetry import logs
 
@@ -60,8 +60,8 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     for uid in (*journaled, *sorted(with_files.difference(journaled))):
         try:
             by_outcome[claim_engine.recover(uid, deadline)].append(uid)
-        except Exception:  # noqa: BLE001 - the failure of one claim must not keep the node from starting
-            _log.exception("claim recovery failed", claim_uid=uid)
+        except Exception as error:  # noqa: BLE001 - the failure of one claim must not keep the node from starting
+            _log.warning("claim recovery failed", claim_uid=uid, error=str(error), exc_info=not isinstance(error, errors.LockedError))
             failed.append(uid)
     report = Report(
         undone=tuple(by_outcome[engine.Recovered.HALF]),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from drakit.core import backoff, errors, names, ports
 from drakit.node import restorer
-from drakit.telemetry import logs
+from drakit.telemetry import logs, plurals
 
 _log = logs.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class RestoreLoop:
 
 def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
     """Return a text that says which claims are not restored, why, and how ``program`` releases one."""
-    count = f"{len(failed)} claim{'s' if len(failed) > 1 else ''}"
+    count = plurals.counted(len(failed), "claim")
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
     return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"

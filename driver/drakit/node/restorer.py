@@ -34,7 +34,7 @@ from drakit.core import claim as claims
 from drakit.core import config as configs
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, inventory_cache, recovery, resolution, stale_entries
+from drakit.node import device_preparer, inventory_cache, recovery, resolution, running_verbs, stale_entries
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -77,6 +77,7 @@ class RestorerParts:
     clock: ports.Clock
     metadata: ports.DeviceMetadata | None = None
     is_unverified: bool = False
+    verbs: running_verbs.RunningVerbs | None = None
 
 
 Attributes = Mapping[str, devices.AttributeValue]
@@ -100,13 +101,13 @@ class Restorer:
         self._parts = parts
         self.program = parts.resolver.program
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
-        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata)
+        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata, parts.verbs)
         self._stale = stale_entries.Remover(parts.journal, parts.resolver)
         self._published: Mapping[str, Attributes] = {}
         self.subject = "journal unverified" if parts.is_unverified else "journal lost"
 
     @contextlib.contextmanager
-    def alone(self, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def alone(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
         """Exclude other processes that restore or release claims. Raise CallerGoneError once ``is_wanted`` is false, and JournalError."""
         with self._parts.own_lock().hold([LOCK], is_wanted):
             yield

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 
 from drakit.core import claim as claims
 from drakit.core import names, ports
-from drakit.node import device_preparer
+from drakit.node import call_budget
 
 
 class SystemClock:
@@ -114,7 +114,7 @@ class TimedLocks:
         self._locks = locks
         self._meter = meter
 
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> contextlib.AbstractContextManager[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
         """Hold locks, and time the wait for them."""
         return _TimedHold(self._locks.hold(lock_names, wanted), self._meter)
 
@@ -139,15 +139,17 @@ class _TimedHold:
 
 
 class Engine(Protocol):
-    """A ``ports.ClaimEngine`` whose ``prepare`` takes a wrapper for the work of each claim."""
+    """A ``ports.ClaimEngine`` whose methods take a wrapper for the work of each claim."""
 
     def prepare(
-        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: call_budget.ClaimWrapper[claims.Outcome]
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
         """Prepare claims; ``around`` wraps the work of each."""
 
-    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims."""
+    def unprepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: call_budget.ClaimWrapper[str]
+    ) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims; ``around`` wraps the work of each."""
 
 
 class TimedEngine:
@@ -159,12 +161,12 @@ class TimedEngine:
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
         """Prepare claims with the wrapped engine."""
-        # The engine gets all claims at once, because it caches results until a whole call ends in time.
+        # The engine gets all claims at once, because it divides the call's time between them.
         return self._engine.prepare(refs, caller, self._prepare_one)
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims with the wrapped engine."""
-        return {uid: error for ref in refs for uid, error in self._unprepare_one(ref, caller).items()}
+        return self._engine.unprepare(refs, caller, self._unprepare_one)
 
     def _prepare_one(self, work: Callable[[], claims.Outcome]) -> claims.Outcome:
         with _Call("prepare", self._meter) as call:
@@ -172,11 +174,11 @@ class TimedEngine:
             call.ok = not answer.error
         return answer
 
-    def _unprepare_one(self, ref: claims.ClaimRef, caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+    def _unprepare_one(self, work: Callable[[], str]) -> str:
         with _Call("unprepare", self._meter) as call:
-            answers = self._engine.unprepare([ref], caller)
-            call.ok = not any(answers.values())
-        return answers
+            error = work()
+            call.ok = not error
+        return error
 
 
 class _Call:

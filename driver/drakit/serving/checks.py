@@ -14,12 +14,24 @@ class Checks:
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
+        self._notes: dict[str, Check] = {}
         self._guard = threading.Lock()
 
     def add(self, name: str, check: Check) -> None:
         """Add a check, and replace one of the same name."""
         with self._guard:
             self._checks[name] = check
+
+    def add_note(self, name: str, note: Check) -> None:
+        """Add a note, which is shown with the result and fails nothing, and replace one of the same name."""
+        with self._guard:
+            self._notes[name] = note
+
+    def notes(self) -> Mapping[str, str]:
+        """Return the texts of the notes by name, without empty ones."""
+        with self._guard:
+            notes = dict(self._notes)
+        return {name: text for name, note in sorted(notes.items()) if (text := _run(note))}
 
     def failures(self) -> Mapping[str, str]:
         """Return the reasons of failed checks by name."""

@@ -90,16 +90,19 @@ Place = Address | pathlib.Path
 
 
 def checks_page(checks: checking.Checks) -> Route:
-    """Return a page with ok, or with status 503 and a line for each failed check."""
+    """Return a page with ok, or with status 503 and a line for each failed check; a line for each note follows."""
 
     def page() -> Page:
         failures = checks.failures()
-        if not failures:
-            return Page(body=b"ok\n")
-        text = "".join(f"{name}: {' '.join(why.split())}\n" for name, why in failures.items())
-        return Page(body=text.encode(), status=http.HTTPStatus.SERVICE_UNAVAILABLE)
+        text = _lines(failures) if failures else "ok\n"
+        status = http.HTTPStatus.SERVICE_UNAVAILABLE if failures else http.HTTPStatus.OK
+        return Page(body=(text + _lines(checks.notes())).encode(), status=status)
 
     return page
+
+
+def _lines(texts: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {' '.join(text.split())}\n" for name, text in texts.items())
 
 
 class _Listener(listening.Listener):

@@ -21,6 +21,7 @@ from drakit.node import driver_context
 Grant = drivers.Grant[object]
 _LOCK_CHECK_SECONDS = 0.05
 GrantKey = tuple[str, str, str, str, str]
+_LOCK_POLL_SECONDS = 0.05
 
 
 def key_of(grant: "drivers.Grant[object]") -> GrantKey:
@@ -108,15 +109,16 @@ class FakeContext:
                 kept[key] = records.freeze_record(record)
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        ordered = sorted(set(lock_names))
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> Iterator[None]:
+        ordered, end = sorted(set(lock_names)), time.monotonic() + context.LOCK_SECONDS
+        is_wanted = wanted or (lambda: time.monotonic() < end)
         with contextlib.ExitStack() as stack:
             for name in ordered:
                 with self.updated:
                     lock = self._locks.setdefault(name, threading.Lock())
-                while not lock.acquire(timeout=_LOCK_CHECK_SECONDS):
-                    if not wanted():
-                        raise errors.CallerGoneError(f"{name} is locked by another call, and the caller of this one has gone")
+                while not lock.acquire(timeout=_LOCK_POLL_SECONDS):
+                    if not is_wanted():
+                        raise errors.LockedError(f"{name} is locked by another call, which did not release it in time", lock=name)
                 stack.callback(lock.release)
             self.held.append(frozenset(ordered))
             yield

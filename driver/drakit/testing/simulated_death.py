@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, cast
 
 from drakit.core import context as contexts
+from drakit.telemetry import plurals
 
 STOP_SECONDS = 5.0
 JOIN_SECONDS = 2.0
@@ -99,7 +100,7 @@ def describe(threads: Sequence[threading.Thread]) -> str:
         if is_collecting:
             gc.enable()
     named = [f"{thread.name!r}{_place(frames.get(thread.ident or 0))}" for thread in threads]
-    return f"thread{'s' if len(named) > 1 else ''} {', '.join(named)}"
+    return f"{plurals.noun(len(named), 'thread')} {', '.join(named)}"
 
 
 def _place(frame: types.FrameType | None) -> str:

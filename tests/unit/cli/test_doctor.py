@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drakit.cli import not_offered, output
+from drakit.cli import not_offered
 from drakit.cli.doctor import api, folders, gpus, nics
 from drakit.cli.doctor.finding import Verdict
 from drakit.core import claim as claims
@@ -20,6 +20,7 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import port
+from drakit.telemetry import plurals
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from fakes import command_line, nvml_library
@@ -220,7 +221,7 @@ def test_the_rights_that_mps_pods_need_are_asked_for_in_their_namespace(ask: Ask
 
 @pytest.mark.parametrize("number,words", [(0, "0 claims"), (1, "1 claim"), (2, "2 claims"), (21, "21 claims")])
 def test_nouns_agree_with_their_number(number: int, words: str) -> None:
-    assert output.counted(number, "claim") == words
+    assert plurals.counted(number, "claim") == words
 
 
 def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:

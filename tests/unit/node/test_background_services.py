@@ -261,7 +261,7 @@ def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
 
 def test_a_process_that_waits_for_another_s_restoration_serves_after_it(running: RunningNode) -> None:
     lose_journal(running)
-    with running.node.local.restorer.alone():
+    with running.node.local.restorer.alone(lambda: True):
         other = running.new_node()
         try:
             other.start()

@@ -1,13 +1,16 @@
 """A node's metrics say what happened, under the driver's name, and cost nothing while nobody asks."""
 
 import importlib.metadata
+import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterable
 
 from drakit.core import advanced
 from drakit.node import metrics
+from drakit.telemetry import logs
 
 
 def test_claims_are_timed_by_verb_outcome_and_phase() -> None:
@@ -130,3 +133,31 @@ def test_a_driver_tells_a_histogram_of_its_own() -> None:
         ("sum", ',floor="1"', "2.5"),
     ):
         assert f'drakit_lift_seconds_{end}{{driver="a.example.com"{labels}}} {value}' in text
+
+
+def test_a_gauge_that_fails_is_logged_when_its_error_is_new() -> None:
+    made, written = metrics.Metrics(), io.StringIO()
+    logs.setup(stream=written)
+    answers: list[object] = [OSError("gone"), OSError("gone"), 1.0, OSError("gone"), ValueError("bad")]
+
+    def read() -> list[metrics.Reading]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [({}, 1.0)]
+
+    made.gauge("drakit_flaky", "Sometimes fails.", (), read)
+    for _ in range(5):
+        made.text()
+    logs.setup(level=logs.Level.WARNING)
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [(line["event"], line["metric"], line["error"]) for line in lines] == [
+        ("reading metric failed", "drakit_flaky", error) for error in ("OSError: gone", "OSError: gone", "ValueError: bad")
+    ]
+
+
+def test_readings_without_their_label_hide_only_themselves() -> None:
+    made = metrics.Metrics()
+    made.gauge("drakit_bad", "Lacks its label.", ("gpu",), lambda: [({"nic": "a"}, 1.0)])
+    made.gauge("drakit_good", "Has its label.", ("gpu",), lambda: [({"gpu": "a"}, 1.0)])
+    assert b'drakit_good{gpu="a"} 1.0' in made.text()

@@ -87,7 +87,7 @@ class Lost:
     def restore(self, *, without_devices: bool = False) -> Mapping[names.ClaimUid, str]:
         """A process restores and, once nothing is missing, recovers as ``Node`` does."""
         restorer = self.world.restorer()
-        with restorer.alone():
+        with restorer.alone(lambda: True):
             failed = restorer.restore(self.listing, without_devices=without_devices)
         if not failed:
             self.world.recover()
@@ -444,11 +444,11 @@ def test_only_one_process_restores_at_a_time() -> None:
     elder = lost.world.restorer()
     lost.world.boot(recover=False)
     younger = lost.world.restorer()
-    with elder.alone():
+    with elder.alone(lambda: True):
         with pytest.raises(errors.CallerGoneError), younger.alone(lambda: False):
             pass
         assert elder.restore(lost.listing) == {}
-    with younger.alone():
+    with younger.alone(lambda: True):
         assert younger.restore(lost.listing) == {}
     assert (lost.intents_now(), lost.is_untouched) == (lost.intents, True)
 

@@ -97,14 +97,14 @@ def test_every_claim_of_a_batch_is_counted_by_what_became_of_it() -> None:
 
 def test_locks_say_how_long_they_were_waited_for() -> None:
     tally = Tally()
-    with timing.TimedLocks(crash_node.ThreadLocks(), tally).hold(["a"]):
+    with timing.TimedLocks(crash_node.ThreadLocks(), tally).hold(["a"], lambda: True):
         assert tally.phases == [("lock", True)]
 
 
 def test_a_lock_that_nobody_waits_for_any_more_is_counted_too() -> None:
     tally, locks = Tally(), crash_node.ThreadLocks()
     timed = timing.TimedLocks(locks, tally)
-    with locks.hold(["a"]), pytest.raises(errors.CallerGoneError), timed.hold(["a"], lambda: False):
+    with locks.hold(["a"], lambda: True), pytest.raises(errors.CallerGoneError), timed.hold(["a"], lambda: False):
         pytest.fail("two hold one lock")
     assert tally.phases == [("lock", False)]
 
@@ -120,8 +120,13 @@ class Working:
     ) -> Mapping[names.ClaimUid, claims.Outcome]:
         return {ref.uid: around(functools.partial(self._one, ref)) for ref in refs}
 
-    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        return {ref.uid: self._one(ref).error for ref in refs}
+    def unprepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: Callable[[Callable[[], str]], str]
+    ) -> Mapping[names.ClaimUid, str]:
+        return {ref.uid: around(functools.partial(self._error, ref)) for ref in refs}
+
+    def _error(self, ref: claims.ClaimRef) -> str:
+        return self._one(ref).error
 
     def _one(self, ref: claims.ClaimRef) -> claims.Outcome:
         self._source.fetch(1)

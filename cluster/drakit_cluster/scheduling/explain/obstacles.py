@@ -8,6 +8,7 @@ requests before it have their devices.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from drakit.telemetry import plurals
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.scheduling.allocator import search
 from drakit_cluster.scheduling.allocator.inventory import Device
@@ -94,7 +95,7 @@ def _alone(problem: Problem, texts: RefusalTexts, request: Request) -> list[Obst
 
 
 def _device_count(number: int) -> str:
-    return f"{number} device{'' if number == 1 else 's'}" if number else "all devices"
+    return plurals.counted(number, "device") if number else "all devices"
 
 
 def _together(problem: Problem, holders: Holders) -> Iterator[Obstacle]:

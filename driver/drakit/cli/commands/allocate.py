@@ -10,6 +10,7 @@ from drakit import extras
 from drakit.cli import manifests as sources
 from drakit.cli import options, output, worlds
 from drakit.core import errors
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -151,7 +152,7 @@ def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Inde
         yield _INDENT, decision.message
     for lines, nodes in alike.items():
         more = len(nodes) - _SHOWN_NODES
-        rest = f" and {output.counted(more, 'more node')}" if more > 0 else ""
+        rest = f" and {plurals.counted(more, 'more node')}" if more > 0 else ""
         yield _INDENT, f"on {', '.join(nodes[:_SHOWN_NODES])}{rest}:"
         yield from lines
 
@@ -166,7 +167,7 @@ def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool)
             continue
         more = len(names) - _SHOWN_DEVICES
         shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
-        yield 3 * _INDENT, f"{output.counted(len(names), 'device')}: {group.text} ({shown})"
+        yield 3 * _INDENT, f"{plurals.counted(len(names), 'device')}: {group.text} ({shown})"
 
 
 def _document(decision: "whatif.Decision") -> Mapping[str, object]:

@@ -13,6 +13,7 @@ from drakit.admission import opaque
 from drakit.cli import composition, options, output
 from drakit.cli import manifests as sources
 from drakit.core import errors
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit_cluster.lint import Finding
@@ -118,14 +119,14 @@ def _print(checked: _Checked) -> None:
     for finding, *alike in _grouped(checked.found):
         where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
         field = f"{finding.field}: " if finding.field else ""
-        more = [f"and {output.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
+        more = [f"and {plurals.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
         output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
         for line in (f"{field}{finding.text}", *more, f"fix: {finding.fix}"):
             output.say(out, line, indent=_INDENT, hang=_INDENT)
     mistakes = sum(finding.severity == "error" for finding in checked.found)
-    total = ", ".join((output.counted(mistakes, "error"), output.counted(len(checked.found) - mistakes, "warning")))
+    total = ", ".join((plurals.counted(mistakes, "error"), plurals.counted(len(checked.found) - mistakes, "warning")))
     result = total if checked.objects or checked.found else "nothing was checked"
-    output.say(output.prose(), f"{output.counted(checked.objects, 'object')}: {result}")
+    output.say(output.prose(), f"{plurals.counted(checked.objects, 'object')}: {result}")
 
 
 def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":

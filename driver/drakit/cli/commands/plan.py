@@ -10,6 +10,7 @@ from drakit import extras
 from drakit.cli import fleets, options, output
 from drakit.cli import manifests as sources
 from drakit.core import errors
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.json_types import Object
@@ -149,7 +150,7 @@ class _Bought:
 
     def print(self, *, why: bool) -> None:
         """Write the answer for people."""
-        pods = output.counted(len(self.question.pods), "pod")
+        pods = plurals.counted(len(self.question.pods), "pod")
         if not self.possible:
             _say(f"{pods}: no number of nodes is enough")
             _say(*self.purchase.impossible, indent=_INDENT)
@@ -214,7 +215,7 @@ class _Moved:
 
     def print(self, *, why: bool) -> None:
         """Write the answer for people."""
-        pods = output.counted(len(self.question.pods), "pod")
+        pods = plurals.counted(len(self.question.pods), "pod")
         if not self.possible:
             reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
             _say(f"{pods}: {reason}")
@@ -223,7 +224,7 @@ class _Moved:
         moved = self.moves.moves
         certainty = "the fewest" if self.moves.exact else "an estimate"
         _say(
-            f"{pods}: move {output.counted(len(moved), 'pod or claim')} ({certainty})"
+            f"{pods}: move {plurals.counted(len(moved), 'pod or claim')} ({certainty})"
             if moved
             else f"{pods}: the fleet has enough room; no move is needed"
         )

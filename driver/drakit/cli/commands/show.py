@@ -11,6 +11,7 @@ from drakit import settings as values
 from drakit.cli import composition, drawing, not_offered, options, output, views
 from drakit.core import advanced, context, errors, inventory, lifecycle, quantity
 from drakit.core import device as devices
+from drakit.telemetry import plurals
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
 """The capacities that the table shows; if no device has one of these, it shows the first few of all."""
@@ -97,7 +98,7 @@ def _print(family: composition.Family, seen: views.View, *, every: bool) -> None
     fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
         possible, total = fitting.get(gpu.counter_set, (0, 0))
-        output.say(out, f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit")
+        output.say(out, f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit")
         out.print(drawing.indent(drawing.draw_gpu(gpu, room)), markup=False, soft_wrap=True)
         if said := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
             output.say(out, said, indent=_INDENT)

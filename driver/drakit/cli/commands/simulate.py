@@ -14,7 +14,7 @@ from drakit import extras
 from drakit.cli import fleets, options, output, terminal
 from drakit.cli import manifests as sources
 from drakit.core import errors
-from drakit.telemetry import escaping
+from drakit.telemetry import escaping, plurals
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -191,7 +191,7 @@ def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> Non
 
     out = output.console()
     last = reporting.duration(max(task.arrival for task in work.tasks))
-    output.say(out, f"{fleets.counted_nodes(fleet)}, {output.counted(len(work.tasks), 'task')}, the last arrives after {last}")
+    output.say(out, f"{fleets.counted_nodes(fleet)}, {plurals.counted(len(work.tasks), 'task')}, the last arrives after {last}")
     waits = [
         (
             result.policy.name,
@@ -231,6 +231,6 @@ def _refusals(results: "Sequence[Result]") -> Iterator[str]:
             alike.setdefault((refusal.template, refusal.tasks, refusal.reason), []).append(result.policy.name)
     for (template, tasks, reason), names in list(alike.items())[:_SHOWN_REFUSALS]:
         prefix = f"{', '.join(names)}: " if len(names) < len(results) else ""
-        yield f"{prefix}{output.counted(tasks, 'task')} of {template} never started: {reason}"
+        yield f"{prefix}{plurals.counted(tasks, 'task')} of {template} never started: {reason}"
     if len(alike) > _SHOWN_REFUSALS:
-        yield f"and {output.counted(len(alike) - _SHOWN_REFUSALS, 'more reason')}; see -o json"
+        yield f"and {plurals.counted(len(alike) - _SHOWN_REFUSALS, 'more reason')}; see -o json"

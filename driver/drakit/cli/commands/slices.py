@@ -13,6 +13,7 @@ from drakit.core import inventory, names, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
+from drakit.telemetry import plurals
 
 _LONGEST_NAME = 253
 
@@ -65,7 +66,7 @@ def slices(
     wanted = form or resource_slice.Form.FLAT
     output.documents((entry for sheaf in sheaves if sheaf.form is wanted for entry in sheaf.objects), style)
     for one in () if terminal.QUIET.get() else sheaves:
-        typer.echo(f"# {one.driver} {one.form.value}: {output.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
+        typer.echo(f"# {one.driver} {one.form.value}: {plurals.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:

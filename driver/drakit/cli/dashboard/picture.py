@@ -7,9 +7,10 @@ import importlib.resources
 import itertools
 from xml.etree import ElementTree
 
-from drakit.cli import output, terminal
+from drakit.cli import terminal
 from drakit.cli.dashboard import model
 from drakit.core import quantity
+from drakit.telemetry import plurals
 
 _WIDTH, _MARGIN, _LINE = 860, 24, 22
 _MAP_HEIGHT, _BAR_HEIGHT, _GAP = 34, 20, 2
@@ -146,7 +147,7 @@ def _draw_health(drawn: _Drawing, health: model.Health) -> None:
     if health.state not in {"", "Healthy"}:
         drawn.text(f"{health.state}: {health.message}" if health.message else health.state, "bad")
     if health.taints:
-        drawn.text(f"{output.counted(len(health.taints), 'taint')}: {', '.join(health.taints)}", "bad")
+        drawn.text(f"{plurals.counted(len(health.taints), 'taint')}: {', '.join(health.taints)}", "bad")
 
 
 def _rate(bits: int) -> str:

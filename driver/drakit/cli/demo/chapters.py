@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Iterable
 
-from drakit.cli import output
 from drakit.cli.commands import slices
 from drakit.cli.demo import demo_cluster, node_view
 from drakit.core import inventory, lifecycle, quantity
 from drakit.core.slices import resource_slice
 from drakit.devices.gpu.mock import fault_injection
+from drakit.telemetry import plurals
 from drakit_cluster.objects import json_types, resources
 
 GATES = {"": {"DRAMixins": True}}
@@ -47,7 +47,7 @@ def show_publishing(scene: demo_cluster.World) -> None:
         rows.append((driver, len(stored), len(wanted), _bytes(stored), flat, f"{100 * _bytes(stored) / flat:.0f}%"))
         promises.append(
             (
-                f"{driver}: the API server has the {output.counted(len(wanted), 'device')} that the hardware offers",
+                f"{driver}: the API server has the {plurals.counted(len(wanted), 'device')} that the hardware offers",
                 _published(stored),
                 wanted,
             )

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, output, views
+from drakit.cli import composition, drawing, views
 from drakit.cli.commands import show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
@@ -17,6 +17,7 @@ from drakit.devices.gpu import port as gpu_port
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import mock_port as mock_nics
 from drakit.devices.nic import port as nic_port
+from drakit.telemetry import plurals
 
 _ALL_GPUS = 2
 
@@ -32,8 +33,14 @@ class Counts:
     half_done: int = 0
 
     def __str__(self) -> str:
-        kinds = ("GPU instance", "NIC share", "CDI file", "prepared claim", "claim in progress")
-        return ", ".join(output.counted(amount, kind) for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
+        kinds = (
+            ("GPU instance", ""),
+            ("NIC share", ""),
+            ("CDI file", ""),
+            ("prepared claim", ""),
+            ("claim in progress", "claims in progress"),
+        )
+        return ", ".join(plurals.counted(amount, *kind) for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,12 +111,12 @@ class NodeView:
                 possible, total = fitting[gpu.counter_set]
                 said = drawing.verdict(possible, best.get(gpu.counter_set, possible))
                 lines += [
-                    f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit",
+                    f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit",
                     *drawing.draw_gpu(gpu, width),
                     *([said] if said else []),
                 ]
             if len(shown) < len(maps):
-                lines.append(f"and {output.counted(len(maps) - len(shown), 'more GPU')}, not in use")
+                lines.append(f"and {plurals.counted(len(maps) - len(shown), 'more GPU')}, not in use")
         return lines
 
     def bandwidth_bars(self, width: int | None = None) -> list[str]:
@@ -152,7 +159,7 @@ def cdi_summary(file: pathlib.Path) -> list[str]:
         if nodes := [node["path"] for node in edits.get("deviceNodes", ())]:
             lines.append(f"device nodes: {' '.join(nodes)}")
         if mounts := edits.get("mounts", ()):
-            lines.append(f"{output.counted(len(mounts), 'mount')}, the first: {mounts[0]['hostPath']} on {mounts[0]['containerPath']}")
+            lines.append(f"{plurals.counted(len(mounts), 'mount')}, the first: {mounts[0]['hostPath']} on {mounts[0]['containerPath']}")
     return lines
 
 

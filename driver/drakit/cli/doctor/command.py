@@ -10,6 +10,7 @@ from drakit import settings as values
 from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, finding, folders, gpus, hardware, nics, pages
 from drakit.cli.doctor.finding import Examination, Finding, Verdict
+from drakit.telemetry import plurals
 
 _INDENT = 9
 EXAMINATIONS: Mapping[str, Examination] = {
@@ -88,4 +89,4 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def _counted(count: int, verdict: Verdict) -> str:
-    return output.counted(count, verdict.value) if verdict is Verdict.WARNING else f"{count} {verdict.value}"
+    return plurals.counted(count, verdict.value) if verdict is Verdict.WARNING else f"{count} {verdict.value}"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from drakit import settings as values
-from drakit.cli import composition, output
+from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, lifecycle
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit.devices.gpu import nvml
@@ -50,7 +51,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
-    summary = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
+    summary = f"answers for {answering} of {plurals.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
         named = discovery.describe(discovery.silent_gpus(census))
         return finding.failed(
@@ -76,7 +77,7 @@ def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iter
         )
         yield finding.warning("device links", subject, f"{message} from running containers", _LINKS_FIX)
     elif handed_out:
-        yield finding.ok("device links", subject, f"has the links of {output.counted(len(handed_out), 'device node')}")
+        yield finding.ok("device links", subject, f"has the links of {plurals.counted(len(handed_out), 'device node')}")
 
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, not_offered, output, views
+from drakit.cli import composition, not_offered, views
 from drakit.cli.doctor import finding, gpus
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
+from drakit.telemetry import plurals
 
 _NOT_READY = (
     "make the hardware's kernel driver and libraries work; the running driver detects that without a restart, and lets pods end meanwhile"
@@ -64,10 +65,10 @@ def _devices(name: str, program: str, seen: views.View) -> Iterator[Finding]:
         )
     elif tainted:
         fix = f"to see the taints, run: {program} slices -o yaml"
-        summary = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
+        summary = f"taints on {len(tainted)} of {plurals.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
         yield finding.warning("devices", name, summary, fix)
     else:
-        yield finding.ok("devices", name, output.counted(len(devices), "device"))
+        yield finding.ok("devices", name, plurals.counted(len(devices), "device"))
     if kept := not_offered.gpus(seen.withheld):
         yield finding.failed("devices", name, kept, "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.withheld)
@@ -77,7 +78,7 @@ def _claims_held(seen: views.View) -> str:
     """Return a phrase with the claims whose devices the driver cannot release while it cannot use its hardware."""
     if not seen.entries:
         return ""
-    return f"; the journal has {output.counted(len(seen.entries), 'claim')}, whose devices can be released when this is fixed"
+    return f"; the journal has {plurals.counted(len(seen.entries), 'claim')}, whose devices can be released when this is fixed"
 
 
 def _journal(name: str, program: str, seen: views.View) -> Finding:
@@ -89,10 +90,10 @@ def _journal(name: str, program: str, seen: views.View) -> Finding:
         return finding.warning(
             "journal",
             name,
-            f"{output.counted(len(half), 'claim')} partially prepared or partially released: {uids}",
+            f"{plurals.counted(len(half), 'claim')} partially prepared or partially released: {uids}",
             f"once the pod is gone, run: {program} unprepare UID",
         )
-    return finding.ok("journal", name, output.counted(len(seen.entries), "prepared claim"))
+    return finding.ok("journal", name, plurals.counted(len(seen.entries), "prepared claim"))
 
 
 def of_unclaimed(name: str, program: str, leftovers: Sequence[advanced.Leftover]) -> Iterator[Finding]:

@@ -32,6 +32,9 @@ def _probes(path: str, answer: serving.Page | None) -> Finding:
         return finding.ok(TOPIC, path, "no driver is running")
     reasons = "; ".join(answer.body.decode(errors="replace").splitlines())
     if answer.status is http.HTTPStatus.OK:
+        notes = reasons.removeprefix("ok").removeprefix("; ")
+        if notes:
+            return finding.warning(TOPIC, path, f"the driver is ready, but: {notes}", "read the driver's log")
         return finding.ok(TOPIC, path, "the driver is ready")
     return finding.warning(TOPIC, path, f"the driver is not ready: {reasons}", "read the driver's log")
 

@@ -106,19 +106,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def start(self, context: contexts.DriverContext) -> None:
         """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.
 
-        A reset may have cleared the settings, and the daemons may have ended with the driver's container. While health is monitored, the driver also
-        restores each GPU that may have lost its settings.
+        A reset may have cleared the settings, and the daemons may have ended with the driver's container. What fails now, for example because another
+        process holds a GPU's lock, a worker retries. While health is monitored, it also restores each GPU that may have lost its settings.
         """
         self._context = context
         self._resources.daemons.sweep(lambda: identity.holders(self._intents()))
         restorer = restore.Restorer(self._hardware, context, self._resources.daemons, self._intents)
-        failed = restorer.restore(None)
+        self._worker = restore.RestoreWorker(restorer)
+        self._worker.enqueue(restorer.restore(None))
+        self._worker.start()
         if self._health is None:
             monitor.remove_taints(context, self.name)
             return
-        self._worker = restore.RestoreWorker(restorer)
-        self._worker.start()
-        self._worker.enqueue(failed)
         self._monitor = monitor.HealthMonitor(
             self._hardware, context, prefix=self.name, policy=self._health, lost_settings=self._worker.enqueue
         )

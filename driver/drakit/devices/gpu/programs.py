@@ -12,6 +12,7 @@ from drakit.core import errors
 OUTPUT_MAX = 4 << 20
 _SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MESSAGE_MAX = 300
+_KILL_SECONDS = 2.0
 
 
 class ProgramError(errors.HardwareError):
@@ -49,12 +50,11 @@ def run_program(
         )
     except OSError as error:
         raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
-    with running:
-        try:
-            output, error_output = running.communicate(standard_input, timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            _kill(running)
-            raise ProgramError(program.name, f"did not end within {seconds:g} s") from error
+    try:
+        output, error_output = running.communicate(standard_input, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        ending = "" if _kill(running) else f"; process {running.pid} does not end, so the kernel's driver may hang"
+        raise ProgramError(program.name, f"did not end within {seconds:g} s{ending}") from error
     if running.returncode:
         raise ProgramError(
             program.name, f"failed with {running.returncode}: {_one_line(error_output or output)}", status=running.returncode
@@ -64,10 +64,18 @@ def run_program(
     return output
 
 
-def _kill(running: "subprocess.Popen[str]") -> None:
+def _kill(running: "subprocess.Popen[str]") -> bool:
+    """Kill a program with its children, and return whether it has ended. One that hangs in the kernel does not end; it is left behind."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
-    running.communicate()
+    try:
+        running.communicate(timeout=_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        for stream in (running.stdin, running.stdout, running.stderr):
+            if stream is not None:
+                stream.close()
+        return running.poll() is not None
+    return True
 
 
 def _one_line(text: str) -> str:

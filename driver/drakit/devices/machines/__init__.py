@@ -7,7 +7,6 @@ own key. The directory outlives the driver that uses it: it holds the state of t
 import contextlib
 import dataclasses
 import difflib
-import fcntl
 import importlib.resources
 import os
 import pathlib
@@ -19,7 +18,7 @@ from collections.abc import Iterator
 
 from drakit.core import errors
 from drakit.devices import tables
-from drakit.inputs import files
+from drakit.inputs import file_locks, files
 
 _SUFFIX = ".yaml"
 SIZE_MAX = 4 << 20
@@ -179,7 +178,7 @@ def locked(directory: pathlib.Path, name: str) -> Iterator[None]:
     """Hold a named lock of a machine's directory, shared by processes and threads. The kernel releases it if the holder dies. Raises OSError."""
     descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        file_locks.take(descriptor)
         yield
     finally:
         os.close(descriptor)

@@ -2,12 +2,13 @@
 
 A reset or a change of MIG mode clears settings. At the start the driver checks all prepared claims. While it serves, the health monitor reports
 GPUs that may have lost settings, and a worker thread checks their claims. The worker waits for a GPU's lock and for nvidia-smi, and the monitor
-must not. Under the lock a claim is read again, so a GPU is changed only while a prepared claim uses it. Settings that match are not written, and
-failures are retried.
+must not. Under the lock a claim is read again, so a GPU is changed only while a prepared claim uses it. Settings that match are not written.
+Failures are retried. A GPU whose lock another process holds is such a failure: nobody waits for a hung holder, neither the start nor another GPU.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 
 from drakit.core import backoff, errors, records
@@ -19,6 +20,7 @@ from drakit.devices.gpu.sharing.mps import daemon_folder
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
+_LOCK_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
@@ -36,11 +38,14 @@ class Restorer:
         context: contexts.DriverContext,
         daemons: daemon_folder.Daemons,
         intents: Callable[[], Iterable[records.Record]] = tuple,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hardware = hardware
         self._context = context
         self._daemons = daemons
         self._intents = intents
+        self._monotonic = monotonic
 
     def restore(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
         """Restore the prepared claims of these GPUs (None: of all); return the GPUs where that failed.
@@ -48,10 +53,11 @@ class Restorer:
         A running MPS daemon is left alone and gets no request.
         """
         applied: Applied = set()
+        locked: set[str] = set()
         failed: set[port.GpuUuid] = set()
         for grant in self._context.grants():
             gpu = grant.intent.get("gpu")
-            if (gpus is None or gpu in gpus) and not self._restore(grant, applied):
+            if (gpus is None or gpu in gpus) and not self._restore(grant, applied, locked):
                 failed.add(port.GpuUuid(str(gpu)))
         return frozenset(failed)
 
@@ -65,19 +71,24 @@ class Restorer:
         """Remove the remains of MPS daemons whose claims are gone."""
         self._daemons.sweep(lambda: identity.holders(self._intents()))
 
-    def _restore(self, grant: Grant, applied: Applied) -> bool:
-        """Restore one claim; return False where that failed."""
+    def _restore(self, grant: Grant, applied: Applied, locked: set[str]) -> bool:
+        """Restore one claim; return False where that failed. ``locked`` are the locks that other claims waited for in vain in this pass."""
+        if not locked.isdisjoint(grant.device.lock_names):
+            return False
+        end = self._monotonic() + _LOCK_SECONDS
         try:
             wanted = identity.Identity.from_record(grant.intent)
             settings = gpu_settings.Settings.from_record(wanted.settings)
             if settings != gpu_settings.Settings() and wanted.boot == self._hardware.boot_id():
-                with self._context.hold(grant.device.lock_names):
+                with self._context.hold(grant.device.lock_names, lambda: self._monotonic() < end):
                     if self._is_prepared(grant):
                         self._set(grant, wanted, settings, applied)
                         uuid = grant.record.get("uuid")
                         if settings.mps is not None and isinstance(uuid, str):
                             self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
         except errors.DrakitError as error:
+            if isinstance(error, errors.LockedError):
+                locked.add(error.lock)
             _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
             return False
         except Exception:  # noqa: BLE001 - one claim's failure must not block the others

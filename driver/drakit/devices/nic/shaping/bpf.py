@@ -132,14 +132,17 @@ def maps_of(program_id: int) -> dict[str, int]:
         map_ids = _map_ids(descriptor)
     finally:
         os.close(descriptor)
-    with contextlib.ExitStack() as undo:
-        descriptors = {}
+    opened: dict[str, int] = {}
+    with contextlib.ExitStack() as on_error:
         for map_number in map_ids:
-            map_descriptor = _bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0))
-            undo.callback(os.close, map_descriptor)
-            descriptors[_name_of(map_descriptor)] = map_descriptor
-        undo.pop_all()
-    return descriptors
+            with contextlib.ExitStack() as unless_kept:
+                map_descriptor = _bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0))
+                unless_kept.callback(os.close, map_descriptor)
+                # A program of others may use two maps of one name.
+                if opened.setdefault(_name_of(map_descriptor), map_descriptor) == map_descriptor:
+                    on_error.push(unless_kept.pop_all())
+        on_error.pop_all()
+    return opened
 
 
 def map_id(descriptor: int) -> int:

@@ -51,11 +51,14 @@ class Maps:
 
     @classmethod
     def complete(cls, descriptors: Mapping[str, int]) -> Self:
-        """Return the maps of these descriptors, and create the missing ones."""
+        """Return the maps of these descriptors, and create the missing ones. On an error the caller still owns the given descriptors."""
         completed = dict(descriptors)
-        for name, (key, value) in _SIZES.items():
-            if name not in completed:
-                completed[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
+        with contextlib.ExitStack() as undo:
+            for name, (key, value) in _SIZES.items():
+                if name not in completed:
+                    completed[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
+                    undo.callback(os.close, completed[name])
+            undo.pop_all()
         return cls(completed)
 
     @property

@@ -153,7 +153,10 @@ def open_maps(present: NicParts, held: maps.Maps | None) -> maps.Maps:
     """
     if held is not None and are_verified((present.ingress, present.egress), held):
         return held
-    return maps.Maps.complete(_used_maps(present, held))
+    with contextlib.ExitStack() as on_error:
+        opened = maps.Maps.complete(_used_maps(present, held, on_error))
+        on_error.pop_all()
+    return opened
 
 
 def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
@@ -161,22 +164,20 @@ def are_verified(filters: Iterable[tc_messages.Filter | None], held: maps.Maps) 
     return all(classifier is not None and classifier.program in held.verified for classifier in filters)
 
 
-def _used_maps(present: NicParts, held: maps.Maps | None) -> dict[str, int]:
-    """Return descriptors of the maps that the classifiers use, and of held maps that no classifier uses any more."""
+def _used_maps(present: NicParts, held: maps.Maps | None, on_error: contextlib.ExitStack) -> dict[str, int]:
+    """Return descriptors of the maps that the classifiers use, and of held maps that no classifier uses any more. ``on_error`` closes them."""
     descriptors: dict[str, int] = {}
-    with contextlib.ExitStack() as undo:
-        for classifier in (present.ingress, present.egress):
-            for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
-                if name in maps.NAMES and name not in descriptors:
-                    descriptors[name] = descriptor
-                    undo.callback(os.close, descriptor)
-                else:
-                    os.close(descriptor)
-        for name, descriptor in held.descriptors().items() if held else ():
-            if name not in descriptors:
-                descriptors[name] = os.dup(descriptor)
-                undo.callback(os.close, descriptors[name])
-        undo.pop_all()
+    for classifier in (present.ingress, present.egress):
+        for name, descriptor in (bpf.maps_of(classifier.program) if classifier else {}).items():
+            if name in maps.NAMES and name not in descriptors:
+                descriptors[name] = descriptor
+                on_error.callback(os.close, descriptor)
+            else:
+                os.close(descriptor)
+    for name, descriptor in held.descriptors().items() if held else ():
+        if name not in descriptors:
+            descriptors[name] = os.dup(descriptor)
+            on_error.callback(os.close, descriptors[name])
     return descriptors
 
 

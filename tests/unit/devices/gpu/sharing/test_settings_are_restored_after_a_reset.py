@@ -215,7 +215,7 @@ class Leaving(fake_context.FakeContext):
     """A claim is unprepared while its GPU's lock is waited for."""
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> Iterator[None]:
         for grant in self.grants():
             self.remove(grant)
         with super().hold(lock_names, wanted):

@@ -1,0 +1,132 @@
+"""The driver's verbs that run now. A verb that hangs is named in the log, a metric, ``/readyz`` and the errors of calls that wait for its locks.
+
+A hung verb cannot be interrupted. It keeps its claim's lock and its devices' locks, so later calls for them end without result.
+"""
+
+import dataclasses
+import datetime
+import threading
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import names, ports
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+SLOW_SECONDS = 30.0
+"""A verb that runs longer is reported. The log repeats it after twice the time."""
+LONGEST_PAUSE = 600.0
+CHECK_SECONDS = 5.0
+SHOWN = 3
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class RunningVerb:
+    """One running call: its devices and their locks, when it started (monotonic), and when it is logged next."""
+
+    verb: str
+    claim: claims.ClaimRef
+    devices: tuple[str, ...]
+    locks: frozenset[str]
+    started: float
+    warn_at: float
+
+
+class RunningVerbs:
+    """The running verbs of one driver in this process. Thread-safe."""
+
+    def __init__(self, clock: ports.Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._running: dict[int, RunningVerb] = {}
+
+    def run(self, verb: str, grants: Sequence[drivers.Grant[Any]]) -> "_Run":
+        """Return a context for one call of a verb with these grants of one claim, of which there is at least one."""
+        return _Run(self, verb, grants)
+
+    def started(self, verb: str, grants: Sequence[drivers.Grant[Any]]) -> RunningVerb:
+        """Add a running verb."""
+        now = self._clock.monotonic()
+        run = RunningVerb(
+            verb=verb,
+            claim=grants[0].claim,
+            devices=tuple(grant.device.name for grant in grants),
+            locks=frozenset(name for grant in grants for name in grant.device.lock_names),
+            started=now,
+            warn_at=now + SLOW_SECONDS,
+        )
+        with self._guard:
+            self._running[id(run)] = run
+        return run
+
+    def ended(self, run: RunningVerb) -> None:
+        """Remove a verb that has returned or raised."""
+        with self._guard:
+            del self._running[id(run)]
+        seconds = self._clock.monotonic() - run.started
+        if seconds >= SLOW_SECONDS:
+            _log.warning("slow verb ended", **_keys(run), duration_ms=round(1000 * seconds))
+
+    def claims(self) -> frozenset[names.ClaimUid]:
+        """Return the claims for which a verb runs."""
+        return frozenset(run.claim.uid for run in self._snapshot())
+
+    def holding(self, lock: str) -> str:
+        """Return a text about the verb that holds a lock (a claim's UID or a device's lock), empty where none in this process does."""
+        return next((self._text(run) for run in self._snapshot() if lock == run.claim.uid or lock in run.locks), "")
+
+    def oldest_seconds(self) -> float:
+        """Return for how long the oldest running verb has run, 0 where none runs."""
+        now = self._clock.monotonic()
+        return max((now - run.started for run in self._snapshot()), default=0.0)
+
+    def slow(self) -> str:
+        """Return a text about the verbs that have run for long, oldest first, empty where there is none."""
+        now = self._clock.monotonic()
+        slow = [run for run in self._snapshot() if now - run.started >= SLOW_SECONDS]
+        more = f"; and {len(slow) - SHOWN} more" if len(slow) > SHOWN else ""
+        return "; ".join(map(self._text, slow[:SHOWN])) + more
+
+    def watch(self, stop: threading.Event) -> None:
+        """Log slow verbs until ``stop`` is set."""
+        while not self._clock.wait(stop, CHECK_SECONDS):
+            self.warn()
+
+    def warn(self) -> None:
+        """Log each verb that has run for long, first after ``SLOW_SECONDS`` and then after growing pauses."""
+        now = self._clock.monotonic()
+        for run in self._snapshot():
+            if now >= run.warn_at:
+                seconds = now - run.started
+                run.warn_at = now + min(seconds, LONGEST_PAUSE)
+                _log.warning("verb still runs", **_keys(run), duration_ms=round(1000 * seconds), retry_in_s=round(run.warn_at - now))
+
+    def _snapshot(self) -> tuple[RunningVerb, ...]:
+        with self._guard:
+            return tuple(self._running.values())
+
+    def _text(self, run: RunningVerb) -> str:
+        seconds = self._clock.monotonic() - run.started
+        since = (self._clock.now() - datetime.timedelta(seconds=seconds)).replace(microsecond=0, tzinfo=None)
+        return f"{run.verb} of claim {run.claim} ({', '.join(run.devices)}) has run for {seconds:.0f} s, since {since.isoformat()}Z"
+
+
+class _Run:
+    """The context of one call. It is a class, because a generator is slower and every verb has one."""
+
+    def __init__(self, verbs: RunningVerbs, verb: str, grants: Sequence[drivers.Grant[Any]]) -> None:
+        self._verbs, self._verb, self._grants = verbs, verb, grants
+
+    def __enter__(self) -> None:
+        self._run = self._verbs.started(self._verb, self._grants)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self._verbs.ended(self._run)
+
+
+def _keys(run: RunningVerb) -> dict[str, object]:
+    return {"verb": run.verb, "claim": str(run.claim), "claim_uid": run.claim.uid, "devices": list(run.devices)}
