@@ -78,6 +78,7 @@ class Engine:
     ) -> None:
         self._author = author
         self._identity = identity
+        self._offered = offered
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
@@ -125,6 +126,18 @@ class Engine:
                 return Recovered.EARLIER_BOOT
             self._preparer.write_cdi(entry, entry.grants)
             return Recovered.WHOLE
+
+    def refresh_edits(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
+        """Store and write the new edits of a claim that is prepared in this boot, and return whether there were any.
+
+        Raise the errors of the author's ``prepare``; the claim stays prepared.
+        """
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            entry = self._journal.entry(uid)
+            if entry is None or not self._is_prepared(entry):
+                return False
+            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                return self._preparer.refresh(entry, caller)
 
     def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         prepared: list[claims.Outcome] = []
@@ -291,6 +304,7 @@ class Engine:
         for grant in reversed(entry.grants):
             self._author.unprepare(resolution.from_entry(entry.claim, grant, self._author))
         self._journal.finish_unprepare(uid)
+        self._offered.unprepared(entry)
 
     def _undo_after_failure(self, entry: lifecycle.Entry) -> None:
         """Undo a claim now. Where that fails, the claim stays in the journal as unpreparing, and the next call or start undoes it."""

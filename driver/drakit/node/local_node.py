@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import journal, locks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, timing
+from drakit.node import driver_context, engine, held_devices, inventory_cache, recovery, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -71,7 +71,7 @@ class LocalNode:
         self.metadata: metadata.MetadataFiles | None = None
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
-        self.offered = inventory_cache.InventoryCache(author)
+        self.offered = inventory_cache.InventoryCache(author, self._held)
         device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
         self.engine = engine.Engine(
             timing.timed(author, timing.DEVICE, meter),
@@ -109,6 +109,9 @@ class LocalNode:
             device_locks=device_locks,
             clock=timing.SystemClock(),
         )
+
+    def _held(self) -> held_devices.Holdings:
+        return held_devices.held(self.journal.entries(), self.identity.pool, self.identity.boot_id)
 
     @classmethod
     def open(cls, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:

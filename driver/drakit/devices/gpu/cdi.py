@@ -121,6 +121,10 @@ class DriverFiles:
                 self._cached = (signature, listed)
             return self._cached[1]
 
+    def revision(self, version: str) -> str:
+        """Return a text that changes when ``of`` may return other files; it costs a few calls of stat."""
+        return repr(self._signature(version))
+
     def _signature(self, version: str) -> _Signature:
         """Return a value that changes when files do: the version, and the modification times of the folders and tools."""
         tools = (self._root.program(name) for name in (TOOLKIT, HOOK))
