@@ -1,4 +1,4 @@
-"""Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, and orphan collection.
+"""Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, orphans, and fresh CDI files.
 
 They start after recovery and before the kubelet can call. They stop after the last verb has returned, in this order: the loops that call verbs, the
 author, the reporters. The reporters stop last, so that they still send what the author reports in ``stop``.
@@ -17,7 +17,7 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint, metadata
-from drakit.node import binding, device_status, driver_context, held_devices, inventory_cache, local_node, orphans
+from drakit.node import binding, device_status, driver_context, edits_refresh, held_devices, inventory_cache, local_node, orphans
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -97,6 +97,8 @@ class BackgroundServices:
         self._local.offered.released = self.wake
         self._start_author()
         self._worker_threads = [self._spawn("orphaned-claims", self._orphan_collector().run, self._stop)]
+        refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
+        self._worker_threads.append(self._spawn("edits-refresh", refresher.run, self._stop))
         if drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))

@@ -284,9 +284,9 @@ class HealthMonitor:
             self._notify(fault.anchor, fault.text)
 
     def _log_new(self, fresh: Iterable[faults.Fault]) -> None:
-        keys = {fault.key for fault in self._faults}
+        known = {fault.key: fault.text for fault in self._faults}
         for fault in fresh:
-            if fault.key not in keys:
+            if fault.key not in known or (fault.kind == faults.CHANGED and fault.text != known[fault.key]):
                 _log.warning("GPU fault", extra=_keys(fault))
                 if fault.kind in {faults.LOST, faults.CHANGED}:
                     self._notify(fault.anchor, fault.text)
