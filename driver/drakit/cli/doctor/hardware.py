@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition, not_offered, output, views
-from drakit.cli.doctor import finding
+from drakit.cli.doctor import claims, finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
 
@@ -20,10 +20,10 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield finding.failed("devices", "families", str(error), "enable a family, or add --mock MACHINE")
         return
     for family in families:
-        yield from _family(family)
+        yield from _family(family, settings)
 
 
-def _family(family: composition.Family) -> Iterator[Finding]:
+def _family(family: composition.Family, settings: values.Settings) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
         seen = views.look(family, with_unclaimed=True)
@@ -33,6 +33,7 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if family.is_served or seen.entries or seen.is_lost:
         yield from _devices(name, family.spec.identity.program, seen)
         yield _journal(name, family.spec.identity.program, seen)
+        yield from claims.examine(settings, seen)
         yield from of_unclaimed(name, family.spec.identity.program, seen.unclaimed)
 
 
