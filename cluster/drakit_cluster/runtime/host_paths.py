@@ -1,7 +1,8 @@
 """Check the paths of the host that container edits name, as the CDI library and runc do: a missing one keeps the container from starting.
 
-A device node needs no node on the host if the edits have its type and numbers. A mount that is no bind mount, such as a tmpfs, has no path on the host.
-A ``startContainer`` hook runs in the container, so its path is not the host's, and a ``poststop`` hook runs too late to keep anything from starting.
+A device node needs no node on the host if the edits have its type and numbers. A mount that is no bind mount, such as a tmpfs, has no path on the
+host. A ``startContainer`` hook runs in the container, so its path is not the host's, and a ``poststop`` hook runs too late to keep anything from
+starting.
 """
 
 import pathlib

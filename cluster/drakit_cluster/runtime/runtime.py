@@ -1,8 +1,8 @@
 """Sandboxes and their containers on one node. It outlives the kubelet that drives it, as a real runtime does.
 
-Containers are simulated: nothing is isolated, and device nodes and mounts are recorded but not created. Their paths on the host must exist. In real mode a container's command
-runs as a child process with its environment, in which CDI's variables override those of the pod. In isolated mode each pod also has a
-network namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
+Containers are simulated: nothing is isolated, and device nodes and mounts are recorded but not created. Their paths on the host must exist. In real
+mode a container's command runs as a child process with its environment, in which CDI's variables override those of the pod. In isolated mode each pod
+also has a network namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
 """
 
 import pathlib

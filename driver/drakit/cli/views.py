@@ -98,6 +98,7 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
             readings=_measured(opened),
             health=health_client.read(home),
             withheld=withheld,
+            displaced=opened.offered.displaced,
             unclaimed=unclaimed,
         )
 

@@ -85,7 +85,7 @@ class HealthBoard:
             entries = sorted((defaults | self._reports | self._unhealthy()).items())
             return [dataclasses.replace(health, pool=self._devices.get(name, self.pool)) for name, health in entries]
 
-    def _unhealthy(self) -> Mapping[str, DeviceHealth]:
+    def _unhealthy(self) -> dict[str, DeviceHealth]:
         """Return the health of the devices that changed under a claim; the driver's own reason comes first."""
         result: dict[str, DeviceHealth] = {}
         for name, reason in self._changed.items():

@@ -1,9 +1,9 @@
 """Keep what claims hold out of every other offer, whoever changed the hardware meanwhile.
 
-A held device is *displaced* when the last discovery does not have it, has other hardware under its name, or lets it draw from fewer of the counter sets
-that exist: an admin switched MIG off, created another instance in its place, or moved a GPU. The scheduler counts only what is in the slices, so it would then allocate the claim's
-hardware again. Until the claim is unprepared, a displaced device is therefore published as it was granted, with a taint and without counters, and
-every other device that overlaps it is withheld. Held devices that are not displaced stay as they are. Pure functions.
+A held device is *displaced* when the last discovery does not have it, has other hardware under its name, or lets it draw from fewer of the counter
+sets that exist: an admin switched MIG off, created another instance in its place, or moved a GPU. The scheduler counts only what is in the slices, so
+it would then allocate the claim's hardware again. Until the claim is unprepared, a displaced device is therefore published as it was granted, with a
+taint and without counters, and every other device that overlaps it is withheld. Held devices that are not displaced stay as they are. Pure functions.
 """
 
 import dataclasses

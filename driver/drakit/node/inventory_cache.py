@@ -1,7 +1,7 @@
 """Cache the last inventory that discover() returned, and its devices by name.
 
-A failed discovery keeps the last inventory: hardware that cannot be read for a moment has not disappeared. What claims hold is kept out of every other
-offer, whatever the discovery says (``held_devices``).
+A failed discovery keeps the last inventory: hardware that cannot be read for a moment has not disappeared. What claims hold is kept out of every
+other offer, whatever the discovery says (``held_devices``).
 """
 
 import dataclasses
@@ -138,8 +138,8 @@ class InventoryCache:
 class _Discovery:
     """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first.
 
-    ``found`` is what the driver discovered. ``authored`` and ``flat`` are what is offered of it. ``devices`` are also those that are withheld, so that
-    a claim that was allocated one gets an error that names the holder.
+    ``found`` is what the driver discovered, ``authored`` and ``flat`` what is offered of it. ``devices`` has also those that are withheld, so that a
+    claim that was allocated one gets an error that names the holder.
     """
 
     found: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)

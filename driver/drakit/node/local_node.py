@@ -111,7 +111,7 @@ class LocalNode:
         )
 
     def _held(self) -> held_devices.Holdings:
-        return held_devices.held(self.journal.entries(), self.identity.pool, self.identity.boot_id)
+        return held_devices.held(self.journal.entries(edits=False), self.identity.pool, self.identity.boot_id)
 
     @classmethod
     def open(cls, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:

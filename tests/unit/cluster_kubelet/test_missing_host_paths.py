@@ -20,7 +20,7 @@ def start(folder: pathlib.Path, edits: dict[str, object]) -> State:
 
 
 @pytest.mark.parametrize(
-    ("edits", "reason", "message"),
+    "edits, reason, message",
     [
         ({"mounts": [{"hostPath": "/gone/lib.so", "containerPath": "/lib.so"}]}, "StartError", "/gone/lib.so"),
         ({"mounts": [{"hostPath": "/gone/lib.so", "containerPath": "/lib.so", "options": ["ro", "bind"]}]}, "StartError", "/gone/lib.so"),

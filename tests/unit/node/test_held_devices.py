@@ -28,7 +28,7 @@ class Reforming(author.FakeDriver):
         )
 
     def overlaps(self, first: devices.Device, second: devices.Device) -> bool:
-        return _chip(first) == _chip(second) and not {first.name, second.name} == {f"{_chip(first)}-left", f"{_chip(first)}-right"}
+        return _chip(first) == _chip(second) and {first.name, second.name} != {f"{_chip(first)}-left", f"{_chip(first)}-right"}
 
 
 def _chip(device: devices.Device) -> str:

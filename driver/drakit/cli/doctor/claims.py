@@ -26,7 +26,9 @@ def examine(settings: values.Settings, seen: views.View) -> Iterator[Finding]:
 def _changes(entry: lifecycle.Entry, seen: views.View) -> Iterator[Finding]:
     for name in dict.fromkeys(grant.device.name for grant in entry.grants):
         health, displaced = seen.health.get(name), seen.displaced.get(name)
-        reason = health.message if health is not None and health.health is context.Health.UNHEALTHY else displaced.reason if displaced else ""
+        reason = (
+            health.message if health is not None and health.health is context.Health.UNHEALTHY else displaced.reason if displaced else ""
+        )
         if reason:
             fix = "delete the pods of the claim; its device is offered again after it is unprepared"
             yield finding.failed(TOPIC, str(entry.claim), f"{name}: {reason}", fix)
@@ -38,7 +40,9 @@ def _files(entry: lifecycle.Entry, seen_as: "functools.partial[pathlib.Path | No
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         message = f"CDI file names {output.counted(len(missing), 'missing file')}: {', '.join(missing[:_SHOWN])}{more}"
-        fix = "no container can start with the claim; run the driver, which rewrites the CDI file within seconds, or install the files again"
+        fix = (
+            "no container can start with the claim; run the driver, which rewrites the CDI file within seconds, or install the files again"
+        )
         yield finding.failed(TOPIC, str(entry.claim), message, fix)
 
 

@@ -5,6 +5,7 @@ import math
 import pathlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -41,14 +42,12 @@ class Running:
         self.events: list[str] = []
 
     def _driver(self, intents: local_node.Intents) -> gpu_driver.GpuDriver:
-        hardware = Versioned(self.hardware, self)
+        hardware = cast("port.GpuPort", Versioned(self.hardware, self))
         resources = gpu_driver.HostResources(
             files=cdi.DriverFiles(host.DriverRoot(path=self._folder / "driver-root"), use_toolkit=False),
             made=instances.MarkerStore(folder=self._folder / "instances"),
         )
-        return gpu_driver.GpuDriver(
-            hardware, intents=intents, options=discovery.DiscoveryOptions(), health=HEALTH, resources=resources
-        )
+        return gpu_driver.GpuDriver(hardware, intents=intents, options=discovery.DiscoveryOptions(), health=HEALTH, resources=resources)
 
     def start(self) -> node.Node:
         spec = local_node.DriverSpec(

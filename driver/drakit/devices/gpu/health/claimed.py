@@ -1,8 +1,8 @@
 """Detect what others changed under prepared claims: MIG mode, MIG devices and the compute mode.
 
 An admin may delete a claim's MIG device, create another one in its place, or change the GPU's mode, which may take effect at once or at the next
-reset. The slot still counts as the claim's, so discovery shows none of it. A MIG device is recognized by its ids and UUID. NVML reuses both, so once a
-device is found missing, its marker is removed: what appears in the slot afterwards is not the claim's, and unprepare keeps it.
+reset. The slot still counts as the claim's, so discovery shows none of it. A MIG device is recognized by its ids and UUID. NVML reuses both, so once
+a device is found missing, its marker is removed: what appears in the slot afterwards is not the claim's, and unprepare keeps it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,8 +97,8 @@ class ClaimedHardware:
 
     def _change_of_compute_mode(self, gpu: port.Gpu, settings: gpu_settings.Settings) -> str:
         actual = self._hardware.compute_mode(gpu.uuid)
-        if settings.compute_mode is not None and actual not in {None, settings.compute_mode}:
-            return f"the compute mode was changed from {settings.compute_mode.value} to {'' if actual is None else actual.value}"
+        if settings.compute_mode is not None and actual is not None and actual is not settings.compute_mode:
+            return f"the compute mode was changed from {settings.compute_mode.value} to {actual.value}"
         if settings.compute_mode is None and actual is port.ComputeMode.PROHIBITED:
             return f"the compute mode is {actual.value}, so no program can use the GPU"
         return ""

@@ -7,8 +7,8 @@ are several faults of one kind, the taint shows the most severe.
 A fault keeps new pods away at once (NoSchedule). A fatal fault also evicts running pods (NoExecute) after ``settle`` seconds. A lost GPU evicts them
 only while it does not answer: the polls that found it lost must span ``settle`` seconds, and no poll between them may have succeeded. A fault clears
 when the GPU has been healthy for ``settle`` seconds: it answers and requests no recovery action. An Xid of a GPU that never requested one stays for
-``hold`` seconds. Where a GPU cannot report recovery actions, an Xid clears when the GPU was lost and has come back. A change under a claim clears when
-the claim's hardware is as it was, or the claim is unprepared.
+``hold`` seconds. Where a GPU cannot report recovery actions, an Xid clears when the GPU was lost and has come back. A change under a claim clears
+when the claim's hardware is as it was, or the claim is unprepared.
 """
 
 import dataclasses

@@ -120,7 +120,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
     return None
 
 
-def ensure(  # noqa: PLR0913 - the slot, its marker, and what is known of it
+def ensure(
     hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False, is_trusted: bool = False
 ) -> identity.MigDevice:
     """Return the MIG device of the slot; create what is missing.

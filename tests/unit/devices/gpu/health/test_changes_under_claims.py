@@ -2,10 +2,12 @@
 
 import dataclasses
 import pathlib
+from typing import cast
 
 import pytest
 
 from drakit.core import context as contexts
+from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import identity, port
@@ -14,6 +16,7 @@ from drakit.devices.gpu.mig import instances
 from drakit.testing import fake_context
 from fakes import gpu_node
 
+Grant = drivers.Grant[object]
 PART, WHOLE = "gpu-0-mig-3g20gb-9-0", "gpu-0"
 KEY = "gpu.drakit.dev/changed"
 POLICY = faults.HealthPolicy(settle=5.0, hold=60.0)
@@ -44,7 +47,7 @@ class Watched:
     def prepare(self, device: str, uid: str = "a") -> gpu_node.Grant:
         self.node.prepare(device, uid=uid)
         grant = self.node.journal[uid].grant
-        self.context.put(grant)
+        self.context.put(cast("Grant", grant))
         self.poll()
         assert self.health(device) is contexts.Health.HEALTHY
         return grant
@@ -96,7 +99,7 @@ def test_a_deleted_mig_device_is_reported_and_clears_when_the_claim_ends(ampere:
     ampere.poll()
     ampere.assert_reported(PART, "was deleted")
     assert "GPU fault" in caplog.text
-    ampere.context.remove(grant)
+    ampere.context.remove(cast("Grant", grant))
     ampere.node.unprepare("a")
     ampere.poll()
     ampere.poll()
@@ -162,7 +165,7 @@ def test_a_prohibited_compute_mode_is_reported(hopper: Watched) -> None:
 def test_a_claims_own_unprepare_and_repair_are_no_change(ampere: Watched) -> None:
     grant = ampere.prepare(PART)
     ampere.watch._claimed.load()  # type: ignore[union-attr] # the claim is listed, and unprepared right after
-    ampere.context.remove(grant)
+    ampere.context.remove(cast("Grant", grant))
     ampere.node.unprepare("a")
     mode = ampere.hardware.mig_mode(ampere.gpu)
     assert not ampere.watch._claimed.changes(ampere.hardware.plugged()[0], mode)  # type: ignore[union-attr]
