@@ -19,6 +19,7 @@ CHANGED: Final = "changed"
 EVENT_REASON: Final = "DeviceChanged"
 _GONE = "the driver no longer finds it"
 _OTHER = "the driver finds it in another form"
+_WITHHELD = "; nothing of it is offered to other claims until this claim is unprepared, so delete its pods"
 
 Overlaps = Callable[[devices.Device, devices.Device], bool]
 Holdings = Mapping[str, tuple[devices.Device, tuple[claims.ClaimRef, ...]]]
@@ -36,7 +37,7 @@ class Displaced:
     @property
     def message(self) -> str:
         """A text for the users of the claims."""
-        return f"{self.device.name}: {self.reason}. Nothing of it is offered to other claims until the claim is unprepared; delete its pods"
+        return f"{self.device.name}: {self.reason}{_WITHHELD}"
 
 
 def held(entries: Iterable[lifecycle.Entry], pool: str, boot_id: str) -> Holdings:

@@ -16,6 +16,7 @@ from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.sharing import gpu_settings
 
 Grant = drivers.Grant[object]
+COMPUTE_MODE_CHANGED = "the compute mode was changed"
 
 
 class ClaimedHardware:
@@ -98,7 +99,7 @@ class ClaimedHardware:
     def _change_of_compute_mode(self, gpu: port.Gpu, settings: gpu_settings.Settings) -> str:
         actual = self._hardware.compute_mode(gpu.uuid)
         if settings.compute_mode is not None and actual is not None and actual is not settings.compute_mode:
-            return f"the compute mode was changed from {settings.compute_mode.value} to {actual.value}"
+            return f"{COMPUTE_MODE_CHANGED} from {settings.compute_mode.value} to {actual.value}"
         if settings.compute_mode is None and actual is port.ComputeMode.PROHIBITED:
             return f"the compute mode is {actual.value}, so no program can use the GPU"
         return ""

@@ -33,7 +33,7 @@ def _ignore(_: Collection[port.GpuUuid]) -> None:
 class HealthMonitor:
     """Monitors the GPUs while ``watch`` runs. ``prefix`` is the driver's name, the domain of its taints.
 
-    ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of MIG mode, a reset or recovery, a
+    ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of mode, a reset or recovery, a
     reload of the kernel driver, and a time without events. It must return at once. ``claimed`` detects what others changed under claims.
     """
 
@@ -200,6 +200,8 @@ class HealthMonitor:
                 raise
             _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
             return faults.Observation(partial=True)
+        if any(text.startswith(claims_hardware.COMPUTE_MODE_CHANGED) for text in observation.changes.values()):
+            self._maybe_lost_settings |= {gpu.uuid}
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._maybe_lost_settings |= {gpu.uuid}

@@ -180,3 +180,22 @@ def test_forms_of_one_gpu_overlap_and_partitions_in_other_slices_do_not(ampere: 
     assert not identity.overlaps(parts[PART], parts["gpu-1-mig-1g5gb-19-0"])
     forms = hopper.node.driver.discover().flat().by_name()
     assert identity.overlaps(forms[WHOLE], forms["gpu-0-mig-1g10gb-19-6"])
+
+
+def test_a_compute_mode_that_a_claim_set_is_reported_and_queued_for_its_restoration(
+    hopper: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued: list[object] = []
+    monkeypatch.setattr(hopper.watch, "_lost_settings", queued.append)
+    grant = hopper.node.grant("gpu-1")
+    settings = {"computeMode": port.ComputeMode.DEFAULT.value}
+    gpu = hopper.hardware.plugged()[1].uuid
+    hopper.hardware.set_mig_mode(gpu, enabled=False)
+    intent = identity.Identity(boot=hopper.hardware.boot_id(), gpu=gpu, settings=settings).to_record()
+    hopper.context.put(cast("Grant", dataclasses.replace(grant, intent=intent, record={"uuid": gpu})))
+    hopper.poll()
+    queued.clear()
+    hopper.hardware.set_compute_mode(gpu, port.ComputeMode.EXCLUSIVE_PROCESS)
+    hopper.poll()
+    hopper.assert_reported("gpu-1", "the compute mode was changed from Default to ExclusiveProcess")
+    assert queued == [{gpu}]
