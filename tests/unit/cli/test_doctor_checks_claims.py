@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 
 from drakit import settings
-from drakit.cli.commands import prepare
+from drakit.cli import views
 from drakit.cli.doctor import claims
 from drakit.core import claim as core_claims
 from drakit.core import edits, inventory, lifecycle, names
@@ -12,10 +12,10 @@ from drakit.node import held_devices
 from fakes import journal_samples as samples
 
 
-def view(content: edits.Edits, **fields: object) -> prepare.View:
+def view(content: edits.Edits, **fields: object) -> views.View:
     grant = dataclasses.replace(samples.entry(1).grants[0], edits=content)
     entry = lifecycle.Entry(claim=ref(), state=lifecycle.State.PREPARED, grants=(grant,))
-    return prepare.View(driver=None, pool="n", offered=inventory.Inventory(), entries=(entry,), **fields)  # type: ignore[arg-type] # unread
+    return views.View(driver=None, pool="n", offered=inventory.Inventory(), entries=(entry,), **fields)  # type: ignore[arg-type] # unread
 
 
 def ref() -> core_claims.ClaimRef:
