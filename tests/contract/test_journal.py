@@ -262,3 +262,13 @@ def test_refresh_with_other_grants_is_refused(journal: ports.Journal) -> None:
     with pytest.raises(lifecycle.IllegalMoveError, match="other grants"):
         journal.refresh(samples.uid(1), [samples.grant("other")])
     assert journal.entry(samples.uid(1)) == before
+
+
+def test_entries_without_edits_are_the_same_otherwise(journal: ports.Journal) -> None:
+    journal.begin(samples.entry(1))
+    journal.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
+
+    def bare(entry: lifecycle.Entry) -> lifecycle.Entry:
+        return dataclasses.replace(entry, grants=tuple(dataclasses.replace(grant, edits=None) for grant in entry.grants))
+
+    assert list(map(bare, journal.entries(edits=False))) == list(map(bare, journal.entries()))

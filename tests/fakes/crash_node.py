@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, ports, quantity
-from drakit.node import engine, inventory_cache, recovery, restorer, timing
+from drakit.node import engine, held_devices, inventory_cache, recovery, restorer, timing
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -138,7 +138,9 @@ class CrashNode:
     def boot(self, *, recover: bool = True) -> engine.Engine:
         """A new process of the driver."""
         self.driver = self.driver_type(self.hardware)
-        self.offered = offered = inventory_cache.InventoryCache(self.driver)
+        self.offered = offered = inventory_cache.InventoryCache(
+            self.driver, lambda: held_devices.held(self.journal.entries(), POOL, self.boot_id)
+        )
         offered.refresh()
         self.engine = started = engine.Engine(
             self.driver,

@@ -40,7 +40,8 @@ class MemoryJournal:
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         return self._entries.get(uid)
 
-    def entries(self) -> Sequence[lifecycle.Entry]:
+    def entries(self, *, edits: bool = True) -> Sequence[lifecycle.Entry]:
+        del edits
         with self._lock:
             return tuple(self._entries.values())
 

@@ -1,8 +1,8 @@
 """Sandboxes and their containers on one node. It outlives the kubelet that drives it, as a real runtime does.
 
-Containers are simulated: nothing is isolated, and device nodes and mounts are recorded but not created. In real mode a container's command
-runs as a child process with its environment, in which CDI's variables override those of the pod. In isolated mode each pod also has a
-network namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
+Containers are simulated: nothing is isolated, and device nodes and mounts are recorded but not created. Their paths on the host must exist. In real
+mode a container's command runs as a child process with its environment, in which CDI's variables override those of the pod. In isolated mode each pod
+also has a network namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
 """
 
 import pathlib
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from drakit_cluster.runtime import specs
+from drakit_cluster.runtime import host_paths, specs
 from drakit_cluster.runtime.containers import Config, Container, ContainerView, Identity, Mode, RuntimeFailureError
 from drakit_cluster.runtime.edits import Edits, Hook
 from drakit_cluster.runtime.networks import Networks
@@ -65,7 +65,7 @@ class Runtime:
     def start(self, uid: str, config: Config) -> ContainerView:
         """Create and start a container in the pod's sandbox; it replaces an exited container of the same name.
 
-        Raise RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved, StartError for a hook or command.
+        Raise RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved or injected, StartError for a mount, hook or command.
         """
         with self._lock:
             if uid not in self._sandboxes:
@@ -134,13 +134,18 @@ class Runtime:
             self.kill_sandbox(pod.uid)
 
     def _edits(self, config: Config) -> Edits:
+        prefix = "failed to create containerd container: CDI device injection failed"
         try:
-            return specs.merge(self._specs.edits(config.cdi_devices))
+            edits = specs.merge(self._specs.edits(config.cdi_devices))
         except UnresolvableError as error:
-            message = f"failed to create containerd container: CDI device injection failed: {error}"
-            raise RuntimeFailureError("CreateContainerError", message) from error
+            raise RuntimeFailureError("CreateContainerError", f"{prefix}: {error}") from error
+        if problem := host_paths.device_problem(edits):
+            raise RuntimeFailureError("CreateContainerError", f"{prefix}: failed to inject devices: {problem}")
+        return edits
 
     def _launch(self, pod: Identity, config: Config, container: Container, edits: Edits) -> None:
+        if problem := host_paths.start_problem(edits):
+            raise RuntimeFailureError("StartError", f"failed to create containerd task: OCI runtime create failed: {problem}")
         if self._run_hook is not None:
             for hook in edits.hooks:
                 if hook.name == _CREATE_RUNTIME:

@@ -1,7 +1,8 @@
-"""Check that a container runtime can find a prepared device's nodes on this host."""
+"""Check that a container runtime can find a prepared device's nodes and files on this host."""
 
 import pathlib
 import stat
+from collections.abc import Callable, Sequence
 
 from drakit.core import edits
 
@@ -22,3 +23,13 @@ def problem(content: edits.Edits) -> str:
         if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)):
             return f"device node {path}: is not a device, so no container can start with it on this host"
     return ""
+
+
+def missing_files(content: edits.Edits, seen_as: Callable[[str], pathlib.Path | None]) -> Sequence[str]:
+    """Return the files of the host that a runtime needs for a container and that do not exist: sources of bind mounts, and programs of hooks.
+
+    ``seen_as`` returns where this process sees a path of the host, None where it cannot see it.
+    """
+    mounts = (mount.host_path for mount in content.mounts if mount.type in {"", "none", "bind"} or "bind" in mount.options)
+    programs = (hook.path for hook in content.hooks if hook.name is not edits.HookName.START_CONTAINER)
+    return [path for path in dict.fromkeys((*mounts, *programs)) if (seen := seen_as(path)) is not None and not seen.exists()]

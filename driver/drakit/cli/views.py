@@ -19,7 +19,7 @@ from drakit.journal import inspection
 from drakit.journal import journal as journals
 from drakit.kubelet import health as device_health
 from drakit.kubelet import health_client
-from drakit.node import local_node
+from drakit.node import held_devices, local_node
 from drakit.telemetry import logs, plurals
 
 
@@ -50,6 +50,8 @@ class View:
     readings: tuple[advanced.Metric, ...] = ()
     health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
     withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
+    displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
+    """The devices of claims that changed meanwhile."""
     error: errors.DrakitError | None = None
     unclaimed: Sequence[advanced.Leftover] = ()
 
@@ -97,6 +99,7 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
             readings=_measured(opened),
             health=health_client.read(home),
             withheld=withheld,
+            displaced=opened.offered.displaced,
             unclaimed=unclaimed,
         )
 

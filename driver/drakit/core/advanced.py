@@ -15,6 +15,8 @@ checks the signatures and reports a missing method.
 ``Diagnosable``           add checks to ``doctor``
 ``Removable``             list and remove what the driver created on the node besides prepared claims
 ``Reclaimer``             list and release hardware that no claim of the journal has
+``HardwareOverlap``       say which devices have hardware in common although they share no counter set
+``EditsRevision``         say when prepared claims need new CDI files, because the host's files changed
 """
 
 import abc
@@ -242,6 +244,30 @@ class Reclaimer(Protocol):
         """Release one of them. Succeeds if it is gone. Raises HardwareError, DeviceBusyError. The caller holds ``leftover.locks``."""
 
 
+@runtime_checkable
+class HardwareOverlap(Protocol):
+    """A driver with devices that have hardware in common although they consume from no common counter set, for example before and after a change."""
+
+    def overlaps(self, first: devices.Device, second: devices.Device) -> bool:
+        """Return whether two flat devices have hardware in common. Decide by the devices alone, without a call to the hardware.
+
+        While a claim holds a device that ``discover`` no longer returns, or returns in another form, the framework offers no device that overlaps
+        it. Without this protocol two devices overlap if they have the same name or consume from the same counter set.
+        """
+
+
+@runtime_checkable
+class EditsRevision(Protocol):
+    """A driver whose edits depend on files or numbers of the host that change while claims are prepared, such as libraries."""
+
+    def edits_revision(self) -> str:
+        """Return a text that changes when ``prepare`` would return other edits for prepared devices. Raises HardwareError.
+
+        The framework calls it every few seconds, so it must be cheap: compare versions and modification times. After a change the framework calls
+        ``prepare`` for every prepared device and writes new edits into the CDI files. It also does so at each start, with or without this protocol.
+        """
+
+
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
     """Return the author's driver, which the framework may wrap to time its verbs."""
     return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
@@ -303,3 +329,17 @@ def unclaimed(driver: drivers.Driver[Any]) -> Sequence[Leftover]:
     """Return the hardware state that no claim has; none if the driver has no ``Reclaimer``. Raises what the driver raises."""
     author = author_of(driver)
     return author.unclaimed() if isinstance(author, Reclaimer) else ()
+
+
+def overlap(driver: drivers.Driver[Any], first: devices.Device, second: devices.Device) -> bool:
+    """Return whether two devices have hardware in common."""
+    author = author_of(driver)
+    if isinstance(author, HardwareOverlap):
+        return author.overlaps(first, second)
+    return first.name == second.name or not set(first.lock_names).isdisjoint(second.lock_names)
+
+
+def edits_revision(driver: drivers.Driver[Any]) -> str:
+    """Return a driver's revision of its edits; an empty text if it has no ``EditsRevision``. Raises what the driver raises."""
+    author = author_of(driver)
+    return author.edits_revision() if isinstance(author, EditsRevision) else ""

@@ -48,8 +48,8 @@ class Journal(Protocol):
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         """Return the claim's entry, None when it is absent. The cost does not grow with the number of claims."""
 
-    def entries(self) -> Sequence[lifecycle.Entry]:
-        """Return all entries, oldest first."""
+    def entries(self, *, edits: bool = True) -> Sequence[lifecycle.Entry]:
+        """Return all entries, oldest first; without ``edits``, which take most of the time, those may be None."""
 
     def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
         """Return the holdings of these devices, oldest first: grants without a share id, grants of these shares, and one share of each device.

@@ -71,10 +71,10 @@ class Journal:
             rows = store.claim_rows(database, uid)
             return None if rows is None else codec.entry(*rows)
 
-    def entries(self) -> Sequence[lifecycle.Entry]:
-        """Return a consistent snapshot of all entries, oldest first. Raise JournalError."""
+    def entries(self, *, edits: bool = True) -> Sequence[lifecycle.Entry]:
+        """Return a consistent snapshot of all entries, oldest first; without ``edits`` those are None. Raise JournalError."""
         with self._reader() as database:
-            return tuple(codec.entry(claim, grants) for claim, grants in store.all_rows(database))
+            return tuple(codec.entry(claim, grants) for claim, grants in store.all_rows(database, edits=edits))
 
     def intents(self, claim: names.ClaimUid | None = None) -> Sequence[records.Record]:
         """Return the intents of all grants or of one claim's grants, oldest claim first. Raise JournalError."""

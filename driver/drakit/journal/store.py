@@ -27,6 +27,8 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
 _SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
+# Edits are most of a row: a claim for a GPU has dozens of mounts.
+_SELECT_ALL_WITHOUT_EDITS = _SELECT_ALL.replace("g.edits", "NULL")
 # Three index seeks for each device, however many shares it has: exclusive grants, grants of these shares, and any one share without admin access,
 # because admin access never blocks. SQLite keeps the order of tables around CROSS JOIN; claims first would scan every claim. A row may be returned
 # twice, which is cheaper than UNION.
@@ -58,9 +60,9 @@ def claim_rows(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | No
     return next(_grouped(connection.execute(_SELECT_ONE, (uid,))), None)
 
 
-def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
-    """Yield the rows of every claim, oldest first."""
-    return _grouped(connection.execute(_SELECT_ALL))
+def all_rows(connection: sqlite3.Connection, *, edits: bool = True) -> Iterator[Rows]:
+    """Yield the rows of every claim, oldest first; without ``edits`` those are None."""
+    return _grouped(connection.execute(_SELECT_ALL if edits else _SELECT_ALL_WITHOUT_EDITS))
 
 
 def digests_of(connection: sqlite3.Connection) -> Mapping[str, tuple[int, int]]:

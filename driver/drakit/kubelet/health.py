@@ -1,7 +1,8 @@
 """The board of device health that the driver reports to the kubelet.
 
 A device without a report is healthy while discovery finds it, and unknown after discovery has not answered for a while, so that a hung driver does
-not keep reporting health. A report is valid until the next report or the end of the process.
+not keep reporting health. A report is valid until the next report or the end of the process. A device that changed under a claim is unhealthy,
+whatever the driver reports.
 
 The kubelet trusts a report for 30 s and drops a driver's reports when its stream ends. So each watcher gets the full list at once, at every change
 and every 10 s.
@@ -10,6 +11,7 @@ and every 10 s.
 import contextlib
 import dataclasses
 import threading
+import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import context, errors, ports
@@ -45,19 +47,21 @@ class HealthBoard:
         self._stale_seconds = stale_seconds
         self._lock = threading.Lock()
         self._devices: Mapping[str, str] = {}
+        self._changed: Mapping[str, str] = {}
         self._discovered_at = 0.0
         self._discovered_unix = 0
         self._reports: dict[str, DeviceHealth] = {}
         self._watchers: set[threading.Event] = set()
         self._closed = False
 
-    def discovered(self, devices: Mapping[str, str]) -> None:
-        """Set the present devices and the pool of each. Call this after every discovery."""
+    def discovered(self, devices: Mapping[str, str], changed: Mapping[str, str] = types.MappingProxyType({})) -> None:
+        """Set the present devices with the pool of each, and those that changed under a claim with the reason. Call this after every discovery."""
         with self._lock:
-            before, self._devices = self._devices, dict(devices)
+            before = self._devices, self._changed
+            self._devices, self._changed = dict(devices), dict(changed)
             was_stale = self._discovered_unix == 0 or self._is_stale()
             self._discovered_at, self._discovered_unix = self._clock.monotonic(), self._unix()
-            if before != self._devices or was_stale:
+            if before != (self._devices, self._changed) or was_stale:
                 self._wake()
 
     def report(self, device: str, health: context.Health, message: str = "") -> None:
@@ -78,8 +82,19 @@ class HealthBoard:
             defaults = {
                 name: DeviceHealth(device=name, health=default, message=message, updated_at=self._discovered_unix) for name in self._devices
             }
-            entries = sorted((defaults | self._reports).items())
+            entries = sorted((defaults | self._reports | self._unhealthy()).items())
             return [dataclasses.replace(health, pool=self._devices.get(name, self.pool)) for name, health in entries]
+
+    def _unhealthy(self) -> dict[str, DeviceHealth]:
+        """Return the health of the devices that changed under a claim; the driver's own reason comes first."""
+        result: dict[str, DeviceHealth] = {}
+        for name, reason in self._changed.items():
+            report = self._reports.get(name)
+            if report is None or report.health is not context.Health.UNHEALTHY:
+                result[name] = DeviceHealth(
+                    device=name, health=context.Health.UNHEALTHY, message=truncated(reason), updated_at=self._discovered_unix
+                )
+        return result
 
     def counts(self) -> Mapping[context.Health, int]:
         """Return the number of devices in each state."""

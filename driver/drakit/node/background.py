@@ -1,4 +1,4 @@
-"""Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, and orphan collection.
+"""Run the background services of a serving node: the author's ``start`` and ``watch``, reports to users, binding, orphans, and fresh CDI files.
 
 They start after recovery and before the kubelet can call. While a lost journal is restored, the author is started but does not watch. They stop after
 the last verb has returned, in this order: the loops that call verbs, the author, the reporters. The reporters stop last, so that they still send what
@@ -19,7 +19,17 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint, metadata
-from drakit.node import binding, deferred_releases, device_status, driver_context, inventory_cache, local_node, orphans
+from drakit.node import (
+    binding,
+    deferred_releases,
+    device_status,
+    driver_context,
+    edits_refresh,
+    held_devices,
+    inventory_cache,
+    local_node,
+    orphans,
+)
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -77,6 +87,7 @@ class BackgroundServices:
         self._binding: binding.Binding | None = None
         self._started = False
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
+        self._displaced: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Start the services. Raise the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
@@ -95,11 +106,14 @@ class BackgroundServices:
         if self._local.metadata is not None:
             sinks = dataclasses.replace(sinks, status=updating_metadata(self._local.metadata, sinks.status))
         self._local.context.sinks = sinks
+        self._local.offered.released = self.wake
         self._start_author()
         releases = deferred_releases.DeferredReleases(self._local.engine, self._local.journal, self._clock)
+        refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
         self._worker_threads = [
             self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
             self._spawn("deferred-releases", releases.run, self._stop),
+            self._spawn("edits-refresh", refresher.run, self._stop),
         ]
         self._local.engine.defers_release = True
         if not self._local.is_lost:
@@ -146,6 +160,16 @@ class BackgroundServices:
             ours=binding.OwnDevices(driver=local.author.name, pool=local.identity.pool),
         )
         self._worker_threads.append(self._spawn("binding", self._binding.run, self._stop))
+
+    def displaced(self, gone: Mapping[str, held_devices.Displaced]) -> None:
+        """Log each newly displaced device, and send an Event to the users of the claims that hold it."""
+        for name in gone.keys() - self._displaced:
+            entry = gone[name]
+            for claim in entry.claims:
+                _log.warning("device changed under a claim", claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
+                event = contexts.Event(reason=held_devices.EVENT_REASON, message=entry.message)
+                self._local.context.record_event(claim, event)
+        self._displaced = frozenset(gone)
 
     def wake(self) -> None:
         """Request a discovery now."""

@@ -115,6 +115,23 @@ class DevicePreparer:
         self._cache(dataclasses.replace(entry, grants=current), results)
         return current
 
+    def refresh(self, entry: lifecycle.Entry, caller: ports.Caller) -> bool:
+        """Call the author's ``prepare`` again for each device of a prepared claim, and store and write new edits. Return whether there were any.
+
+        Unlike ``verify``, leave a device as it is whose hardware state is gone, and device metadata too: no call of the kubelet waits for it.
+        Raise the errors of the author.
+        """
+        self.drop(entry.claim.uid)
+        grants = [resolution.from_entry(entry.claim, grant, self._author) for grant in entry.grants]
+        results = self._prepare_unfinished(entry, grants, caller)
+        current = tuple(self._refreshed(grant, results[grant.key]) for grant in entry.grants)
+        if current != entry.grants:
+            changed = [now.device.name for old, now in zip(entry.grants, current, strict=True) if old != now]
+            _log.info("CDI files of a prepared claim refreshed", claim=str(entry.claim), claim_uid=entry.claim.uid, devices=changed)
+            self._journal.refresh(entry.claim.uid, current)
+        self.write_cdi(entry, current)
+        return current != entry.grants
+
     def drop(self, uid: names.ClaimUid) -> None:
         """Drop the cached results of a claim, because it is undone or begun."""
         with self._guard:
@@ -132,6 +149,15 @@ class DevicePreparer:
         for grant in grants:
             if grant.edits:
                 self._cdi.write(resolution.cdi_name(self._author.name, entry.claim, grant), grant.edits)
+
+    def _refreshed(self, grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:
+        """Return the grant with new record and edits, and with the mount of its metadata file; unchanged if its hardware state is gone."""
+        if grant.record and not prepared.record:
+            return grant
+        before = grant.edits.mounts if grant.edits is not None else ()
+        metadata = tuple(mount for mount in before if self._metadata is not None and self._metadata.shows(mount))
+        edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, *metadata))
+        return dataclasses.replace(grant, record=prepared.record, edits=edits)
 
     def _prepare_unfinished(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Return the result of ``prepare`` for each of the entry's grants; grants that an earlier call finished are not prepared again."""

@@ -98,7 +98,12 @@ class NodeDriverContext:
 
     def grants(self) -> Sequence[Grant]:
         """Return every grant that is prepared in this boot, oldest claim first."""
-        return [self._grant(entry, stored) for entry in self._journal.entries() if self._is_prepared(entry) for stored in entry.grants]
+        return [
+            self._grant(entry, stored)
+            for entry in self._journal.entries(edits=False)
+            if self._is_prepared(entry)
+            for stored in entry.grants
+        ]
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> Grant | None:
         """Return the prepared grant of this claim, device and share; the first one, where admin access holds one device twice."""

@@ -88,6 +88,7 @@ class Engine:
     ) -> None:
         self._author = author
         self._identity = identity
+        self._offered = offered
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
@@ -173,6 +174,18 @@ class Engine:
         """Return whether a claim for which no call runs has CDI files but no entry."""
         with self._claim_locks.hold([uid], caller.is_waiting):
             return self._journal.entry(uid) is None and bool(self._cdi.of(uid))
+
+    def refresh_edits(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
+        """Store and write the new edits of a claim that is prepared in this boot, and return whether there were any.
+
+        Raise the errors of the author's ``prepare``; the claim stays prepared.
+        """
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            entry = self._journal.entry(uid)
+            if entry is None or not self._is_prepared(entry):
+                return False
+            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                return self._preparer.refresh(entry, caller)
 
     def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         prepared: list[claims.Outcome] = []
@@ -363,6 +376,7 @@ class Engine:
         if deferred is not None:
             raise deferred
         self._journal.finish_unprepare(uid)
+        self._offered.unprepared(entry)
 
     def _undo_or_defer(self, entry: lifecycle.Entry) -> bool:
         """Undo a claim; return False where the driver defers that, so that the claim stays unpreparing until ``release``."""

@@ -1,16 +1,18 @@
 """Cache the last inventory that discover() returned, and its devices by name.
 
-A failed discovery keeps the last inventory: hardware that cannot be read for a moment has not disappeared.
+A failed discovery keeps the last inventory: hardware that cannot be read for a moment has not disappeared. What claims hold is kept out of every
+other offer, whatever the discovery says (``held_devices``).
 """
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from drakit.core import claim, device, driver, errors
+from drakit.core import advanced, claim, device, driver, errors, lifecycle
 from drakit.core import inventory as inventories
 from drakit.core.slices import feature_gates
+from drakit.node import held_devices
 
 Author = driver.Driver[Any]
 """The driver object that the author wrote. ``node`` calls it the author, to distinguish it from the process and from the kernel's drivers.
@@ -24,10 +26,13 @@ class InventoryCache:
 
     ``stores_sharing`` returns whether the API server stores the fields of shared devices, None while that is unknown. If it does not store them,
     devices are offered, granted and prepared in their exclusive form. ``not_ready`` is why discover() raised RetryError, until a discovery succeeds.
+    ``held`` returns the devices that claims hold; ``released`` is called when a claim that held a displaced device is unprepared.
     """
 
-    def __init__(self, author: Author) -> None:
+    def __init__(self, author: Author, held: Callable[[], held_devices.Holdings] = dict) -> None:
         self._author = author
+        self._held = held
+        self.released: Callable[[], None] = lambda: None
         self._discovering = threading.Lock()
         self._current = _Discovery()
         self.not_ready = ""
@@ -35,12 +40,12 @@ class InventoryCache:
 
     @property
     def inventory(self) -> inventories.Inventory:
-        """Return the last discovered inventory, in the author's form."""
+        """Return what is offered by the last discovery, in the author's form."""
         return self._current.authored
 
     @property
     def flat(self) -> inventories.Inventory:
-        """Return the last discovered inventory, flat."""
+        """Return what is offered by the last discovery, flat."""
         return self._current.flat
 
     @property
@@ -49,8 +54,23 @@ class InventoryCache:
         return self._current.consumers
 
     @property
+    def displaced(self) -> Mapping[str, held_devices.Displaced]:
+        """Return the held devices that the last discovery did not have as they were granted, by name."""
+        return self._current.displaced
+
+    def displaced_under(self, wanted: device.Device) -> frozenset[str]:
+        """Return the names of the other displaced devices that have hardware in common with a device."""
+        gone = self._current.displaced
+        return frozenset(name for name, entry in gone.items() if name != wanted.name and self._overlaps(entry.device, wanted))
+
+    def unprepared(self, entry: lifecycle.Entry) -> None:
+        """Call ``released`` if the claim, which is unprepared now, held a displaced device."""
+        if any(grant.device.name in self._current.displaced for grant in entry.grants):
+            self.released()
+
+    @property
     def changes(self) -> int:
-        """Return the number of discoveries that changed the inventory."""
+        """Return the number of discoveries that changed what is offered."""
         return self._current.number
 
     def refresh(self) -> None:
@@ -63,16 +83,39 @@ class InventoryCache:
                 raise
             if not isinstance(discovered, inventories.Inventory):
                 raise TypeError(f"discover() returned {type(discovered).__name__}; return drakit.Inventory.of(devices)")
-            before, self.not_ready = self._current, ""
-            if discovered != before.authored or not before.number:
-                flat = discovered.flat()
-                self._current = _Discovery(
-                    authored=discovered,
-                    flat=flat,
-                    devices=flat.by_name(),
-                    consumers=counter_set_consumers(flat),
-                    number=before.number + 1,
-                )
+            self.not_ready = ""
+            before, holdings = self._current, self._held()
+            flat = before.found_flat if discovered == before.found and before.number else discovered.flat()
+            found = before.found_devices if flat is before.found_flat else flat.by_name()
+            displaced = held_devices.displaced(found, flat.counter_sets, holdings, self._overlaps)
+            if flat is not before.found_flat or displaced != before.displaced or not before.number:
+                self._current = self._discovery(discovered, flat, found, displaced, holdings)
+
+    def _discovery(
+        self,
+        discovered: inventories.Inventory,
+        flat: inventories.Inventory,
+        found: Mapping[str, device.Device],
+        displaced: Mapping[str, held_devices.Displaced],
+        holdings: held_devices.Holdings,
+    ) -> "_Discovery":
+        taint = device.Taint(key=f"{self._author.name}/{held_devices.CHANGED}")
+        authored = held_devices.with_held(discovered, flat, displaced, holdings=holdings, overlaps=self._overlaps, taint=taint)
+        devices = {**found, **{name: entry.device for name, entry in displaced.items()}}
+        return _Discovery(
+            found=discovered,
+            found_flat=flat,
+            found_devices=found,
+            displaced=displaced,
+            authored=authored,
+            flat=flat if authored is discovered else authored.flat(),
+            devices=devices,
+            consumers=counter_set_consumers(devices.values()),
+            number=self._current.number + 1,
+        )
+
+    def _overlaps(self, first: device.Device, second: device.Device) -> bool:
+        return advanced.overlap(self._author, first, second)
 
     def seen(self, name: str) -> device.Device | None:
         """Return the flat device of this name from the last discovery, without a new discovery."""
@@ -99,8 +142,16 @@ class InventoryCache:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Discovery:
-    """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first."""
+    """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first.
 
+    ``found`` is what the driver discovered, ``authored`` and ``flat`` what is offered of it. ``devices`` has also those that are withheld, so that a
+    claim that was allocated one gets an error that names the holder.
+    """
+
+    found: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    found_flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    found_devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
     authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
     flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
     devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
@@ -108,10 +159,10 @@ class _Discovery:
     number: int = 0
 
 
-def counter_set_consumers(offered: inventories.Inventory) -> Mapping[str, frozenset[str]]:
+def counter_set_consumers(offered: Iterable[device.Device]) -> Mapping[str, frozenset[str]]:
     """Return the names of the devices that consume from each counter set."""
     consumers: dict[str, set[str]] = {}
-    for offered_device in offered.devices:
+    for offered_device in offered:
         for consumption in offered_device.consumes:
             consumers.setdefault(consumption.counter_set, set()).add(offered_device.name)
     return {name: frozenset(devices) for name, devices in consumers.items()}

@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, inventory_cache, recovery, restorer, running_verbs, timing
+from drakit.node import driver_context, engine, held_devices, inventory_cache, recovery, restorer, running_verbs, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -89,7 +89,7 @@ class LocalNode:
         self.metadata: metadata.MetadataFiles | None = None
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
-        self.offered = inventory_cache.InventoryCache(author)
+        self.offered = inventory_cache.InventoryCache(author, self._held)
         self.verbs = running_verbs.RunningVerbs(timing.SYSTEM)
         device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
         self.engine = engine.Engine(
@@ -131,6 +131,9 @@ class LocalNode:
             device_locks=device_locks,
             clock=timing.SystemClock(),
         )
+
+    def _held(self) -> held_devices.Holdings:
+        return held_devices.held(self.journal.entries(edits=False), self.identity.pool, self.identity.boot_id)
 
     @classmethod
     def open(

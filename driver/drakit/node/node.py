@@ -281,8 +281,10 @@ class Node:
             self.local.offered.refresh()
             if reason:
                 _log.info("hardware ready")
-            pool = self.local.identity.pool
-            self.health.discovered({device.name: device.pool_on(pool) for device in self.local.offered.flat.devices})
+            pool, offered = self.local.identity.pool, self.local.offered
+            changed = {name: entry.reason for name, entry in offered.displaced.items()}
+            self.health.discovered({device.name: device.pool_on(pool) for device in offered.flat.devices}, changed)
+            self.background.displaced(offered.displaced)
             if self._is_serving:
                 self.background.discovered()
         except errors.RetryError as error:

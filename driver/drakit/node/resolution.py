@@ -13,7 +13,7 @@ Planning runs under the locks of the devices and ends in ``journal.begin``, so t
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from drakit.core import advanced, config, edits, errors, inventory, lifecycle, names, ports, records
 from drakit.core import claim as claims
@@ -77,19 +77,20 @@ class Resolver:
     def check_free(self, grants: Sequence[Grant]) -> None:
         """Raise DeviceBusyError, naming the holder, unless all grants fit beside the devices that other claims hold by the journal.
 
-        Counters are checked in the node's own pools only.
+        Counters, and hardware in common with a displaced device, are checked in the node's own pools only.
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.device.node_pool(grant.pool) for grant in grants}):
             is_own = pool == self._pool
             offered, consumers = (self._offered.flat, self._offered.consumers) if is_own else (inventory.Inventory(), {})
             wanted = [grant for grant in grants if grant.device.node_pool(grant.pool) == pool]
-            holdings = self._journal.holdings(pool, conflicting(wanted, consumers), shares)
+            under = {grant.device.name: self._offered.displaced_under(grant.device) if is_own else frozenset[str]() for grant in wanted}
+            holdings = self._journal.holdings(pool, conflicting(wanted, consumers).union(*under.values()), shares)
             own = [grant for grant in wanted if not grant.admin_access]
             others = [held for held in holdings if not held.admin_access and all(held.claim.uid != grant.claim.uid for grant in wanted)]
             for grant in own:
                 for held in others:
-                    _check_device(grant, held, self.program)
+                    _check_device(grant, held, under[grant.device.name], self.program)
             _check_counters(own, others, offered, self.program)
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
@@ -185,7 +186,11 @@ def conflicting(grants: Sequence[Grant], consumers: Mapping[str, frozenset[str]]
     return granted.union(*(consumers.get(name, ()) for name in counter_sets))
 
 
-def _check_device(grant: Grant, held: lifecycle.Holding, program: str) -> None:
+def _check_device(grant: Grant, held: lifecycle.Holding, displaced: Collection[str], program: str) -> None:
+    if held.device.name in displaced:
+        raise errors.DeviceBusyError(
+            f"{grant.device.name} has hardware in common with {held.device.name}, which changed and is still held by {_holder(held, program)}"
+        )
     same = held.device.name == grant.device.name
     if same and (held.share_id is None or grant.share_id is None or held.share_id == grant.share_id):
         raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_holder(held, program)}")

@@ -110,7 +110,7 @@ def test_a_pretended_pod_ends_by_its_annotation_whatever_its_restart_policy(clus
 
 
 def test_hooks_run_when_a_runner_is_given_and_can_refuse_the_container(tmp_path: pathlib.Path) -> None:
-    edits = '{"hooks": [{"hookName": "createRuntime", "path": "/bin/x"}, {"hookName": "poststop", "path": "/bin/y"}]}'
+    edits = '{"hooks": [{"hookName": "createRuntime", "path": "/bin/sh"}, {"hookName": "poststop", "path": "/bin/cat"}]}'
     device = f'{{"name": "a", "containerEdits": {edits}}}'
     (tmp_path / "x.json").write_text(f'{{"cdiVersion": "0.5.0", "kind": "example.com/nic", "devices": [{device}]}}')
     ran: list[tuple[str, str, str]] = []
@@ -124,7 +124,7 @@ def test_hooks_run_when_a_runner_is_given_and_can_refuse_the_container(tmp_path:
     runtime = Runtime([tmp_path], tmp_path / "logs", run_hook=run)
     runtime.run_sandbox(PODS)
     view = runtime.start("u", Config(name="main", env={}, cdi_devices=("example.com/nic=a",)))
-    assert ran == [("/bin/x", "u", "main")]
+    assert ran == [("/bin/sh", "u", "main")]
     assert [hook.name for hook in view.edits.hooks] == ["createRuntime", "poststop"]
     refuse.append("no route")
     with pytest.raises(RuntimeFailureError, match="no route"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drakit.core import errors
 from drakit.devices.gpu.health import faults
 from drakit.devices.nic import background
-from drakit.node import device_status
+from drakit.node import device_status, held_devices
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
@@ -40,7 +40,7 @@ def constants(name: str) -> set[str]:
 
 
 def test_every_event_is_on_the_page_and_no_other() -> None:
-    assert constants("Event") | IN_LOOPS | {device_status.NOT_WRITTEN} == markdown.table_names(section("Events"))
+    assert constants("Event") | IN_LOOPS | {device_status.NOT_WRITTEN, held_devices.EVENT_REASON} == markdown.table_names(section("Events"))
 
 
 def test_every_condition_of_the_code_is_on_the_page() -> None:
@@ -56,7 +56,7 @@ def test_every_reason_of_a_failed_prepare_is_on_the_page() -> None:
 
 
 def test_every_taint_is_on_the_page_and_no_other() -> None:
-    keys = {f"gpu.drakit.dev/{key}" for key in (faults.XID, faults.ECC, faults.LOST, faults.RECOVERY, faults.FABRIC)}
+    keys = {f"gpu.drakit.dev/{key}" for key in (faults.XID, faults.ECC, faults.LOST, faults.RECOVERY, faults.FABRIC, faults.CHANGED)}
     assert keys | {background.TAINT} == markdown.table_names(section("Taints"))
 
 

@@ -18,6 +18,7 @@ from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.nic.attach import attacher
 from drakit.inputs import documents
 from drakit.kube import status
+from drakit.node import held_devices
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
@@ -131,6 +132,7 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
     texts = {
         "SeveralMpsDaemons": gpu_settings._MPS,
         "ShareNotAttached": attacher._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=attacher.GRACE),
+        held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",
         "DeviceStatusNotWritten": f"status.devices: {status._WHITE_SPACE}",
     }
     assert [event for event in shown if event not in seen.events and event[3] != texts.get(event[1])] == []
@@ -149,5 +151,6 @@ def test_the_taints_shown_are_those_of_devices(seen: Seen) -> None:
     shown = {key_of(taint) for taint in documents.load(blocks("taints")["all"])["taints"]}
     memory = faults.from_memory_error("gpu-0", 0)
     fabric = faults.from_observation(0, faults.Observation(fabric="route-unhealthy"), 0)
-    made = faults.taints((memory, *fabric), GPU, faults.HealthPolicy(), 0)["gpu-0"]
+    changed = faults.from_observation(0, faults.Observation(changes={"gpu-0": "the claim's MIG device was deleted"}), 0)
+    made = faults.taints((memory, *fabric, *changed), GPU, faults.HealthPolicy(), 0)["gpu-0"]
     assert shown == seen.taints | {(taint.key, taint.value, taint.effect.value) for taint in made}

@@ -23,7 +23,7 @@ def test_conflicting_devices_are_those_that_consume_the_same_counter_sets(offere
     taken = data.draw(st.lists(st.sampled_from(offered.devices), max_size=3)) if offered.devices else []
     touched = frozenset[str]().union(*map(counter_sets, taken))
     expected = {item.name for item in offered.devices if item in taken or counter_sets(item) & touched}
-    assert resolution.conflicting([granted(item) for item in taken], inventory_cache.counter_set_consumers(offered)) == expected
+    assert resolution.conflicting([granted(item) for item in taken], inventory_cache.counter_set_consumers(offered.devices)) == expected
 
 
 def test_of_a_pool_whose_devices_are_not_known_only_the_granted_ones_are_looked_at() -> None:

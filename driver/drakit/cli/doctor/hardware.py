@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition, not_offered, views
-from drakit.cli.doctor import finding, gpus
+from drakit.cli.doctor import claims, finding, gpus
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
 from drakit.telemetry import plurals
@@ -40,6 +40,7 @@ def _family(family: composition.Family, settings: values.Settings) -> Iterator[F
         yield _journal(name, family.spec.identity.program, seen)
         if family.name == "gpu" and settings.mock.machine is None:
             yield from gpus.of_links(seen.entries, settings.gpu.dev_root)
+        yield from claims.examine(settings, seen)
         yield from of_unclaimed(name, family.spec.identity.program, seen.unclaimed)
 
 

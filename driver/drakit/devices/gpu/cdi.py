@@ -123,6 +123,10 @@ class DriverFiles:
                 self._cached = cached = version, before, listed
             return cached[2]
 
+    def revision(self, version: str) -> str:
+        """Return a text that changes when ``of`` may return other files; it costs a few calls of stat."""
+        return repr((version, {str(place): _changed(str(place)) for place in self._places(version)}))
+
     def _places(self, version: str) -> Iterator[pathlib.Path]:
         """Return the places that change when the files do: folders, existing and possible, the tools and the firmware."""
         yield from self._root.places()

@@ -28,7 +28,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
 from drakit.devices.gpu import cdi, config, host, identity, metrics, port, reclaiming
-from drakit.devices.gpu.health import faults, monitor
+from drakit.devices.gpu.health import claimed, faults, monitor
 from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.sharing import gpu_settings, restore
@@ -119,8 +119,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             monitor.remove_taints(context, self.name)
             return
         self._monitor = monitor.HealthMonitor(
-            self._hardware, context, prefix=self.name, policy=self._health, lost_settings=self._worker.enqueue
+            self._hardware,
+            context,
+            prefix=self.name,
+            policy=self._health,
+            lost_settings=self._worker.enqueue,
+            claimed=self._claimed(context),
         )
+
+    def _claimed(self, context: contexts.DriverContext) -> claimed.ClaimedHardware:
+        free = self._options.whole_beside_partitions
+        return claimed.ClaimedHardware(self._hardware, context, self._resources.made, whole_beside_partitions=free)
 
     def watch(self, context: contexts.DriverContext) -> None:
         """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait.
@@ -282,6 +291,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS)
         return errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer{detail}")
 
+    def overlaps(self, first: devices.Device, second: devices.Device) -> bool:
+        """Return whether two devices have hardware in common: forms and partitions of one GPU, except partitions in different memory slices."""
+        return identity.overlaps(first, second)
+
+    def edits_revision(self) -> str:
+        """Return a text that changes with the driver's version and files, and with the numbers of device nodes."""
+        version, majors = self._hardware.versions().driver, self._hardware.device_majors()
+        files = "" if self._resources.files is None else self._resources.files.revision(version)
+        return f"{version} {majors} {self._hardware.population()} {files}"
+
     def accepts_config(self, device: devices.Device, config: object) -> bool:
         """Return whether a configuration fits a device: GpuConfig a whole GPU, MigConfig a partition, under either API name."""
         return isinstance(config, type(self.default_config(device)))
@@ -364,9 +383,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
         """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""
         made = instances.find(self._hardware, slot)
-        if made is None or made.to_record() == grant.record:
+        if made is None:
+            return None
+        instance = port.GpuInstance(id=made.instance_id, profile_id=slot.profile_id, placement=slot.placement)
+        is_marked = wanted.borrowed or self._resources.made.of(wanted).matches(instance)
+        if is_marked and made.to_record() == grant.record:
             return made
-        if not wanted.borrowed and _is_held(wanted, self._grants_of(grant.device, wanted)):
+        if is_marked and not wanted.borrowed and _is_held(wanted, self._grants_of(grant.device, wanted)):
             return None
         raise errors.DeviceBusyError(
             f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
@@ -378,9 +401,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
             grants = self._grants_of(grant.device, wanted)
-            marker = instances.NO_MARKER if _is_held(wanted, grants) else self._resources.made.of(wanted)
+            marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in _holders(wanted, grants))
             try:
-                return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared)
+                return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared, is_trusted=is_trusted)
             except errors.DeviceBusyError:
                 overlapping = [instance for instance in instances.blocking(self._hardware, wanted) if not slot.is_instance(instance)]
                 self._check_unblocked(grant.device.name, wanted, grants, overlapping)
@@ -402,5 +425,10 @@ def _no_driver(error: port.CallError) -> str:
 
 def _is_held(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> bool:
     """Return whether another grant holds the same shared device."""
-    same = (other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot))
-    return wanted.shared and any(other.holder != wanted.holder for other in same)
+    return bool(_holders(wanted, grants))
+
+
+def _holders(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> Sequence[identity.Identity]:
+    """Return the identities of the other grants that hold the same shared device."""
+    same = [other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot)]
+    return [other for other in same if other.holder != wanted.holder] if wanted.shared else ()

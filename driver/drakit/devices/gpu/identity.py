@@ -55,8 +55,7 @@ class Identity:
         values, slot = grant.device.attributes, None
         gpu = port.GpuUuid(_text(values, attributes.UUID if is_whole(grant.device) else attributes.PARENT_UUID))
         if not is_whole(grant.device):
-            placement = port.Placement(start=_integer(values, attributes.PLACEMENT_START), size=_integer(values, attributes.PLACEMENT_SIZE))
-            slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=placement)
+            slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=_placement(values))
         return cls(
             boot=boot,
             gpu=gpu,
@@ -144,6 +143,25 @@ def owned_slots(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]
     An unreadable intent owns nothing: its instance is then kept, and devices that overlap it are withheld.
     """
     return frozenset(grant.slot for grant in from_intents(intents, boot) if grant.slot is not None and not grant.borrowed)
+
+
+def overlaps(first: devices.Device, second: devices.Device) -> bool:
+    """Return whether two devices have hardware in common: forms and partitions of one GPU, except partitions in different memory slices."""
+    if _gpu_of(first) != _gpu_of(second):
+        return False
+    if is_whole(first) or is_whole(second):
+        return True
+    one, other = (_placement(device.attributes) for device in (first, second))
+    return one.overlaps(other)
+
+
+def _gpu_of(device: devices.Device) -> devices.AttributeValue | None:
+    """Return the UUID of a device's GPU. Names are no proof: a GPU may come back with another minor number, or another GPU with its number."""
+    return device.attributes.get(attributes.UUID if is_whole(device) else attributes.PARENT_UUID)
+
+
+def _placement(values: attributes.Attributes) -> port.Placement:
+    return port.Placement(start=_integer(values, attributes.PLACEMENT_START), size=_integer(values, attributes.PLACEMENT_SIZE))
 
 
 def _readable(intent: records.Record) -> Identity | None:

@@ -7,7 +7,8 @@ are several faults of one kind, the taint shows the most severe.
 A fault keeps new pods away at once (NoSchedule). A fatal fault also evicts running pods (NoExecute) after ``settle`` seconds. A lost GPU evicts them
 only while it does not answer: the polls that found it lost must span ``settle`` seconds, and no poll between them may have succeeded. A fault clears
 when the GPU has been healthy for ``settle`` seconds: it answers and requests no recovery action. An Xid of a GPU that never requested one stays for
-``hold`` seconds. Where a GPU cannot report recovery actions, an Xid clears when the GPU was lost and has come back.
+``hold`` seconds. Where a GPU cannot report recovery actions, an Xid clears when the GPU was lost and has come back. A change under a claim clears
+when the claim's hardware is as it was, or the claim is unprepared.
 """
 
 import dataclasses
@@ -18,8 +19,8 @@ from drakit.core import context, inventory
 from drakit.core import device as devices
 from drakit.devices.gpu.health import signals
 
-XID, ECC, LOST, RECOVERY, FABRIC = "xid", "ecc", "gpu-lost", "recovery-action", "fabric"
-_KINDS = (XID, ECC, LOST, RECOVERY, FABRIC)
+XID, ECC, LOST, RECOVERY, FABRIC, CHANGED = "xid", "ecc", "gpu-lost", "recovery-action", "fabric", "changed"
+_KINDS = (XID, ECC, LOST, RECOVERY, FABRIC, CHANGED)
 _WHOLE = re.compile(r"gpu-(\d+)")
 _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 
@@ -49,7 +50,8 @@ class Observation:
     """The result of polling a GPU: its recovery action (None: not reported), and the places of its instances.
 
     ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``mild`` marks an error that programs on the GPU
-    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not be read.
+    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not be read. ``changes`` are what others
+    changed under prepared claims, by the anchor of the claim's device.
     """
 
     lost: bool = False
@@ -59,6 +61,7 @@ class Observation:
     action: signals.RecoveryAction | None = None
     fabric: str = ""
     spots: frozenset[Spot] = frozenset()
+    changes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
@@ -96,6 +99,11 @@ class Fault:
 def gpu_anchor(minor: int) -> str:
     """Return the anchor of a whole GPU."""
     return f"gpu-{minor}"
+
+
+def anchor_of(device: str) -> str:
+    """Return the anchor of a device in use: the name of its exclusive form."""
+    return device.removesuffix("-shared")
 
 
 def affects(anchor: str, device: str) -> bool:
@@ -141,6 +149,8 @@ def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fau
     if observed.fabric:
         text = f"{_TEXTS[FABRIC]} {observed.fabric}"
         shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=FABRIC, value=observed.fabric, text=text, fatal=False, since=now))
+    for anchor, text in observed.changes.items():
+        shown.append(Fault(anchor=anchor, minor=minor, kind=CHANGED, value="", text=text, fatal=False, since=now))
     return tuple(shown)
 
 
@@ -162,7 +172,7 @@ def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: floa
         is_lost_again = after.kind == LOST and after.well_since is not None
         return dataclasses.replace(after, since=now if is_lost_again else after.since, well_since=None)
     well_since = now if after.well_since is None else after.well_since
-    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, observed)
+    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC, CHANGED} or _is_gone(after, observed)
     if now - well_since >= (policy.settle if known_to_pass else policy.hold):
         return None
     return dataclasses.replace(after, well_since=well_since)
@@ -225,6 +235,7 @@ _TEXTS: Mapping[str, str] = {
     LOST: "the GPU does not answer any more",
     RECOVERY: "the GPU asks for the recovery action",
     FABRIC: "the GPU cannot use the NVLink fabric:",
+    CHANGED: "the hardware changed under the claim",
 }
 
 
@@ -248,6 +259,8 @@ def _age(fault: Fault, now: float) -> float:
 def _is_well(fault: Fault, observed: Observation) -> bool:
     if observed.lost:
         return False
+    if fault.kind == CHANGED:
+        return fault.anchor not in observed.changes
     if fault.kind == LOST or _is_gone(fault, observed):
         return True
     if fault.kind == FABRIC:

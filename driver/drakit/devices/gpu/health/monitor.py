@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.gpu import port
+from drakit.devices.gpu.health import claimed as claims_hardware
 from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
@@ -32,8 +33,8 @@ def _ignore(_: Collection[port.GpuUuid]) -> None:
 class HealthMonitor:
     """Monitors the GPUs while ``watch`` runs. ``prefix`` is the driver's name, the domain of its taints.
 
-    ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of MIG mode, a reset or recovery, a
-    reload of the kernel driver, and a time without events. It must return at once.
+    ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of mode, a reset or recovery, a
+    reload of the kernel driver, and a time without events. It must return at once. ``claimed`` detects what others changed under claims.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class HealthMonitor:
         policy: faults.HealthPolicy,
         now: Callable[[], float] = time.monotonic,
         lost_settings: Callable[[Collection[port.GpuUuid]], None] = _ignore,
+        claimed: claims_hardware.ClaimedHardware | None = None,
     ) -> None:
         self._hardware = hardware
         self._context = context
@@ -58,6 +60,7 @@ class HealthMonitor:
         self._unhealthy: frozenset[int] = frozenset()
         self._maybe_lost_settings: frozenset[port.GpuUuid] = frozenset()
         self._lost_settings = lost_settings
+        self._claimed = claimed
         self._population: str | None = None
         self._polls = 0
         self._repartitioned: frozenset[str] = frozenset()
@@ -102,6 +105,8 @@ class HealthMonitor:
         """Poll all GPUs and publish what changed. Return whether events have to be reopened, because GPUs came, went, or answer again."""
         now, lost = self._now(), self._lost
         is_new = self._refresh_gpus()
+        if self._claimed is not None:
+            self._claimed.load()
         observations = self._observe()
         self._lost = frozenset(minor for minor, observation in observations.items() if observation.lost)
         standing = (self._updated(fault, observations, now) for fault in self._faults)
@@ -185,13 +190,18 @@ class HealthMonitor:
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
             fabric = self._hardware.fabric(gpu.uuid)
             observation = faults.Observation(
-                action=self._hardware.recovery_action(gpu.uuid), fabric="" if fabric is None else fabric.fault, spots=self._spots(gpu)
+                action=self._hardware.recovery_action(gpu.uuid),
+                fabric="" if fabric is None else fabric.fault,
+                spots=self._spots(gpu),
+                changes={} if self._claimed is None else self._claimed.changes(gpu, mode),
             )
         except port.CallError as error:
             if error.code in _LOST | {port.Code.RESET_REQUIRED}:
                 raise
             _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
             return faults.Observation(partial=True)
+        if any(text.startswith(claims_hardware.COMPUTE_MODE_CHANGED) for text in observation.changes.values()):
+            self._maybe_lost_settings |= {gpu.uuid}
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._maybe_lost_settings |= {gpu.uuid}
@@ -276,11 +286,11 @@ class HealthMonitor:
             self._notify(fault.anchor, fault.text)
 
     def _log_new(self, fresh: Iterable[faults.Fault]) -> None:
-        keys = {fault.key for fault in self._faults}
+        known = {fault.key: fault.text for fault in self._faults}
         for fault in fresh:
-            if fault.key not in keys:
+            if fault.key not in known or (fault.kind == faults.CHANGED and fault.text != known[fault.key]):
                 _log.warning("GPU fault", extra=_keys(fault))
-                if fault.kind == faults.LOST:
+                if fault.kind in {faults.LOST, faults.CHANGED}:
                     self._notify(fault.anchor, fault.text)
 
     def _notify(self, anchor: str, text: str) -> None:

@@ -5,8 +5,9 @@ compute instance has no UUID and is in no list of MIG devices. An instance is de
 ids and UUID: NVML reuses ids, and probably UUIDs.
 
 A marker is a small file for a slot, written after the GPU instance is created and before its compute instance is. So an instance that a crashed
-prepare may have left, and that has compute instances but no marker, belongs to an admin. Markers are not synced to disk: they outlive the process
-and need not outlive the boot, because no instance does.
+prepare may have left, and that has compute instances but no marker, belongs to an admin. The health monitor removes the marker of an instance that is
+gone, so one with the same ids that appears afterwards is not taken for it. Markers are not synced to disk: they outlive the process and need not
+outlive the boot, because no instance does.
 
 A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
 """
@@ -119,10 +120,13 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
     return None
 
 
-def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False) -> identity.MigDevice:
+def ensure(
+    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False, is_trusted: bool = False
+) -> identity.MigDevice:
     """Return the MIG device of the slot; create what is missing.
 
-    For a shared slot, look for an existing instance first; for any other, only if the slot is occupied.
+    For a shared slot, look for an existing instance first; for any other, only if the slot is occupied. A trusted instance needs no marker: a claim
+    that was planned without markers holds it.
 
     Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
     is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
@@ -137,7 +141,7 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Ma
             if (instance := find_instance(hardware, slot)) is None:
                 raise
     # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
-    if not is_new and not marker.matches(instance) and hardware.compute_instances(slot.gpu, instance.id):
+    if not (is_new or is_trusted or marker.matches(instance)) and hardware.compute_instances(slot.gpu, instance.id):
         raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     try:
         marker.write(instance)
@@ -160,7 +164,7 @@ def remove(
     pause: Pause,
     marker: Marker = NO_MARKER,
 ) -> None:
-    """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted, and only its marker is known).
+    """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted) and has its marker.
 
     An instance that is gone already is success, once a second listing agrees. Raises DeviceBusyError with the pids while processes still use it,
     HardwareError otherwise.
@@ -172,7 +176,7 @@ def remove(
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
             return
-        if recorded is None and computes and not marker.matches(instance):
+        if (recorded is not None or computes) and not marker.matches(instance):
             _log.warning(
                 "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
             )

@@ -1,0 +1,98 @@
+"""Keep what claims hold out of every other offer, whoever changed the hardware meanwhile.
+
+A held device is *displaced* when the last discovery does not have it, has other hardware under its name, or lets it draw from fewer of the counter
+sets that exist: an admin switched MIG off, created another instance in its place, or moved a GPU. The scheduler counts only what is in the slices, so
+it would then allocate the claim's hardware again. Until the claim is unprepared, a displaced device is therefore published as it was granted, with a
+taint and without counters, and every other device that overlaps it is withheld. Held devices that are not displaced stay as they are. Pure functions.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import inventory, lifecycle, names
+
+CHANGED: Final = "changed"
+"""The name of the taint of a displaced device, in the driver's domain."""
+EVENT_REASON: Final = "DeviceChanged"
+_GONE = "the driver no longer finds it"
+_OTHER = "the driver finds it in another form"
+_WITHHELD = "; nothing of it is offered to other claims until this claim is unprepared, so delete its pods"
+
+Overlaps = Callable[[devices.Device, devices.Device], bool]
+Holdings = Mapping[str, tuple[devices.Device, tuple[claims.ClaimRef, ...]]]
+"""The held devices as they were granted, by name, each with the claims that hold it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Displaced:
+    """A displaced device as it was granted, the claims that hold it, and what discovery says instead."""
+
+    device: devices.Device
+    claims: tuple[claims.ClaimRef, ...]
+    reason: str
+
+    @property
+    def message(self) -> str:
+        """A text for the users of the claims."""
+        return f"{self.device.name}: {self.reason}{_WITHHELD}"
+
+
+def held(entries: Iterable[lifecycle.Entry], pool: str, boot_id: str) -> Holdings:
+    """Return the devices of the node's own pools that claims of this boot hold. Admin access holds nothing."""
+    by_name: dict[str, tuple[devices.Device, tuple[claims.ClaimRef, ...]]] = {}
+    for entry in entries:
+        for grant in entry.grants if entry.boot_id == boot_id else ():
+            if not grant.admin_access and names.is_pool_of_node(grant.pool, pool):
+                device, holders = by_name.get(grant.device.name, (grant.device, ()))
+                by_name[device.name] = device, tuple(dict.fromkeys((*holders, entry.claim)))
+    return by_name
+
+
+def displaced(
+    discovered: Mapping[str, devices.Device], counter_sets: Iterable[devices.CounterSet], holdings: Holdings, overlaps: Overlaps
+) -> Mapping[str, Displaced]:
+    """Return the held devices that are displaced, by name. ``discovered`` are the flat devices of the last discovery."""
+    present = {counter_set.name for counter_set in counter_sets}
+    result: dict[str, Displaced] = {}
+    for name, (device, holders) in holdings.items():
+        now = discovered.get(name)
+        if now is None:
+            result[name] = Displaced(device=dataclasses.replace(device, taints=()), claims=holders, reason=_GONE)
+        elif (_sets(device) & present) - _sets(now) or not overlaps(now, device):
+            result[name] = Displaced(device=dataclasses.replace(device, taints=now.taints), claims=holders, reason=_OTHER)
+    return result
+
+
+def with_held(
+    authored: inventory.Inventory,
+    flat: inventory.Inventory,
+    gone: Mapping[str, Displaced],
+    *,
+    holdings: Iterable[str],
+    overlaps: Overlaps,
+    taint: devices.Taint,
+) -> inventory.Inventory:
+    """Return the inventory with the displaced devices, tainted, and without the devices of nobody that overlap one of them.
+
+    ``flat`` is the same inventory, flat; ``holdings`` are the names of all held devices.
+    """
+    if not gone:
+        return authored
+    in_use = frozenset(holdings)
+    kept = tuple(
+        device
+        for device, plain in zip(authored.devices, flat.devices, strict=True)
+        if device.name not in gone and (device.name in in_use or not any(overlaps(entry.device, plain) for entry in gone.values()))
+    )
+    held_devices = tuple(
+        dataclasses.replace(entry.device, consumes=(), taints=(taint, *entry.device.taints)[: devices.TAINTS_MAX])
+        for entry in gone.values()
+    )
+    return dataclasses.replace(authored, devices=(*kept, *held_devices))
+
+
+def _sets(device: devices.Device) -> frozenset[str]:
+    return frozenset(part.counter_set for part in device.consumes)
