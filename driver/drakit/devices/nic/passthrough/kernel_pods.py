@@ -18,9 +18,7 @@ from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 from drakit.devices.nic.passthrough import host_routes, locator
 
-_NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
-_OWN = pathlib.Path("/proc/self/ns/net")
 _CANNOT_ENTER = (
     "a pod's network namespace has the interface and cannot be entered from here; it is returned when the namespace ends, or when the driver can "
     "see /run/netns"
@@ -45,7 +43,7 @@ class KernelPods:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = link_requests.existing(sock, wanted.name)
             _set_mac_and_mtu(sock, link, wanted)
-            with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+            with rtnetlink.opened(child.namespace or self._namespace or rtnetlink.OWN) as descriptor:
                 link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
@@ -218,7 +216,7 @@ class KernelPods:
     @contextlib.contextmanager
     def _host(self) -> Iterator[locator.Host]:
         """Yield the NICs' own namespace, open."""
-        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or str(_OWN)) as descriptor:
+        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
             yield locator.Host(sock=sock, descriptor=descriptor)
 
     @contextlib.contextmanager
@@ -232,7 +230,7 @@ def _all_namespaces() -> Iterator[str]:
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     by_process = [_PROC / str(pid) / "ns/net" for pid in processes]
-    named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
+    named = sorted(locator.NAMED.iterdir()) if locator.NAMED.is_dir() else []
     for path in (*by_process, *named):
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -262,7 +260,7 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
         for namespace in _all_namespaces():
             with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
                 rtnetlink.assign_nsid(sock, descriptor)
-    return locator.upper_links(host, ifindex)
+    return tuple(place for place in locator.upper_links(host) if place.link.lower == ifindex)
 
 
 def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requests.Link:

@@ -15,6 +15,10 @@ _SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s39
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT, _LOAD = range(6)
 _PROGRAM_BY_ID, _MAP_BY_ID, _DESCRIBE, _BATCH = 13, 14, 15, 24
 _BATCH_ENTRIES = 4096
+_QUERY = 16
+_TCX_INGRESS, _TCX_EGRESS = 46, 47
+_QUERY_REQUEST = struct.Struct("=IIIIQIIQQQQ")
+_QUERY_COUNT_AT = 5
 _BATCH_COUNT_AT = 32
 _HASH = 1
 _NO_PREALLOC = 1
@@ -27,6 +31,18 @@ _PROGRAM_BYTES, _NR_MAPS_AT, _MAPS_AT = 80, 52, 56
 _MAP_BYTES, _MAP_NAME_AT = 40, 24
 
 NOT_EXISTING = 1
+
+
+def tcx_programs(ifindex: int) -> int:
+    """Return the number of tcx programs of an interface of the calling thread's namespace. Linux before 6.6 refuses the call."""
+    return sum(_program_count(ifindex, attach_type) for attach_type in (_TCX_INGRESS, _TCX_EGRESS))
+
+
+def _program_count(ifindex: int, attach_type: int) -> int:
+    request = bytearray(_QUERY_REQUEST.pack(ifindex, attach_type, *[0] * 9))
+    _bpf_in_place(_QUERY, request)
+    count: int = _QUERY_REQUEST.unpack(request)[_QUERY_COUNT_AT]
+    return count
 
 
 def create_map(name: str, *, key: int, value: int, entries: int) -> int:
