@@ -20,12 +20,11 @@ from drakit.devices.nic.shaping import ifb_links, kernel_shares, parts, tc_messa
 
 Answer = TypeVar("Answer")
 
-_NAME_BYTES_MAX = 15
 _LOOPBACK = 0x8
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 _GETADDR = 22
 _IFADDR = struct.Struct("=BBBBI")
-_MASTER, _STATE, _CARRIER, _XDP, _PROPERTIES, _ALTERNATIVE_NAME = 10, 16, 33, 43, 52, 53
+_MASTER, _STATE, _CARRIER, _XDP = 10, 16, 33, 43
 _XDP_ATTACHED = 2
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
@@ -38,7 +37,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
             return self._inside(functools.partial(_read_all, owner=self._owner, descriptor=descriptor, own_namespaces=own_namespaces))
 
     def interface(self, name: str) -> port.Interface | None:
-        if len(name.encode()) > _NAME_BYTES_MAX:
+        if len(name.encode()) > link_requests.NAME_BYTES_MAX:
             return None
         return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
@@ -127,11 +126,10 @@ def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _
 
 
 def _link_facts(link: link_requests.Link) -> listing.LinkFacts:
-    properties = link.attributes.get(_PROPERTIES, b"")
     return listing.LinkFacts(
         ifindex=link.ifindex,
         name=link.name,
-        altnames=tuple(rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME),
+        altnames=link.altnames,
         mac=link.mac,
         mtu=link.mtu,
         kind=link.kind,

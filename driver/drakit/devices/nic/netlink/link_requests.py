@@ -16,7 +16,7 @@ import os
 import pathlib
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
@@ -47,7 +47,10 @@ def _write_inside(interface: str, wanted: Mapping[str, int]) -> None:
 
 def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
     for name, value in wanted.items():
-        (_NET / _sysctl_path(name, interface)).write_text(f"{value}\n", "ascii")
+        try:
+            (_NET / _sysctl_path(name, interface)).write_text(f"{value}\n", "ascii")
+        except OSError as error:
+            raise OSError(error.errno, f"{name} {value}: {error.strerror}") from error
 
 
 def _sysctl_path(name: str, interface: str) -> str:
@@ -82,6 +85,7 @@ _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
 _NHMSG, _NHGROUP = struct.Struct("=BBBxI"), struct.Struct("=IBBH")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
+_IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 52, 53
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
 _INFO_KIND, _INFO_DATA = 1, 2
 _VXLAN, _VXLAN_LINK = "vxlan", 3
@@ -97,10 +101,15 @@ _LINK, _UNIVERSE = 253, 0
 _STATIC, _UNICAST, _PERMANENT, _TO_TABLE = 4, 1, 0x80, 1
 _TABLE_SHORT = 256
 _UNSPECIFIED = 0
+NAME_BYTES_MAX = 15
 IPV4_FAMILY = socket.AF_INET
 _FAMILY = {ip_pools.IPV4: IPV4_FAMILY, ip_pools.IPV6: socket.AF_INET6}
 _IPV6_METRIC = 1024
 _GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
+
+
+class RouteTakenError(OSError):
+    """The pod has a route of the same destination, table and metric by another interface or gateway. The text has the fix."""
 
 
 class Link:
@@ -119,6 +128,8 @@ class Link:
         _, self.layer, self.ifindex, self.flags, _ = _IFINFO.unpack_from(body)
         self.attributes = attrs = rtnetlink.attributes(body[_IFINFO.size :])
         self.up = bool(self.flags & _UP)
+        properties = rtnetlink.walk(attrs.get(_IFLA_PROP_LIST, b""))
+        self.altnames = tuple(rtnetlink.as_text(content) for kind, content in properties if kind == _IFLA_ALT_IFNAME)
         self.name = rtnetlink.as_text(attrs[_IFLA_IFNAME])
         self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])
@@ -151,6 +162,11 @@ def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
     if link is None:
         raise OSError(errno.ENODEV, f"there is no interface {name}")
     return link
+
+
+def holder_of(sock: rtnetlink.Socket, name: str) -> Link | None:
+    """Return the link that has this name, also as an alternative name, None where none has."""
+    return at(sock, 0, rtnetlink.text(_IFLA_IFNAME if len(name) <= NAME_BYTES_MAX else _IFLA_ALT_IFNAME, name))
 
 
 def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
@@ -283,9 +299,19 @@ def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> Non
     except OSError as error:
         if error.errno != errno.EEXIST:
             raise
-        if (ifindex, wanted.gateway) not in _hops(sock, wanted):
-            reason = f"the pod has a route to {wanted.destination} in table {wanted.table} already; give this one another metric or table"
-            raise OSError(errno.EEXIST, reason) from error
+        hops = list(_hops(sock, wanted))
+        if (ifindex, wanted.gateway) not in hops:
+            raise RouteTakenError(errno.EEXIST, _taken_route(sock, wanted, hops)) from error
+
+
+def _taken_route(sock: rtnetlink.Socket, wanted: config.Route, hops: Sequence[tuple[int, str]]) -> str:
+    """Return the text for a route that the pod has by another interface or gateway."""
+    owners = " and ".join(sorted({name_of(sock, ifindex) for ifindex, _ in hops}))
+    owner = f", by {owners}" if owners else ""
+    return (
+        f"the pod has a route to {wanted.destination} in table {wanted.table} already{owner}; set override: true in this one of "
+        "NicConfig.routes, so that it wins, or give it a table and a rule"
+    )
 
 
 def routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import errors
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import host_routes, locator
+from drakit.devices.nic.passthrough import host_routes, locator, refusals
 
 _PROC = pathlib.Path("/proc")
 _CANNOT_ENTER = (
@@ -43,7 +43,8 @@ class KernelPods:
         with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = link_requests.existing(sock, wanted.name)
             _set_mac_and_mtu(sock, link, wanted)
-            with rtnetlink.opened(child.namespace or self._namespace or rtnetlink.OWN) as descriptor:
+            namespace = child.namespace or self._namespace or rtnetlink.OWN
+            with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", ", ".join(wanted.sysctls)):
                 link_requests.write_sysctls(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
@@ -148,13 +149,11 @@ class KernelPods:
             return links[0]
 
     def _move(self, host: locator.Host, whole: pod_interfaces.Passthrough, target: int, name: str) -> None:
-        with self._sock_in(target) as sock:
-            if link_requests.find(sock, name) is not None:
-                raise OSError(errno.EEXIST, f"the pod has an interface {name} already")
         link = _on_host(host, whole)
         index = whole.placement.ifindex if whole.placement is not None else 0
         link_requests.alter(host.sock, link.ifindex, up=False)
-        link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
+        with refusals.naming("interfaceName", name):
+            link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
     def return_to_host(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> bool:
         deadline = time.monotonic() + _ENDING_SECONDS
@@ -274,9 +273,11 @@ def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: p
     """Set MAC and MTU where they differ. The link is set down before its MAC changes, because some drivers require that."""
     if wanted.mac and link.mac != wanted.mac:
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, mac=wanted.mac)
+        with refusals.naming("mac", wanted.mac):
+            link_requests.alter(sock, link.ifindex, mac=wanted.mac)
     if wanted.mtu and link.mtu != wanted.mtu:
-        link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
+        with refusals.naming("mtu", wanted.mtu):
+            link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
@@ -284,13 +285,17 @@ def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfa
     present = set(link_requests.addresses(sock, ifindex))
     for address in wanted.addresses:
         if address not in present:
-            link_requests.add_address(sock, ifindex, address)
+            with refusals.naming("addresses", address):
+                link_requests.add_address(sock, ifindex, address)
     for neighbour in wanted.neighbours:
-        link_requests.add_neighbour(sock, ifindex, neighbour)
+        with refusals.naming("neighbours", neighbour.address):
+            link_requests.add_neighbour(sock, ifindex, neighbour)
     for route in sorted(wanted.routes, key=lambda route: bool(route.gateway)):
-        link_requests.add_route(sock, ifindex, route)
+        with refusals.naming("routes", route.destination):
+            link_requests.add_route(sock, ifindex, route)
     for rule in wanted.rules:
-        link_requests.add_rule(sock, rule)
+        with refusals.naming("rules", rule.source or rule.destination):
+            link_requests.add_rule(sock, rule)
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
