@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -160,15 +161,72 @@ def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
         bench.pod.ip("address", "add", "10.244.0.5/24", "dev", "eth0")
         bench.pod.ip("route", "add", "default", "via", "10.244.0.1")
         default = config.Route(destination="0.0.0.0/0", gateway="10.1.2.1")
-        with pytest.raises(
-            errors.HardwareError, match=r"apply: the pod has a route to 0\.0\.0\.0/0 in table 254 already; give this one another"
-        ):
+        text = r"apply: the pod has a route to 0\.0\.0\.0/0 in table 254 already, by eth0; set override: true .*, or give it a table and a rule$"
+        with pytest.raises(errors.HardwareError, match=text):
             bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, routes=(default,)))
         bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, routes=(dataclasses.replace(default, metric=500),)))
         assert bench.pod.ip("route", "show", "default").splitlines() == [
             "default via 10.244.0.1 dev eth0 ",
             "default via 10.1.2.1 dev net1 proto static metric 500 ",
         ]
+
+
+@pytest.mark.parametrize(
+    "own, wanted, target",
+    [
+        (["route add default via 10.244.0.1"], config.Route(destination="0.0.0.0/0", gateway="10.1.2.1", override=True), "8.8.8.8"),
+        (
+            ["-6 address add fd44::5/64 dev eth0 nodad", "-6 route add default via fd44::1"],
+            config.Route(destination="::/0", gateway="fe80::1", override=True),
+            "2001:db8::1",
+        ),
+        (
+            ["route add 10.50.0.0/16 via 10.244.0.1 metric 1"],
+            config.Route(destination="10.50.0.0/16", gateway="10.1.2.1", override=True),
+            "10.50.200.1",
+        ),
+    ],
+    ids=["default", "IPv6 default", "a network"],
+)
+def test_a_route_that_overrides_wins_and_the_pods_own_one_stays(own: list[str], wanted: config.Route, target: str) -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_pods.on_kernel() as bench:
+        bench.pod.make_nic("eth0", mac="02:00:00:00:00:44")
+        bench.pod.ip("address", "add", "10.244.0.5/24", "dev", "eth0")
+        for command in own:
+            bench.pod.ip(*command.split())
+        chosen = config.NicConfig(routes=(wanted,))
+        for _ in range(2):
+            bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, routes=pod_interfaces.interface_config(chosen, name="net1").routes))
+        assert " dev net1 " in bench.pod.ip("route", "get", target)
+        bench.pod.ip("link", "set", "net1", "down")
+        assert " dev eth0 " in bench.pod.ip("route", "get", target), "the kernel removes the routes with the interface"
+
+
+@pytest.mark.parametrize(
+    "wanted, text",
+    [
+        ({"mtu": 65535}, r"the kernel refuses NicConfig\.mtu 65535 \(.*\); set NicConfig\.mtu to at most the NIC's MTU$"),
+        ({"addresses": ("fd00::5/64",)}, r"the kernel refuses NicConfig\.addresses fd00::5/64 \(.*IPv6 is disabled.*\); remove it"),
+        (
+            {"routes": (config.Route(destination="10.50.0.0/16", gateway="10.77.0.1"),)},
+            r"the kernel refuses NicConfig\.routes 10\.50\.0\.0/16 \(.*[Nn]exthop.*\); give it a gateway",
+        ),
+        (
+            {"sysctls": {"ipv4.arp_ignore": 2, "ipv4.no_such": 1}},
+            r"the kernel refuses NicConfig\.sysctls .* \(ipv4\.no_such 1: No such file",
+        ),
+    ],
+    ids=["mtu", "addresses", "routes", "sysctls"],
+)
+def test_what_the_kernel_refuses_names_the_field_the_value_and_the_fix(wanted: dict[str, Any], text: str) -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_pods.on_kernel() as bench:
+        bench.pod.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.net1.disable_ipv6=1")
+        with pytest.raises(errors.HardwareError, match=rf"^apply: {text}"):
+            bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, **{"addresses": ("10.1.2.3/24",), "routes": (), **wanted}))
 
 
 WHOLE = pod_interfaces.InterfaceConfig(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
@@ -232,7 +290,7 @@ def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
     former = bench.pods.host_state("nic0")
     assert former is not None
     bench.pods.mark(former, MARK)
-    with pytest.raises(errors.HardwareError, match=r"^move_in: the pod has an interface net1 already$"):
+    with pytest.raises(errors.HardwareError, match=r"^move_in: the kernel refuses NicConfig\.interfaceName net1 "):
         bench.pods.move_in(whole_of(former), bench.child, dataclasses.replace(WHOLE, name="net1"))
     assert bench.pods.return_to_host(whole_of(former))
 

@@ -184,13 +184,13 @@ class Nic(_Group):
     """Driver name."""
 
     include: tuple[str, ...] = ("*",)
-    """Globs of interfaces to offer. A glob matches the name, or pci:ADDRESS, driver:NAME or vendor:ID."""
+    """Globs of interfaces to offer. A glob matches the name or an alternative name, or pci:ADDRESS, driver:NAME or vendor:ID."""
 
     exclude: tuple[str, ...] = ()
     """Globs of interfaces that are never offered, as in nic.include."""
 
     offer_addressed: bool = False
-    """Whether to offer interfaces that have a global address."""
+    """Whether to offer interfaces that are in use, for example with an address of the host. Those of the default route need nic.take_over."""
 
     take_over: tuple[str, ...] = ()
     """Globs of interfaces to offer although the host uses them, even for its default route. Each needs a reserve above 0 for the host."""

@@ -143,6 +143,7 @@ class LinkMonitor:
         surveyed = self._survey()
         self._warn(surveyed)
         offered = {device.name: device for device in surveyed.to_inventory().devices}
+        self._warn_withdrawn(surveyed)
         if self._offered is not None and offered != self._offered:
             self._context.rediscover()
         self._offered = offered
@@ -163,6 +164,14 @@ class LinkMonitor:
         for name, reason, change in sorted(cautioned - self._warned):
             _log.warning("interface offered with a caution", extra={"interface": name, "reason": reason, "fix": change})
         self._warned = frozenset(refused | cautioned)
+
+    def _warn_withdrawn(self, surveyed: offers.Survey) -> None:
+        """Log each interface that was offered until now, with the reason, because nobody may expect that of a change on the host."""
+        former = {device.attributes.get(offers.IF_NAME) for device in (self._offered or {}).values()}
+        for withheld in surveyed.withheld:
+            if withheld.name in former and withheld.refusal.expected:
+                keys = {"interface": withheld.name, "reason": withheld.reason, "fix": withheld.refusal.change}
+                _log.warning("interface no longer offered", extra=keys)
 
     def _report_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"

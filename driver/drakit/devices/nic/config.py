@@ -13,7 +13,7 @@ import ipaddress
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from drakit.core import claim as claims
 from drakit.core import config as core_config
@@ -45,13 +45,17 @@ class Mode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Route:
-    """A route by the share's interface, without a ``gateway`` onto the link. ``metric`` 0 is the kernel's default. Raise ConfigError."""
+    """A route by the share's interface, without a ``gateway`` onto the link. ``metric`` 0 is the kernel's default.
+
+    With ``override`` it wins over the pod's routes of the same destination and table, whatever their metric. Raise ConfigError.
+    """
 
     destination: str
     gateway: str = ""
     source: str = ""
     table: int = MAIN_TABLE
     metric: int = 0
+    override: bool = False
 
     def __post_init__(self) -> None:
         destination = ip_pools.network(self.destination, "destination")
@@ -59,6 +63,23 @@ class Route:
             _check_hop(getattr(self, field), destination.version, field)
         _check_table(self.table)
         _check_range(self.metric, range(2**32), "metric")
+        if self.override and self.metric:
+            raise errors.ConfigError("a route with override wins whatever its metric; remove metric", field="metric")
+        if self.override and destination.prefixlen == destination.max_prefixlen:
+            reason = f"{destination} is one address; only a route to several addresses can override another; set a metric instead"
+            raise errors.ConfigError(reason, field="override")
+
+    @property
+    def parts(self) -> tuple[Self, ...]:
+        """Return the routes to install: with ``override`` the two halves of the destination.
+
+        The kernel prefers the route with the longest prefix. Of two default routes with one metric it takes the one whose gateway answers, so a
+        second one beside the pod's own would not win reliably. The pod's own route stays, and counts again when the interface is gone.
+        """
+        if not self.override:
+            return (self,)
+        halves = ip_pools.network(self.destination, "destination").subnets()
+        return tuple(dataclasses.replace(self, destination=str(half), override=False) for half in halves)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,8 +176,13 @@ class NicConfig:
                 raise errors.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
 
     def _check_once(self) -> None:
+        installed: set[tuple[str, int, int]] = set()
+        for index, route in enumerate(self.routes):
+            parts = {(part.destination, part.table, part.metric) for part in route.parts}
+            if parts & installed:
+                raise errors.ConfigError("repeats an earlier entry", field=f"routes[{index}]")
+            installed |= parts
         keyed: Sequence[tuple[str, Sequence[object]]] = (
-            ("routes", [(route.destination, route.table, route.metric) for route in self.routes]),
             ("rules", [(rule.priority, rule.version) for rule in self.rules]),
             ("neighbours", [neighbour.address for neighbour in self.neighbours]),
         )

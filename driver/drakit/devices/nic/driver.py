@@ -71,7 +71,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
-        present = self._speeds.fill(self._machine.interfaces())
+        own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
+        present = self._speeds.fill(self._machine.interfaces(own_namespaces))
         surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed

@@ -12,30 +12,32 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from drakit.devices.nic import pod_interfaces, port
-from drakit.devices.nic.discovery import hardware, listing
+from drakit.devices.nic.attach import sandboxes
+from drakit.devices.nic.discovery import hardware, host_use, listing
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import kernel_pods, sriov
+from drakit.devices.nic.passthrough import kernel_pods, locator, sriov
 from drakit.devices.nic.shaping import ifb_links, kernel_shares, parts, tc_messages
 
 Answer = TypeVar("Answer")
 
-_NAME_BYTES_MAX = 15
 _LOOPBACK = 0x8
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 _GETADDR = 22
-_IFADDR, _RTMSG = struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI")
-_MASTER, _STATE, _CARRIER, _PROPERTIES, _ALTERNATIVE_NAME = 10, 16, 33, 52, 53
+_IFADDR = struct.Struct("=BBBBI")
+_MASTER, _STATE, _CARRIER, _XDP = 10, 16, 33, 43
+_XDP_ATTACHED = 2
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
 class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.KernelFunctions):
     """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
-        return self._inside(functools.partial(_read_all, owner=self._owner))
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
+        with rtnetlink.failing_as("open"), rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
+            return self._inside(functools.partial(_read_all, owner=self._owner, descriptor=descriptor, own_namespaces=own_namespaces))
 
     def interface(self, name: str) -> port.Interface | None:
-        if len(name.encode()) > _NAME_BYTES_MAX:
+        if len(name.encode()) > link_requests.NAME_BYTES_MAX:
             return None
         return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
@@ -57,12 +59,13 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
 
 class _Tables(NamedTuple):
-    """The addresses, default routes, root qdiscs and ifbs of interfaces, by index."""
+    """The addresses, default routes, root qdiscs, ifbs and other uses of interfaces, by index."""
 
     addressed: Collection[int]
     uplinks: Collection[int]
     roots: Mapping[int, tc_messages.Qdisc | None]
     ifbs: Mapping[int, link_requests.Link | None]
+    uses: Mapping[int, str]
 
 
 def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, owner: str) -> port.Interface | None:
@@ -73,12 +76,27 @@ def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, 
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if owner else {}
-    return _interface(_link_facts(link), ethtool_socket, _Tables(_addressed(route, index), _uplinks(route, index), roots, ifbs), owner)
+    tables = _Tables(_addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={})
+    return _interface(_link_facts(link), ethtool_socket, tables, owner)
 
 
-def _read_all(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, owner: str) -> tuple[port.Interface, ...]:
+def _read_all(
+    route: rtnetlink.Socket,
+    ethtool_socket: socket.socket,
+    *,
+    owner: str,
+    descriptor: int,
+    own_namespaces: Callable[[], Collection[int]],
+) -> tuple[port.Interface, ...]:
     links = listing.read()
-    tables = _Tables(links.addressed, links.uplinks, tc_messages.roots(route), ifb_links.ours(route) if owner else {})
+    host = locator.Host(sock=route, descriptor=descriptor)
+    tables = _Tables(
+        addressed=links.addressed,
+        uplinks=host_use.default_interfaces(route),
+        roots=tc_messages.roots(route),
+        ifbs=ifb_links.ours(route) if owner else {},
+        uses=host_use.read(host, links.links, is_own=_has_mark, own_namespaces=own_namespaces),
+    )
     return tuple(_interface(link, ethtool_socket, tables, owner) for link in links.links)
 
 
@@ -101,17 +119,17 @@ def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _
         lower=None if link.kind in pod_interfaces.PAIRS or link.is_other_elsewhere else link.other or None,
         default_route=link.ifindex in tables.uplinks,
         addressed=link.ifindex in tables.addressed,
+        used=tables.uses.get(link.ifindex, ""),
         queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
         sharer=parts.other_owner(tables.ifbs.get(link.ifindex), owner),
     )
 
 
 def _link_facts(link: link_requests.Link) -> listing.LinkFacts:
-    properties = link.attributes.get(_PROPERTIES, b"")
     return listing.LinkFacts(
         ifindex=link.ifindex,
         name=link.name,
-        altnames=tuple(rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME),
+        altnames=link.altnames,
         mac=link.mac,
         mtu=link.mtu,
         kind=link.kind,
@@ -120,8 +138,9 @@ def _link_facts(link: link_requests.Link) -> listing.LinkFacts:
         carrier=bool(link.attributes.get(_CARRIER, b"\0")[0]),
         state=_state(link.attributes.get(_STATE, b"\0")[0]),
         master=rtnetlink.as_number(link.attributes[_MASTER]) or None if _MASTER in link.attributes else None,
-        other=link.other,
+        other=link.lower,
         is_other_elsewhere=link.other_nsid is not None,
+        has_xdp=_XDP in link.attributes and bool(rtnetlink.attributes(link.attributes[_XDP]).get(_XDP_ATTACHED, b"\0")[0]),
     )
 
 
@@ -135,11 +154,6 @@ def _addressed(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
     return {index for _, _, _, scope, index in addresses if scope < listing.SCOPE_LINK}
 
 
-def _uplinks(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
-    """Return the interfaces of a default route of any table and metric, because a spare uplink is an uplink too."""
-    return {index for body in link_requests.routes(route, ifindex) if _is_default(body) for index in link_requests.interfaces_of(body)}
-
-
-def _is_default(route: bytes) -> bool:
-    fields = _RTMSG.unpack_from(route)
-    return not fields[1] and fields[7] == listing.UNICAST
+def _has_mark(link: link_requests.Link) -> bool:
+    """Return whether a link has the mark of a share of a driver."""
+    return bool(sandboxes.share_of(link.alias))

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from drakit.core import errors
@@ -139,7 +139,7 @@ class MockPort(MockHostInterfaces):
         machines.boot_id(self._directory)
         MockHostInterfaces.__init__(self, self.interface)
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:  # noqa: ARG002
         return self._interfaces
 
     def interface(self, name: str) -> port.Interface | None:

@@ -246,7 +246,7 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
         mac=chosen.mac or mac,
         mode=chosen.mode,
         addresses=addresses or chosen.addresses,
-        routes=chosen.routes,
+        routes=tuple(part for route in chosen.routes for part in route.parts),
         rules=chosen.rules,
         neighbours=chosen.neighbours,
         sysctls=sysctl_table.in_pod(chosen.sysctls, forwarding=chosen.forwarding),

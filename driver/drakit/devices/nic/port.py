@@ -6,7 +6,7 @@ idempotent. Every failure of a call is a HardwareError that names the call. Rate
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from drakit.devices.nic import pod_interfaces
@@ -46,8 +46,9 @@ class Interface:
     ``speed`` is the speed that the kernel driver reports in bits per second, also an invented one, as of a veth; None where it reports none.
     ``state`` is the operational state of RFC 2863 in lower case. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
     interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
-    scope. ``queueing`` is another program's root qdisc (``fq 8001:``), empty for the kernel's default and drakit's own. ``sharer`` is the other
-    driver that shares it, empty where there is none.
+    scope. ``used`` is another use of it that no other field shows, to be read after the interface's name (``has a route of the host (10.0.0.0/8)``);
+    only ``interfaces`` reads it. ``queueing`` is another program's root qdisc (``fq 8001:``), empty for the kernel's default and drakit's own.
+    ``sharer`` is the other driver that shares it, empty where there is none.
     """
 
     ifindex: int
@@ -66,6 +67,7 @@ class Interface:
     lower: int | None = None
     default_route: bool = False
     addressed: bool = False
+    used: str = ""
     queueing: str = ""
     sharer: str = ""
 
@@ -197,8 +199,12 @@ class Watch(Protocol):
 class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
-    def interfaces(self) -> tuple[Interface, ...]:
-        """Return all interfaces in the order of their indices. Raise HardwareError."""
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[Interface, ...]:
+        """Return all interfaces in the order of their indices. Raise HardwareError.
+
+        ``own_namespaces`` returns the numbers of the namespaces to which this driver attached shares. It is called only where an interface there
+        has no mark of a driver, as after a pod removed it.
+        """
 
     def interface(self, name: str) -> Interface | None:
         """Return the interface of this name, None where there is none. O(1) in the number of interfaces. Raise HardwareError."""

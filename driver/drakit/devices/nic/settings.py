@@ -126,8 +126,9 @@ class CarrierLoss(enum.Enum):
 class NicSettings:
     """The admin's settings that decide which interfaces are offered and how.
 
-    ``include``, ``exclude``, ``take_over`` and ``whole`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers interfaces on
-    which the host has an address, but not those of its default route. ``take_over`` lists interfaces that are offered although the host uses them.
+    ``include``, ``exclude``, ``take_over`` and ``whole`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers interfaces
+    that are in use, for example with an address of the host, but not those of its default route. ``take_over`` lists interfaces that are offered
+    although the host uses them.
     The first matching rule of ``interfaces`` counts. ``home`` is the driver's folder, by the same path here and on the host, with the socket that the
     attach hook calls; None where containers get no interface.
 
@@ -176,7 +177,7 @@ class NicSettings:
 
 
 def matches(subject: str | port.Interface, globs: tuple[str, ...]) -> bool:
-    """Return whether any of the globs matches an interface: its whole name, or with a prefix a property of its hardware.
+    """Return whether any of the globs matches an interface: its whole name or an alternative name, or with a prefix a property of its hardware.
 
     ``pci:0000:8a:*`` is compared with the PCI address, ``driver:mlx5_*`` with the kernel driver, ``vendor:15b3`` with the PCI vendor. No interface's
     name has a colon. A name alone (``subject`` is text) has no such facts.
@@ -187,7 +188,8 @@ def matches(subject: str | port.Interface, globs: tuple[str, ...]) -> bool:
 def _matches(subject: str | port.Interface, glob: str) -> bool:
     prefix, colon, rest = glob.partition(":")
     if not colon:
-        return fnmatch.fnmatchcase(subject if isinstance(subject, str) else subject.name, glob)
+        names = (subject,) if isinstance(subject, str) else (subject.name, *subject.altnames)
+        return any(fnmatch.fnmatchcase(name, glob) for name in names)
     if isinstance(subject, str):
         return False
     facts = {

@@ -68,6 +68,9 @@ BY_USER: list[tuple[str, dict[str, object]]] = [
     ("routes[0].metric", {**ADDRESS, "routes": [{**ROUTE, "metric": -1}]}),
     ("routes[0].via", {**ADDRESS, "routes": [{**ROUTE, "via": "eth0"}]}),
     ("routes[1]", {**ADDRESS, "routes": [ROUTE, {**ROUTE, "gateway": "10.1.2.2"}]}),
+    ("routes[0].metric", {**ADDRESS, "routes": [{**ROUTE, "metric": 5, "override": True}]}),
+    ("routes[0].override", {**ADDRESS, "routes": [{"destination": "10.50.0.1/32", "override": True}]}),
+    ("routes[1]", {**ADDRESS, "routes": [{"destination": "0.0.0.0/0", "override": True}, {"destination": "128.0.0.0/1"}]}),
     ("routes", {**ADDRESS, "routes": [{"destination": f"10.{index}.0.0/16"} for index in range(65)]}),
     ("rules[0].priority", {"rules": [{"priority": 0, "table": 100, "source": "10.1.2.3/32"}]}),
     ("rules[0].priority", {"rules": [{"priority": 32766, "table": 100, "source": "10.1.2.3/32"}]}),
@@ -191,6 +194,7 @@ GOOD: list[Mapping[str, object]] = [
     {"interfaceName": "net1", "mtu": 1400},
     {**ADDRESS, "routes": [ROUTE, {"destination": "0.0.0.0/0", "gateway": "10.1.2.1", "metric": 500}]},
     {"addresses": ["fd00::5/64"], "routes": [{"destination": "::/0", "gateway": "fe80::1"}]},
+    {**ADDRESS, "routes": [{"destination": "0.0.0.0/0", "gateway": "10.1.2.1", "override": True}]},
     {**ADDRESS, "rules": [{"priority": 1, "table": 100, "source": "10.1.2.3/32"}]},
 ]
 

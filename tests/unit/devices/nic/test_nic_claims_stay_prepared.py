@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
@@ -22,8 +22,8 @@ class Machine(mock_port.MockPort):
 
     change: Callable[[port.Interface], port.Interface | None] = staticmethod(lambda item: item)
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(changed for interface in super().interfaces() if (changed := self.change(interface)) is not None)
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
+        return tuple(changed for interface in super().interfaces(own_namespaces) if (changed := self.change(interface)) is not None)
 
     def interface(self, name: str) -> port.Interface | None:
         return next((interface for interface in self.interfaces() if interface.name == name), None)

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+from collections.abc import Callable, Collection
 
 import hypothesis
 import pytest
@@ -118,8 +119,8 @@ class Without(mock_port.MockPort):
         self.__dict__.update(machine.__dict__)
         self.pulled = pulled
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(interface for interface in super().interfaces() if interface.name != self.pulled)
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
+        return tuple(interface for interface in super().interfaces(own_namespaces) if interface.name != self.pulled)
 
     def interface(self, name: str) -> port.Interface | None:
         return next((interface for interface in self.interfaces() if interface.name == name), None)

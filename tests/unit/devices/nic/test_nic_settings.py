@@ -3,7 +3,7 @@
 import pytest
 
 from drakit.core import errors, quantity
-from drakit.devices.nic import settings
+from drakit.devices.nic import port, settings
 
 BITS = quantity.Quantity.of
 
@@ -59,6 +59,12 @@ def test_globs_are_compared_with_case() -> None:
     assert settings.matches("eth0", ("eth*",))
     assert not settings.matches("ETH0", ("eth*",))
     assert not settings.matches("eth0", ())
+
+
+@pytest.mark.parametrize("glob, expected", [("enp*", True), ("eth0", True), ("ENP*", False), ("*np1", False)])
+def test_globs_are_compared_with_alternative_names_too(glob: str, expected: bool) -> None:  # noqa: FBT001
+    interface = port.Interface(ifindex=2, name="eth0", mtu=1500, altnames=("enp81s0f0np0", "enx020000000020"))
+    assert settings.matches(interface, (glob,)) is expected
 
 
 @pytest.mark.parametrize(

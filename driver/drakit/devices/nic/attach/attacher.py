@@ -282,11 +282,17 @@ def _own_link(link: link_requests.Link | None, share: port.Share, attachment: sa
     if link is None:
         return None
     alias = sandboxes.alias(share.id, attachment.sandbox)
-    if not sandboxes.is_child_of(link, share.ifindex) or not _belongs_to(link, alias, attachment.mac):
-        raise server.RefusedError(
-            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", server.Reason.NAME_TAKEN
-        )
+    is_own = sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment.mac)
+    if not is_own or link.name != attachment.name:
+        raise name_taken(link, attachment.name)
     return link
+
+
+def name_taken(link: link_requests.Link, name: str) -> server.RefusedError:
+    """Return the refusal of a name that another interface of the pod has, also as an alternative name."""
+    altname = "" if link.name == name else f" ({link.name!r} with the alternative name {name!r})"
+    reason = f"the pod has another interface named {name!r}{altname}; choose a different NicConfig.interfaceName"
+    return server.RefusedError(reason, server.Reason.NAME_TAKEN)
 
 
 COLLECT_INTERVAL = 30.0

@@ -25,7 +25,7 @@ from drakit.core.encoding import wire
 from drakit.devices.nic import config, pod_interfaces, share
 from drakit.devices.nic.attach import announcer
 from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import kernel_pods, locator
+from drakit.devices.nic.passthrough import kernel_pods, locator, refusals
 from drakit.devices.nic.shaping import tc_messages
 
 MARK = "drakit:"
@@ -121,22 +121,24 @@ class Sandbox:
         return rtnetlink.assign_nsid(self._host, self.descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
-        """Return the link of this name in the sandbox."""
-        return link_requests.find(self._inside, name)
+        """Return the link of this name in the sandbox, also of this alternative name."""
+        return link_requests.holder_of(self._inside, name)
 
     def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
         """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
         mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
-        link_requests.create(
-            self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
-        )
+        with refusals.naming("mode", wanted.mode.value):
+            link_requests.create(
+                self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
+            )
 
     def limit(self, link: link_requests.Link, rate: int) -> None:
         """Limit what the child sends to a rate in bits per second, with a token bucket in the sandbox.
 
         Bridge mode needs this second limit, because frames for a sibling never reach the NIC's classes. A pod's root can remove it.
         """
-        tc_messages.put_token_bucket(self._inside, link.ifindex, rate)
+        with refusals.naming("mode", config.Mode.BRIDGE.value):
+            tc_messages.put_token_bucket(self._inside, link.ifindex, rate)
 
     def mark(self, link: link_requests.Link, alias: str) -> None:
         """Write the mark that names the link's owner."""

@@ -253,6 +253,13 @@ class Service:
         if self._started is not None:
             self._started.collector.collect()
 
+    def namespaces(self) -> Collection[int]:
+        """Return the numbers of the namespaces with recorded attachments, none before ``start``."""
+        if self._started is None:
+            return ()
+        started = self._started
+        return {attachment.nsid for grant in started.context.grants() for attachment in started.share_attacher.attachments(grant)}
+
     def leftovers(self) -> Iterator[str]:
         """Return a description of each interface with this driver's mark in a pod's network namespace. Raise HardwareError."""
         return (f"interface {link.name} of a pod" for _, link in self.kernel.marked())

@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import quantity
-from drakit.devices.nic import port
+from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.shaping import htb
 
 CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
 AGGREGATE_KINDS = frozenset({"bond", "team"})
-_STACKED_KINDS = CHILD_KINDS | {"vlan"}
 _REDIRECT = "ifb"
 _SET_SPEED = "set its speed with a rule in nic.rules (match, speed)"
 _HOST_MIN = quantity.Quantity.of(htb.MIN_RATE_BITS)
@@ -49,6 +48,7 @@ class NodeContext:
         self.shaping = machine
         self.by_index: Mapping[int, port.Interface] = {interface.ifindex: interface for interface in interfaces}
         self.uplinks = _uplinks(interfaces)
+        self.users = _users(interfaces)
         self._interfaces = interfaces
 
     def is_believable(self, interface: port.Interface) -> bool:
@@ -89,7 +89,7 @@ def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.Bandwi
 
 def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
     """Return the caution for an offered interface that the host uses and that has no reserve, else None."""
-    if not (interface.addressed or interface.ifindex in context.uplinks) or _reserve(interface, context):
+    if not _use(interface, context) or _reserve(interface, context):
         return None
     return Caution(
         reason=f"is used by the host and has no reserve: while it has shares, the host's own traffic is limited to {_HOST_MIN} bit/s",
@@ -103,7 +103,7 @@ def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
     for interface in interfaces:
         if interface.master is not None:
             lower_links.setdefault(interface.master, set()).add(interface.ifindex)
-        if interface.lower is not None and interface.kind in _STACKED_KINDS:
+        if interface.lower is not None and interface.kind not in pod_interfaces.PAIRS:
             lower_links.setdefault(interface.ifindex, set()).add(interface.lower)
     uplinks: set[int] = set()
     pending = [interface.ifindex for interface in interfaces if interface.default_route]
@@ -113,6 +113,34 @@ def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
             uplinks.add(index)
             pending += lower_links.get(index, ())
     return frozenset(uplinks)
+
+
+def _users(interfaces: Iterable[port.Interface]) -> Mapping[int, port.Interface]:
+    """Return an interface on top of each one that has any: a child such as a VLAN, macvlan or tunnel, or a port of a bridge.
+
+    A bond has its slaves to itself.
+    """
+    users: dict[int, port.Interface] = {}
+    for interface in interfaces:
+        if interface.lower is not None and interface.kind not in pod_interfaces.PAIRS:
+            users.setdefault(interface.lower, interface)
+    masters = {interface.ifindex for interface in interfaces if interface.kind not in AGGREGATE_KINDS}
+    for interface in interfaces:
+        if interface.master in masters:
+            users.setdefault(interface.master, interface)
+    return users
+
+
+def _use(interface: port.Interface, context: NodeContext) -> str:
+    """Return a use of the interface by others, to be read after its name, empty where there is none."""
+    user = context.users.get(interface.ifindex)
+    if interface.ifindex in context.uplinks:
+        return "carries the host's default route"
+    if interface.addressed:
+        return "has an address of the host"
+    if user is not None:
+        return f"carries the host's {user.name} ({user.kind})"
+    return interface.used
 
 
 def _reserve(interface: port.Interface, context: NodeContext) -> int:
@@ -145,23 +173,25 @@ def _check_filters(interface: port.Interface, context: NodeContext) -> Refusal |
 
 
 def _check_host_use(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    is_uplink = interface.ifindex in context.uplinks
+    use = _use(interface, context)
+    if not use:
+        return None
     if nic_settings.matches(interface, context.settings.take_over):
-        return _check_host_reserve(interface, context, is_used=is_uplink or interface.addressed)
-    if is_uplink:
+        return _check_host_reserve(interface, context)
+    if interface.ifindex in context.uplinks:
         change = "add a glob that matches it to nic.take_over, and set a reserve for the host (nic.reserve, or a rule in nic.rules)"
-        return Refusal(reason="carries the host's default route", change=change, expected=True)
-    if interface.addressed and not context.settings.offer_addressed:
+        return Refusal(reason=use, change=change, expected=True)
+    if not context.settings.offer_addressed:
         change = (
             "set nic.offer_addressed to true, or add a glob that matches it to nic.take_over; in both cases set nic.reserve for the host"
         )
-        return Refusal(reason="has an address of the host", change=change, expected=True)
+        return Refusal(reason=use, change=change, expected=True)
     return None
 
 
-def _check_host_reserve(interface: port.Interface, context: NodeContext, *, is_used: bool) -> Refusal | None:
-    """Return a refusal if the host uses the interface and has no reserve: the driver would limit its traffic to the smallest rate."""
-    if not is_used or _reserve(interface, context):
+def _check_host_reserve(interface: port.Interface, context: NodeContext) -> Refusal | None:
+    """Return a refusal if the used interface has no reserve: the driver would limit the host's traffic to the smallest rate."""
+    if _reserve(interface, context):
         return None
     return Refusal(
         reason=f"matches nic.take_over and has no reserve: the host's own traffic would be limited to {_HOST_MIN} bit/s",

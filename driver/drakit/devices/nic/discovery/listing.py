@@ -1,4 +1,4 @@
-"""The listing of all links of a network namespace by pyroute2, with their addresses and default routes, which discovery reads once a minute.
+"""The listing of all links of a network namespace by pyroute2, with their addresses, which discovery reads once a minute.
 
 Only this module imports pyroute2. It does so at the first listing, because the import takes some 150 ms and mock machines do not need it. Code that
 reads or changes one link for a claim uses ``netlink.link_requests`` (ADR 72).
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyroute2
     from pyroute2.netlink import nlmsg
 
-UNICAST = 1
-"""The type of a route to a gateway or a link (RTN_UNICAST)."""
 SCOPE_LINK = 253
 """The scope of an address that is valid on its link only (RT_SCOPE_LINK). A smaller number is a wider scope."""
 
@@ -29,7 +27,8 @@ class LinkFacts:
     """One link as the kernel reports it (linux/if_link.h).
 
     ``kind`` is empty for hardware. ``layer`` is the number of the link layer (ARPHRD_*). ``other`` is the index of the other end or of the link
-    below, 0 for none. ``is_other_elsewhere`` is set where the other end is in another namespace.
+    below, also of the one that a vxlan is bound to, 0 for none. ``is_other_elsewhere`` is set where the other end is in another namespace.
+    ``has_xdp`` is set where an XDP program is attached.
     """
 
     ifindex: int
@@ -45,15 +44,15 @@ class LinkFacts:
     master: int | None
     other: int
     is_other_elsewhere: bool
+    has_xdp: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """The links of a namespace, the indices of those with an address of global scope, and of those with a default route."""
+    """The links of a namespace, and the indices of those with an address of global scope."""
 
     links: tuple[LinkFacts, ...]
     addressed: frozenset[int]
-    uplinks: frozenset[int]
 
 
 def read() -> Listing:
@@ -76,11 +75,9 @@ def _read() -> Listing:
 def _read_tables(library: types.ModuleType, route: "pyroute2.IPRoute") -> Listing:
     links = _dump(library, "RTM_GETLINK", route.get_links)
     addresses = _dump(library, "RTM_GETADDR", route.get_addr)
-    routes = _dump(library, "RTM_GETROUTE", route.get_routes)
     return Listing(
         links=tuple(sorted(map(_link_facts, links), key=lambda link: link.ifindex)),
         addressed=frozenset(address["index"] for address in addresses if address["scope"] < SCOPE_LINK),
-        uplinks=frozenset(ifindex for route in routes for ifindex in _default_interfaces(route)),
     )
 
 
@@ -98,17 +95,10 @@ def _link_facts(link: "nlmsg") -> LinkFacts:
         carrier=bool(link.get_attr("IFLA_CARRIER")),
         state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
         master=link.get_attr("IFLA_MASTER") or None,
-        other=link.get_attr("IFLA_LINK") or 0,
+        other=link.get_attr("IFLA_LINK") or link.get_nested("IFLA_LINKINFO", "IFLA_INFO_DATA", "IFLA_VXLAN_LINK") or 0,
         is_other_elsewhere=link.get_attr("IFLA_LINK_NETNSID") is not None,
+        has_xdp=bool(link.get_nested("IFLA_XDP", "IFLA_XDP_ATTACHED")),
     )
-
-
-def _default_interfaces(route: "nlmsg") -> list[int]:
-    """Return the interfaces of a default route of any table and metric, because a spare uplink is an uplink too."""
-    if route["dst_len"] or route["type"] != UNICAST:
-        return []
-    hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
-    return [hop for hop in hops if hop]
 
 
 def _dump(library: types.ModuleType, call: str, ask: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:

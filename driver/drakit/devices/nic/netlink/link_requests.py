@@ -8,7 +8,7 @@ import errno
 import ipaddress
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
@@ -21,17 +21,22 @@ _NESTED = 0x8000
 _NEWROUTE, _GETROUTE = 24, 26
 _NEWNEIGH = 28
 _NEWRULE, _DELRULE = 32, 33
+_GETNEXTHOP = 106
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
+_NHMSG, _NHGROUP = struct.Struct("=BBBxI"), struct.Struct("=IBBH")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
+_IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 52, 53
 _IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
-_IFLA_PROPERTIES, _ALTERNATIVE_NAME = 52, 53
 _INFO_KIND, _INFO_DATA = 1, 2
+_VXLAN, _VXLAN_LINK = "vxlan", 3
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_TARGET = 1, 2, 8, 10
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 7, 9, 15
+_RTA_NH_ID = 30
+_NHA_ID, _NHA_GROUP, _NHA_OIF = 1, 2, 5
 _NDA_DST, _NDA_LLADDR = 1, 2
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
 _UP = 1
@@ -42,9 +47,15 @@ _LINK, _UNIVERSE = 253, 0
 _STATIC, _UNICAST, _PERMANENT, _TO_TABLE = 4, 1, 0x80, 1
 _TABLE_SHORT = 256
 _UNSPECIFIED = 0
-_FAMILY = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
+NAME_BYTES_MAX = 15
+IPV4_FAMILY = socket.AF_INET
+_FAMILY = {ip_pools.IPV4: IPV4_FAMILY, ip_pools.IPV6: socket.AF_INET6}
 _IPV6_METRIC = 1024
 _GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
+
+
+class RouteTakenError(OSError):
+    """The pod has a route of the same destination, table and metric by another interface or gateway. The text has the fix."""
 
 
 class Link:
@@ -52,7 +63,8 @@ class Link:
 
     ``place`` is the bus address and burnt-in MAC of hardware, which no pod can change, and empty for other links. ``other`` is the index of its other
     end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace in the socket's namespace, None where it is in
-    the link's own. ``layer`` is the kernel's number of the link layer (ARPHRD_*). ``attributes`` are all attributes of the message.
+    the link's own. ``lower`` is that end too, or the link that a vxlan is bound to. ``layer`` is the kernel's number of the link layer (ARPHRD_*).
+    ``attributes`` are all attributes of the message.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -67,14 +79,22 @@ class Link:
         self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])
         self.alias = rtnetlink.as_text(attrs.get(_IFLA_IFALIAS, b""))
-        self.kind = rtnetlink.as_text(rtnetlink.attributes(attrs.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
+        info = rtnetlink.attributes(attrs.get(_IFLA_LINKINFO, b""))
+        self.kind = rtnetlink.as_text(info.get(_INFO_KIND, b""))
         self.other = rtnetlink.as_number(attrs[_IFLA_LINK]) if _IFLA_LINK in attrs else 0
+        self.lower = self.other or _bound_to(self.kind, info)
         self.other_nsid = struct.unpack("=i", attrs[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in attrs else None
-        properties = rtnetlink.walk(attrs.get(_IFLA_PROPERTIES, b""))
-        self.altnames = tuple(rtnetlink.as_text(content) for kind, content in properties if kind == _ALTERNATIVE_NAME)
+        properties = rtnetlink.walk(attrs.get(_IFLA_PROP_LIST, b""))
+        self.altnames = tuple(rtnetlink.as_text(content) for kind, content in properties if kind == _IFLA_ALT_IFNAME)
         self.port = rtnetlink.as_text(attrs.get(_IFLA_PHYS_PORT_NAME, b""))
         parent = rtnetlink.as_text(attrs.get(_IFLA_PARENT, b""))
         self.place = f"{parent} {attrs.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
+
+
+def _bound_to(kind: str, info: rtnetlink.Attributes) -> int:
+    """Return the index of the link that a vxlan is bound to, which the kernel reports with the options of its kind only, 0 for none."""
+    options = rtnetlink.attributes(info.get(_INFO_DATA, b"")) if kind == _VXLAN else {}
+    return rtnetlink.as_number(options[_VXLAN_LINK]) if _VXLAN_LINK in options else 0
 
 
 def find(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link | None:
@@ -89,6 +109,11 @@ def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
     if link is None:
         raise OSError(errno.ENODEV, f"there is no interface {name}")
     return link
+
+
+def holder_of(sock: rtnetlink.Socket, name: str) -> Link | None:
+    """Return the link that has this name, also as an alternative name, None where none has."""
+    return at(sock, 0, rtnetlink.text(_IFLA_IFNAME if len(name) <= NAME_BYTES_MAX else _IFLA_ALT_IFNAME, name))
 
 
 def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
@@ -178,7 +203,7 @@ def delete_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]
 
 
 def _altnames(names: Collection[str]) -> bytes:
-    return rtnetlink.pack(_IFLA_PROPERTIES | _NESTED, b"".join(rtnetlink.text(_ALTERNATIVE_NAME, name) for name in names))
+    return rtnetlink.pack(_IFLA_PROP_LIST | _NESTED, b"".join(rtnetlink.text(_IFLA_ALT_IFNAME, name) for name in names))
 
 
 def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
@@ -256,9 +281,19 @@ def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> Non
     except OSError as error:
         if error.errno != errno.EEXIST:
             raise
-        if (ifindex, wanted.gateway) not in _hops(sock, wanted):
-            reason = f"the pod has a route to {wanted.destination} in table {wanted.table} already; give this one another metric or table"
-            raise OSError(errno.EEXIST, reason) from error
+        hops = list(_hops(sock, wanted))
+        if (ifindex, wanted.gateway) not in hops:
+            raise RouteTakenError(errno.EEXIST, _taken_route(sock, wanted, hops)) from error
+
+
+def _taken_route(sock: rtnetlink.Socket, wanted: config.Route, hops: Sequence[tuple[int, str]]) -> str:
+    """Return the text for a route that the pod has by another interface or gateway."""
+    owners = " and ".join(sorted({name_of(sock, ifindex) for ifindex, _ in hops}))
+    owner = f", by {owners}" if owners else ""
+    return (
+        f"the pod has a route to {wanted.destination} in table {wanted.table} already{owner}; set override: true in this one of "
+        "NicConfig.routes, so that it wins, or give it a table and a rule"
+    )
 
 
 def routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[bytes]:
@@ -276,6 +311,27 @@ def interfaces_of(route: bytes) -> set[int]:
     attrs = rtnetlink.attributes(route[_RTMSG.size :])
     single = {rtnetlink.as_number(attrs[_RTA_OIF])} if _RTA_OIF in attrs else set()
     return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b""))}
+
+
+def nexthop_of(route: bytes) -> int:
+    """Return the id of a route's next hop object, 0 where it has none."""
+    attrs = rtnetlink.attributes(route[_RTMSG.size :])
+    return rtnetlink.as_number(attrs[_RTA_NH_ID]) if _RTA_NH_ID in attrs else 0
+
+
+def nexthops(sock: rtnetlink.Socket) -> Mapping[int, frozenset[int]]:
+    """Return the interfaces of each next hop object and group, by id."""
+    single: dict[int, frozenset[int]] = {}
+    groups: dict[int, tuple[int, ...]] = {}
+    for body in sock.dump(_GETNEXTHOP, _NHMSG.pack(0, 0, 0, 0)):
+        attrs = rtnetlink.attributes(body[_NHMSG.size :])
+        number = rtnetlink.as_number(attrs[_NHA_ID])
+        if _NHA_GROUP in attrs:
+            groups[number] = tuple(entry[0] for entry in _NHGROUP.iter_unpack(attrs[_NHA_GROUP]))
+        elif _NHA_OIF in attrs:
+            single[number] = frozenset({rtnetlink.as_number(attrs[_NHA_OIF])})
+    members = {number: frozenset().union(*(single.get(member, frozenset()) for member in group)) for number, group in groups.items()}
+    return {**single, **members}
 
 
 def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:

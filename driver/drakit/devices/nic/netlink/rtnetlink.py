@@ -39,6 +39,8 @@ _SO_NETNS_COOKIE = 71
 _BUFFER = 1 << 16
 ANSWER_SECONDS = 10.0
 _DUMP_TRIES = 10
+OWN = "/proc/self/ns/net"
+"""The network namespace of the process."""
 _NAMESPACES = pathlib.Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 

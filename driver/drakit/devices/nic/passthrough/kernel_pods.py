@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from drakit.core import errors
 from drakit.devices.nic import pod_interfaces, sysctls
 from drakit.devices.nic.netlink import interface_sysctls, link_requests, rtnetlink
-from drakit.devices.nic.passthrough import host_routes, locator, properties
+from drakit.devices.nic.passthrough import host_routes, locator, properties, refusals
 
-_NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
-_OWN = pathlib.Path("/proc/self/ns/net")
 _CANNOT_ENTER = (
     "a pod's network namespace has the interface and cannot be entered from here; it is returned when the namespace ends, or when the driver can "
     "see /run/netns"
@@ -46,7 +44,8 @@ class KernelPods:
             link = link_requests.existing(sock, wanted.name)
             _set_mac_and_mtu(sock, link, wanted)
             if not link.up:  # Later the pod may have changed them, like its MAC.
-                with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+                namespace = child.namespace or self._namespace or rtnetlink.OWN
+                with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", ", ".join(wanted.sysctls)):
                     interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
@@ -154,13 +153,11 @@ class KernelPods:
             return links[0]
 
     def _move(self, host: locator.Host, whole: pod_interfaces.Passthrough, target: int, name: str) -> None:
-        with self._sock_in(target) as sock:
-            if link_requests.find(sock, name) is not None:
-                raise OSError(errno.EEXIST, f"the pod has an interface {name} already")
         link = _on_host(host, whole)
         index = whole.placement.ifindex if whole.placement is not None else 0
         link_requests.alter(host.sock, link.ifindex, up=False)
-        link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
+        with refusals.naming("interfaceName", name):
+            link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
     def return_to_host(
         self,
@@ -234,7 +231,7 @@ class KernelPods:
     @contextlib.contextmanager
     def _host(self) -> Iterator[locator.Host]:
         """Yield the NICs' own namespace, open."""
-        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or str(_OWN)) as descriptor:
+        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
             yield locator.Host(sock=sock, descriptor=descriptor)
 
     @contextlib.contextmanager
@@ -248,7 +245,7 @@ def _all_namespaces() -> Iterator[str]:
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     by_process = [_PROC / str(pid) / "ns/net" for pid in processes]
-    named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
+    named = sorted(locator.NAMED.iterdir()) if locator.NAMED.is_dir() else []
     for path in (*by_process, *named):
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -278,7 +275,7 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
         for namespace in _all_namespaces():
             with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
                 rtnetlink.assign_nsid(sock, descriptor)
-    return locator.upper_links(host, ifindex)
+    return tuple(place for place in locator.upper_links(host) if place.link.lower == ifindex)
 
 
 def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requests.Link:
@@ -292,9 +289,11 @@ def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: p
     """Set MAC and MTU where they differ. The link is set down before its MAC changes, because some drivers require that."""
     if wanted.mac and link.mac != wanted.mac:
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, mac=wanted.mac)
+        with refusals.naming("mac", wanted.mac):
+            link_requests.alter(sock, link.ifindex, mac=wanted.mac)
     if wanted.mtu and link.mtu != wanted.mtu:
-        link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
+        with refusals.naming("mtu", wanted.mtu):
+            link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
@@ -302,13 +301,17 @@ def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfa
     present = set(link_requests.addresses(sock, ifindex))
     for address in wanted.addresses:
         if address not in present:
-            link_requests.add_address(sock, ifindex, address)
+            with refusals.naming("addresses", address):
+                link_requests.add_address(sock, ifindex, address)
     for neighbour in wanted.neighbours:
-        link_requests.add_neighbour(sock, ifindex, neighbour)
+        with refusals.naming("neighbours", neighbour.address):
+            link_requests.add_neighbour(sock, ifindex, neighbour)
     for route in sorted(wanted.routes, key=lambda route: bool(route.gateway)):
-        link_requests.add_route(sock, ifindex, route)
+        with refusals.naming("routes", route.destination):
+            link_requests.add_route(sock, ifindex, route)
     for rule in wanted.rules:
-        link_requests.add_rule(sock, rule)
+        with refusals.naming("rules", rule.source or rule.destination):
+            link_requests.add_rule(sock, rule)
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:

@@ -4,12 +4,14 @@ An interface is recognized by its identity, and only where exactly one link matc
 can write there, and the kernel may reuse the numbers in its identity after the interface was deleted. Functions raise OSError.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import link_requests, rtnetlink
 
+NAMED = pathlib.Path("/run/netns")
 _BUSES = pathlib.Path("/sys/bus")
 
 
@@ -66,15 +68,22 @@ def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
     return None
 
 
-def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
-    """Return the links of all other namespaces on top of a link of the host, such as a macvlan child that a pod created."""
+def number_named_namespaces(host: Host) -> None:
+    """Give every namespace in /run/netns a number in the host's namespace, which the listing of its links needs."""
+    for path in sorted(NAMED.iterdir()) if NAMED.is_dir() else ():
+        with contextlib.suppress(OSError), rtnetlink.opened(str(path)) as descriptor:
+            rtnetlink.assign_nsid(host.sock, descriptor)
+
+
+def upper_links(host: Host) -> tuple[Place, ...]:
+    """Return the links of all other namespaces on top of links of the host, such as a macvlan child that a pod created."""
     places = [Place(nsid=nsid, link=link) for nsid in rtnetlink.nsids(host.sock) for link in link_requests.links(host.sock, nsid)]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = rtnetlink.nsid_of(host.sock, host.descriptor)
     if own == rtnetlink.NO_NSID:
         return ()
-    uppers = (place for place in places if (place.link.other, place.link.other_nsid) == (ifindex, own))
-    return tuple(place for place in uppers if place.nsid != own and place.link.kind not in pod_interfaces.PAIRS)
+    uppers = (place for place in places if place.link.lower and place.link.other_nsid == own and place.nsid != own)
+    return tuple(place for place in uppers if place.link.kind not in pod_interfaces.PAIRS)
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:

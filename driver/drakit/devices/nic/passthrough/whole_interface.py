@@ -232,8 +232,7 @@ class WholeAttacher:
         with self._context.hold(locks, is_waited_for), self._kernel.opened(descriptor) as sandbox:
             self._announcer.cancel((grant.claim.uid, grant.device.name))
             current = self._current_grant(request, is_waited_for)
-            sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
-            call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
+            call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox)
             try:
                 self._complete(call, sandbox, is_waited_for)
             except Exception as error:
@@ -243,18 +242,18 @@ class WholeAttacher:
                 raise
             _log.info("interface moved into pod", extra=_log_keys(call))
 
-    def _plan_call(
-        self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, sandbox_id: address_leases.SandboxId
-    ) -> _Call:
+    def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
 
         Raise RefusedError, HardwareError.
         """
+        sandbox_id = address_leases.SandboxId(cookie=opened.cookie, pod=request.pod)
         recorded = placement_of(self._context, grant)
         whole = passthrough(grant, recorded)
         location = self._kernel.locate(whole, sandbox)
         if location is not pod_interfaces.Location.HERE:
             _check_free(grant, location)
+            _check_names(grant, opened)
             placement = self._kernel.planned_placement(whole, sandbox, request.pod)
         elif recorded is not None and recorded.cookie == sandbox_id.cookie:
             placement = recorded
@@ -354,6 +353,21 @@ def _check_free(grant: Grant, location: pod_interfaces.Location) -> None:
     if location is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)
+
+
+def _check_names(grant: Grant, sandbox: sandboxes.Sandbox) -> None:
+    """Raise RefusedError where the pod has another interface of the wanted name, or of an alternative name of the interface."""
+    interface = _intent_of_grant(grant).interface
+    name = config.of(grant).interface_name or interface.name
+    holder = sandbox.find(name)
+    if holder is not None:
+        raise attacher.name_taken(holder, name)
+    for altname in interface.altnames:
+        holder = sandbox.find(altname)
+        if holder is not None:
+            reason = f"the pod has another interface named {altname!r}, which is an alternative name of the NIC {interface.name}"
+            fix = f"rename the pod's interface, or on the host: ip link property del dev {interface.name} altname {altname}"
+            raise server.RefusedError(f"{reason}; {fix}", server.Reason.NAME_TAKEN)
 
 
 def _check_routes(host_state: pod_interfaces.HostState) -> None:

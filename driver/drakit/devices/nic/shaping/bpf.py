@@ -157,7 +157,7 @@ def program(program_id: int) -> int:
 
 
 def tcx_programs(ifindex: int, hook: int) -> tuple[int, ...]:
-    """Return the ids of the programs of a tcx hook of an interface of the calling thread's namespace, in their order."""
+    """Return the ids of the programs of a tcx hook of an interface of the calling thread's namespace, in order. Linux before 6.6 refuses it."""
     return tuple(identity for identity, _ in _tcx(ifindex, hook))
 
 

@@ -90,6 +90,12 @@ def roots(sock: rtnetlink.Socket) -> Mapping[int, Qdisc]:
     return {_TCMSG.unpack_from(answer)[1]: _qdisc(answer) for answer in answers if _TCMSG.unpack_from(answer)[3] == AT_ROOT}
 
 
+def hooked(sock: rtnetlink.Socket) -> frozenset[int]:
+    """Return the interfaces with an ingress or clsact qdisc."""
+    answers = map(_TCMSG.unpack_from, sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)))
+    return frozenset(ifindex for _, ifindex, _, parent, _ in answers if parent == AT_INGRESS)
+
+
 def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
     """Create the driver's HTB at the root. Raise OSError, with EEXIST where another qdisc is there.
 
@@ -121,6 +127,12 @@ def delete_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
 def has_filters(sock: rtnetlink.Socket, ifindex: int, parent: int) -> bool:
     """Return whether any program has a filter at a hook."""
     return bool(sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, parent, 0)))
+
+
+def has_foreign_filters(sock: rtnetlink.Socket, ifindex: int) -> bool:
+    """Return whether another program has a filter at a hook of an interface. The driver's own have its priority."""
+    answers = (answer for hook in (HOOK_INGRESS, HOOK_EGRESS) for answer in sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, hook, 0)))
+    return any(_TCMSG.unpack_from(answer)[4] >> 16 != PRIORITY for answer in answers)
 
 
 def put_class(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair: bool = False) -> None:

@@ -39,6 +39,7 @@ VIRTUAL_FUNCTION = {"pci": port.PciFunction(bus_id="0000:8a:00.2", physical_func
         ({}, {"exclude": ("eth*",)}, ["nic.exclude"], {"exclude": ()}),
         ({"default_route": True}, {}, ["nic.take_over", "nic.reserve"], {"take_over": ("eth0",), "reserve": BITS("1G")}),
         ({"addressed": True}, {}, ["nic.offer_addressed", "nic.take_over"], {"offer_addressed": True}),
+        ({"used": "has tc filters"}, {}, ["nic.offer_addressed", "nic.take_over"], {"take_over": ("eth0",), "reserve": BITS("1G")}),
         ({"default_route": True}, {"take_over": ("*",)}, ["nic.take_over", "nic.reserve", "nic.rules"], {"reserve": BITS("1G")}),
         ({"addressed": True}, {"take_over": ("*",)}, ["nic.reserve"], {"interfaces": (RULE(match="eth0", reserve=BITS("1G")),)}),
         (VIRTUAL_FUNCTION, {}, ["nic.rules"], {"interfaces": (RULE(match="pci:*", speed=BITS("10G")),)}),
@@ -52,6 +53,7 @@ VIRTUAL_FUNCTION = {"pci": port.PciFunction(bus_id="0000:8a:00.2", physical_func
         "excluded by name",
         "default route",
         "addressed",
+        "used otherwise",
         "taken over without a reserve",
         "taken over without a reserve, a rule",
         "virtual function",
@@ -100,7 +102,7 @@ def test_a_take_over_that_an_admin_s_queueing_prevents_says_who_must_act() -> No
     assert result.change == "stop that program and remove the qdisc: tc qdisc delete dev eth0 root"
 
 
-@pytest.mark.parametrize("used", [{"default_route": True}, {"addressed": True}])
+@pytest.mark.parametrize("used", [{"default_route": True}, {"addressed": True}, {"used": "has an XDP program"}])
 def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, object]) -> None:
     result = refusal(nic(**used), take_over=("eth0",))
     assert result.reason == ("matches nic.take_over and has no reserve: the host's own traffic would be limited to 1M bit/s")
@@ -117,3 +119,31 @@ def test_an_addressed_interface_offered_without_a_reserve_comes_with_a_warning()
     (with_reserve,) = survey(nic(addressed=True), offer_addressed=True, reserve=BITS("1G")).nics
     (unused,) = survey(nic()).nics
     assert (with_reserve.caution, unused.caution) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "user, reason",
+    [
+        ({"kind": "vlan", "lower": 2}, "carries the host's user0 (vlan)"),
+        ({"kind": "macsec", "lower": 2}, "carries the host's user0 (macsec)"),
+        ({"kind": "vlan", "lower": 2, "default_route": True}, "carries the host's default route"),
+        ({"kind": "gretap", "lower": 2, "default_route": True}, "carries the host's default route"),
+    ],
+)
+def test_a_nic_below_another_interface_of_the_host_needs_a_reserve(user: dict[str, object], reason: str) -> None:
+    both = [nic(), nic(ifindex=3, name="user0", **user)]
+    withheld = offers.survey(both, nic_settings.NicSettings()).withheld
+    assert {entry.name: entry.reason for entry in withheld}["eth0"] == reason
+    taken = offers.survey(both, nic_settings.NicSettings(take_over=("eth0",), reserve=BITS("1G")))
+    assert [entry.interface.name for entry in taken.nics] == ["eth0"]
+    unreserved = offers.survey(both, nic_settings.NicSettings(take_over=("eth0",))).withheld
+    assert "has no reserve" in {entry.name: entry.reason for entry in unreserved}["eth0"]
+
+
+def test_a_bridge_with_ports_is_used_and_a_bond_has_its_slaves_to_itself() -> None:
+    rule = nic_settings.NicSettings(interfaces=(RULE(match="*0", speed=BITS("10G")),))
+    pod = nic(ifindex=4, name="veth1", kind="veth", master=3)
+    bridged = offers.survey([nic(ifindex=3, name="br0", kind="bridge"), pod], rule)
+    assert {entry.name: entry.reason for entry in bridged.withheld}["br0"] == "carries the host's veth1 (veth)"
+    bonded = offers.survey([nic(ifindex=3, name="bond0", kind="bond"), dataclasses.replace(pod, kind=port.PHYSICAL)], rule)
+    assert [entry.interface.name for entry in bonded.nics] == ["bond0"]

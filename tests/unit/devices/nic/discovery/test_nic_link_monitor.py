@@ -31,6 +31,12 @@ class Machine(mock_port.MockPort):
         changed = whole if carrier else dataclasses.replace(whole, carrier=False, state="down", speed=None)
         self._interfaces = tuple(changed if interface.name == name else interface for interface in self._interfaces)
 
+    def use(self, name: str, use: str) -> None:
+        """Let another program use an interface."""
+        self._interfaces = tuple(
+            dataclasses.replace(interface, used=use) if interface.name == name else interface for interface in self._interfaces
+        )
+
 
 class MonitorSetup:
     def __init__(
@@ -92,6 +98,18 @@ def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path,
     setup.monitor.check()
     assert [withheld.name for withheld in setup.driver.survey().withheld] == ["eth0"]
     assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    setup = MonitorSetup(tmp_path)
+    setup.monitor.check()
+    setup.machine.use("eth1", "has tc filters of another program")
+    for _ in range(2):
+        setup.monitor.check()
+    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
+    assert (line["msg"], line["interface"]) == ("interface no longer offered", "eth1")
+    assert line["reason"] == "has tc filters of another program"
+    assert setup.context.rediscoveries == 1
 
 
 def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:

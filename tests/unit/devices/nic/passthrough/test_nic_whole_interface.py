@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -41,8 +42,8 @@ class Machine(mock_port.MockPort):
         self._interfaces = (*self._interfaces, FUNCTION)
         self.away: set[str] = set()
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(interface for interface in super().interfaces() if interface.name not in self.away)
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
+        return tuple(interface for interface in super().interfaces(own_namespaces) if interface.name not in self.away)
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
         return None if name in self.away else super().host_state(name)
