@@ -202,8 +202,24 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> records.Record:
-        """Return the intent that a device's attributes describe. An existing instance may be an admin's, so it counts as borrowed and is kept."""
-        return identity.Identity.of(grant, boot=self._hardware.boot_id()).to_record()
+        """Return the intent that a device's attributes describe.
+
+        An existing instance with its marker is this driver's. Any other one may be an admin's, so it counts as borrowed and is kept.
+        """
+        wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
+        if wanted.slot is not None and not grant.admin_access and self._is_marked(wanted, wanted.slot):
+            wanted = dataclasses.replace(wanted, borrowed=False, marked=True)
+        return wanted.to_record()
+
+    def _is_marked(self, wanted: identity.Identity, slot: identity.Slot) -> bool:
+        """Return whether the instance in the slot has a marker of this boot. A GPU that does not answer has none."""
+        marker = self._resources.made.of(dataclasses.replace(wanted, marked=True))
+        if marker.file is None:
+            return False
+        with contextlib.suppress(port.CallError):
+            instance = instances.find_instance(self._hardware, slot)
+            return instance is not None and marker.matches(instance)
+        return False
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.

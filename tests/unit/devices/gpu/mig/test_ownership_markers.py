@@ -116,3 +116,29 @@ def test_what_was_planned_before_there_were_marks_is_removed_as_it_was_then(node
     assert wanted.slot is not None
     instances.remove(node.hardware, wanted.slot, None, lambda _: None)
     assert not node.instances()
+
+
+def lost(node: gpu_node.GpuNode) -> gpu_node.Grant:
+    """The grant of a device whose claim the journal has lost, as the present inventory describes it."""
+    node.journal.clear()
+    node.restart()
+    found = node.grant(NAME)
+    assert "uuid" in found.device.attributes
+    return dataclasses.replace(found, intent=node.driver.recall(found))
+
+
+def test_an_instance_with_its_marker_is_released_although_its_journal_was_lost(node: gpu_node.GpuNode) -> None:
+    node.prepare(NAME)
+    kept = lost(node)
+    prepared = node.driver.prepare(kept)
+    node.driver.unprepare(dataclasses.replace(kept, record=prepared.record))
+    assert node.instances() == []
+
+
+def test_an_instance_without_a_marker_is_kept_when_its_journal_was_lost(node: gpu_node.GpuNode) -> None:
+    admin_makes(node)
+    before = node.instances()
+    kept = lost(node)
+    prepared = node.driver.prepare(kept)
+    node.driver.unprepare(dataclasses.replace(kept, record=prepared.record))
+    assert node.instances() == before
