@@ -204,22 +204,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def recall(self, grant: Grant) -> records.Record:
         """Return the intent that a device's attributes describe.
 
-        An existing instance with its marker is this driver's. Any other one may be an admin's, so it counts as borrowed and is kept.
+        An existing instance with its marker is this driver's. Any other one may be an admin's, so it counts as borrowed and is kept. Raises
+        HardwareError while the GPU cannot be read.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
-        if wanted.slot is not None and not grant.admin_access and self._is_marked(wanted, wanted.slot):
-            wanted = dataclasses.replace(wanted, borrowed=False, marked=True)
-        return wanted.to_record()
-
-    def _is_marked(self, wanted: identity.Identity, slot: identity.Slot) -> bool:
-        """Return whether the instance in the slot has a marker of this boot. A GPU that does not answer has none."""
-        marker = self._resources.made.of(dataclasses.replace(wanted, marked=True))
-        if marker.file is None:
-            return False
-        with contextlib.suppress(port.CallError):
-            instance = instances.find_instance(self._hardware, slot)
-            return instance is not None and marker.matches(instance)
-        return False
+        marked = dataclasses.replace(wanted, borrowed=False, marked=True)
+        is_own = not grant.admin_access and wanted.slot is not None and self._resources.made.of(marked).is_at(self._hardware, wanted.slot)
+        return (marked if is_own else wanted).to_record()
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.

@@ -55,6 +55,13 @@ class Marker:
             detail = f"created, but its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
 
+    def is_at(self, hardware: port.GpuPort, slot: identity.Slot) -> bool:
+        """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
+        if self.file is None:
+            return False
+        instance = _find_present(hardware, slot)
+        return instance is not None and self.matches(instance)
+
     def matches(self, instance: port.GpuInstance) -> bool:
         """Return whether the marker names this instance; a truncated file names none."""
         if self.file is None:

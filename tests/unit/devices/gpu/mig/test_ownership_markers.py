@@ -9,6 +9,7 @@ from drakit.core import errors
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.mig import instances
+from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
 
 NAME = "gpu-0-mig-2g10gb-14-4"
@@ -142,3 +143,14 @@ def test_an_instance_without_a_marker_is_kept_when_its_journal_was_lost(node: gp
     prepared = node.driver.prepare(kept)
     node.driver.unprepare(dataclasses.replace(kept, record=prepared.record))
     assert node.instances() == before
+
+
+def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+    node.prepare(NAME)
+    lost(node)
+    found = node.grant(NAME)
+    failing = fault_injection.Fault(call="gpu_instances", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)
+    fault_injection.Faults(tmp_path / "machine").arm(failing)
+    with pytest.raises(errors.HardwareError):
+        node.driver.recall(found)
+    assert node.driver.recall(found)["marked"] is True
