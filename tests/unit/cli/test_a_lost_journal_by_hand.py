@@ -32,7 +32,7 @@ def test_another_claim_is_not_prepared_and_the_message_names_the_missing_claims(
     for _ in range(2):
         result = lost.on_node("prepare", other(lost))
         assert (result.status, result.out) == (1, "")
-        assert "the journal of gpu.drakit.dev was lost (it is missing, but CDI files of prepared claims exist)" in result.err
+        assert "the journal of gpu.drakit.dev was lost (it is missing, but had" in result.err
         assert f"these claims are not restored: {command_line.UID}. " in result.err
         assert f"drakit unprepare {command_line.UID}\n" in result.err
 
@@ -70,11 +70,15 @@ def test_claims_that_the_lost_journal_named_are_released_one_by_one(shell: comma
     assert shell.on_node("unprepare", OTHER).err == ""
 
 
-def test_a_stray_file_is_removed_once_the_journal_is_no_longer_lost(lost: command_line.CommandLine) -> None:
+def test_a_file_of_a_claim_that_the_journal_lacks_is_kept_until_it_is_released(lost: command_line.CommandLine) -> None:
     assert lost.on_node("unprepare", command_line.UID).err.endswith(RESTORED)
     stray = lost.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{OTHER}-gpu-0.json"
     stray.write_text("{}")
-    assert lost.on_node("prepare", lost.claim_file(command_line.mig())).err == ""
+    refused = lost.on_node("prepare", lost.claim_file(command_line.mig()))
+    assert refused.status == 1
+    assert f"drakit unprepare {OTHER}" in refused.err
+    assert stray.exists()
+    assert lost.on_node("unprepare", OTHER).err.endswith(RESTORED)
     assert not stray.exists()
 
 

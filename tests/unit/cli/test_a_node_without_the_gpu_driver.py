@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from drakit.devices import registry
+from drakit.devices import machines, registry
 from fakes import command_line
 
 pytestmark = pytest.mark.skipif(registry.has_gpu_driver(pathlib.Path("/")), reason="GPUs are served here")
@@ -15,8 +15,12 @@ CANNOT_LOAD = "cannot load"
 
 @pytest.fixture
 def node(shell: command_line.CommandLine) -> command_line.CommandLine:
-    """A node on which a claim has a partition, and whose GPU driver is then gone."""
-    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    """A node on which a claim has a partition of this boot, and whose GPU driver is then gone."""
+    file = shell.claim_file(command_line.mig())
+    assert shell.on_node("prepare", file).status == shell.on_node("unprepare", command_line.UID).status == 0
+    (boot,) = (shell.folder / "node").rglob(machines.BOOT_ID)
+    boot.write_text(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    assert shell.on_node("prepare", file).status == 0
     (shell.folder / "node" / "plugins_registry").mkdir(mode=0o755, exist_ok=True)
     return shell
 
@@ -66,14 +70,13 @@ def test_unprepare_does_not_take_a_claim_for_released(node: command_line.Command
     assert other.status == 0, other.err
 
 
-def test_uninstall_node_lists_claims_and_files_and_removes_nothing(node: command_line.CommandLine) -> None:
-    for confirmed in ((), ("--yes", "--force")):
-        ran = run(node, "uninstall-node", "--no-api", "-o", "json", *confirmed)
-        kinds = [item["kind"] for item in json.loads(ran.out)["items"]]
-        assert kinds == ["hardware", "claim", "CDI file", "folder"], ran.err
-        assert ran.status == 1
-        assert CANNOT_LOAD in ran.err
-    assert json.loads(run(node, "journal", "list", "-o", "json").out)
+def test_uninstall_node_names_the_claim_that_it_cannot_release_and_keeps_it(node: command_line.CommandLine) -> None:
+    listed = json.loads(run(node, "uninstall-node", "--no-api", "-o", "json").out)["items"]
+    assert [item["kind"] for item in listed] == ["claim", "CDI file", "folder"]
+    ran = run(node, "uninstall-node", "--no-api", "-o", "json", "--yes", "--force")
+    assert ran.status == 1
+    assert CANNOT_LOAD in ran.out + ran.err
+    assert [row["uid"] for row in json.loads(run(node, "journal", "list", "-o", "json").out)] == [command_line.UID]
 
 
 def test_a_folder_without_claims_is_no_reason_to_fail(shell: command_line.CommandLine) -> None:

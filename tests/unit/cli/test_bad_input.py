@@ -82,7 +82,7 @@ def test_a_claim_that_cannot_be_prepared_is_refused_in_one_line_and_leaves_nothi
     assert refused.err.count("\n") == 1
     assert message in refused.err
     assert shell.on_node("show", "-o", "json").out == before
-    assert not list(shell.folder.glob("node/cdi/*"))
+    assert not list(shell.folder.glob("node/cdi/*.json"))
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
 
 

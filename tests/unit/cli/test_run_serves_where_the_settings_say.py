@@ -14,6 +14,7 @@ from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.cli import composition
 from drakit.cli.commands import run
+from drakit.journal import journal
 from fakes import command_line, demo
 
 DRIVER = "gpu.drakit.dev"
@@ -62,6 +63,8 @@ def registered(root: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[p
         },
         environ={},
     )
+    # A new journal is verified by the API server first, and this one is away.
+    journal.Journal.open(root / "plugins" / DRIVER, driver=DRIVER, boot_id="an earlier boot").close()
     stop = threading.Event()
     serving = threading.Thread(target=run.serve, args=(settings, composition.families(settings, only=["gpu"]), stop), daemon=True)
     serving.start()

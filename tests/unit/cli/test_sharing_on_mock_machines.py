@@ -1,6 +1,7 @@
 """A claim's sharing can be prepared on a mock machine as on the machine it pretends to be, or is refused with the reason and the fix."""
 
 import json
+import pathlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.gpu.sharing.mps import child_daemons, processes
-from fakes import command_line
+from fakes import command_line, demo
 
 
 def parameters(kind: str, **sharing: object) -> list[object]:
@@ -19,6 +20,13 @@ def parameters(kind: str, **sharing: object) -> list[object]:
 def daemons(shell: command_line.CommandLine) -> list[processes.Process]:
     folders = (shell.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
     return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[pathlib.Path]:
+    """A folder whose path leaves room for the sockets of daemons."""
+    with demo.short_folder() as made:
+        yield made
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.devices import machines
 from drakit.devices.gpu.mock import mock_gpus
+from drakit.journal import journal
 from fakes import command_line, demo, driver_process, forked_cli
 
 Lines = Callable[[], list[dict[str, object]]]
@@ -28,6 +29,8 @@ def folder() -> Iterator[pathlib.Path]:
             "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         }
+        # A new journal is verified by the API server first, and this one is away.
+        journal.Journal.open(made / "plugins" / "gpu.drakit.dev", driver="gpu.drakit.dev", boot_id="an earlier boot").close()
         (made / "kubeconfig").write_text(yaml.safe_dump(config))
         yield made
 
