@@ -234,7 +234,7 @@ class ApiStatuses:
         if _DRIVER_RIGHT in message:
             right = f"associated-node:patch on {_DRIVER_RIGHT} {self._writer.driver}, with a token of a pod on this node"
             fix = f"allow its service account {right} (arbitrary-node:patch for devices of several nodes)"
-            return errors.ApiError(f"{error}; {fix}", status=http.HTTPStatus.FORBIDDEN, reason="Forbidden")
+            return errors.ApiError(f"{error}; {fix}", status=error.status, reason="Forbidden")
         return _claim_gone(errors.ClaimFault.NOT_ALLOCATED) if _NOT_ALLOCATED in message else error
 
     def _set_blank(self, uid: str, *, blank: bool) -> None:
