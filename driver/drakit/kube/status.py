@@ -274,7 +274,8 @@ def _owned(claim: stored_claim.StoredClaim, driver: str, manager: str) -> Entrie
 def _owned_part(driver: str, entry: stored_claim.Entry, owned: Mapping[str, object]) -> dict[str, object]:
     types = _condition_types(owned)
     values = {name: entry.stored[name] for name in _VALUE_FIELDS if f"f:{name}" in owned and entry.stored.get(name) is not None}
-    return _make_entry(driver, entry.key, [dict(condition) for condition in entry.conditions if condition.get("type") in types], values)
+    conditions = [dict(condition) for condition in entry.conditions if isinstance(kind := condition.get("type"), str) and kind in types]
+    return _make_entry(driver, entry.key, conditions, values)
 
 
 def _make_entry(
