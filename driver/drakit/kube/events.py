@@ -12,6 +12,7 @@ import http
 import threading
 from collections.abc import Iterator
 
+from drakit import texts
 from drakit.core import claim as claims
 from drakit.core import context, errors, records
 from drakit.kube import api_objects, claim_codec, stored_claim, transport
@@ -127,5 +128,6 @@ def _pods(claim: transport.Object, namespace: str) -> Iterator[_Subject]:
 
 
 def _truncated(message: str) -> str:
-    """Return at most 1024 bytes, the limit of the API, without a broken character at the end."""
-    return message.encode()[:MESSAGE_MAX].decode("utf-8", "ignore")
+    """Return at most 1024 bytes, the limit of the API. UTF-8 has at most four bytes for a character."""
+    fits = len(message.encode("utf-8", "replace")) <= MESSAGE_MAX
+    return message if fits else texts.cut(message, MESSAGE_MAX if message.isascii() else MESSAGE_MAX // 4)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
+from drakit import texts
 from drakit.core import backoff, claim_status, context, errors, names, ports
 from drakit.core import claim as claims
 from drakit.telemetry import logs, repeats
@@ -25,7 +26,7 @@ _log = logs.get_logger(__name__)
 EVENT_INTERVAL_SECONDS = 600.0
 NOT_WRITTEN = "DeviceStatusNotWritten"
 """The reason of the Event for a claim whose status the API server always rejects."""
-_MESSAGE_MAX = 1024
+MESSAGE_MAX = 1024
 _PREPARED = claim_status.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
 
 
@@ -95,7 +96,7 @@ class StatusReporter:
         """Report that preparing the claim failed. Errors that are not about the claim (the caller has gone, an API error) are not reported."""
         if self._conditions is Conditions.NEVER or isinstance(error, errors.CallerGoneError | errors.ApiError):
             return
-        message = (str(error) or type(error).__name__)[:_MESSAGE_MAX]
+        message = texts.cut(str(error) or type(error).__name__, MESSAGE_MAX)
         condition = claim_status.Condition(type=claim_status.READY, status=False, reason=reason_of(error), message=message)
         self._put(ref, claim_status.StatusChange(ready=condition))
 
