@@ -36,7 +36,7 @@ def stored(ref: claims.ClaimRef, device: str) -> dict[str, Any]:
     condition = {"type": "Ready", "status": "False", "reason": "DeviceGone", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     entry = {"driver": DRIVER, "pool": POOL, "device": device, "conditions": [condition], "data": {"speed": 2}}
     key = json.dumps({"device": device, "driver": DRIVER, "pool": POOL})
-    fields = {"f:status": {"f:devices": {f"k:{key}": {"f:conditions": {'k:{"type":"Ready"}': {}}, "f:data": {}}}}}
+    fields: dict[str, object] = {"f:status": {"f:devices": {f"k:{key}": {"f:conditions": {'k:{"type":"Ready"}': {}}, "f:data": {}}}}}
     owner = {"manager": f"{DRIVER}/{NODE}", "operation": "Apply", "subresource": "status", "fieldsV1": fields}
     metadata = {
         "name": ref.name,
@@ -81,22 +81,24 @@ JUNK: tuple[object, ...] = (
 PLACES = tuple(places(stored(BAD, "chip-0")))
 
 
+def has(owner: object, key: str | int) -> bool:
+    """Whether an earlier change has left this member or element."""
+    return key in owner if isinstance(owner, dict) else isinstance(owner, list) and isinstance(key, int) and key < len(owner)
+
+
 def changed(claim: dict[str, Any], place: tuple[str | int, ...], junk: object) -> None:
-    """Put junk at a place, if an earlier change has left the place there."""
-    *parents, last = place
+    """Put junk at a place, if it is still there."""
     target: Any = claim
-    for key in parents:
-        if not (isinstance(target, dict) and key in target) and not (
-            isinstance(target, list) and isinstance(key, int) and key < len(target)
-        ):
+    for key in place[:-1]:
+        if not has(target, key):
             return
         target = target[key]
-    if not isinstance(target, dict | list) or (isinstance(target, list) and not (isinstance(last, int) and last < len(target))):
+    if not has(target, place[-1]):
         return
     if isinstance(junk, Absent):
-        target.pop(last, None) if isinstance(target, dict) else target.pop(last)
+        target.pop(place[-1])
     else:
-        target[last] = copy.deepcopy(junk)
+        target[place[-1]] = copy.deepcopy(junk)
 
 
 class Server:
