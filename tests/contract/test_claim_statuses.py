@@ -294,7 +294,7 @@ def test_a_missing_right_is_reported_with_its_fix_and_does_not_mean_a_deleted_cl
             continue
         with pytest.raises(errors.ApiError, match=missing) as raised:
             store.write(real.ref, said("gpu-0", LINK))
-        assert raised.value.status == 403
+        assert raised.value.status == 422
     assert real.standing() == {}
 
 

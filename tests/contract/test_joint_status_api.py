@@ -170,6 +170,6 @@ def test_saying_the_same_again_writes_nothing(server: apiserver.ApiServer, conne
 def test_the_right_for_one_node_is_not_enough_and_the_error_says_what_is(connect: Connect, ref: claims.ClaimRef) -> None:
     with pytest.raises(errors.ApiError) as raised:
         connect("node-1").write(ref, says(0))
-    assert raised.value.status == 403
+    assert raised.value.status == 422
     assert "allow its service account" in str(raised.value)
     assert "arbitrary-node:patch for devices of several nodes" in str(raised.value)

@@ -1,7 +1,8 @@
 """The review of one request over HTTPS: the rights of its user, then policies and webhooks."""
 
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from drakit_cluster.access import nodes, users
 from drakit_cluster.access.authorizer import Authorizer
@@ -28,6 +29,16 @@ class RequestReview(Review):
     gates: FeatureGates
     dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
+    seen_as: Callable[[Change], Change] = lambda change: change
+    """Returns the change that policies and webhooks see: a request for a sub-resource with a kind of its own shows that kind."""
+
+    def as_post(self, subresource: str, body: Object) -> "RequestReview":
+        """Return the review of a body that is posted to a sub-resource, whatever the request does to the stored object."""
+        return replace(self, seen_as=lambda change: _posted(change, subresource, body))
+
+    def as_part(self, subresource: str, kind: tuple[str, str, str], part: Callable[[Object], Object]) -> "RequestReview":
+        """Return the review of an update of a part of the object: ``kind`` is the part's group, version and kind."""
+        return replace(self, seen_as=lambda change: _part(change, subresource, kind, part))
 
     def failures(self, change: Change) -> list[Failure]:
         """Return the parts of a claim's status that the user may not change."""
@@ -44,7 +55,7 @@ class RequestReview(Review):
         self._check_node(change)
         self._check_created_by_patch(change)
         subject = self._subject(change)
-        request = self._request(change)
+        request = self._request(self.seen_as(change))
         self.warnings.extend(policies.check(self.store, subject, request))
         for hook in webhooks.matching_hooks(self.store, subject):
             self.warnings.extend(webhooks.review(hook, subject, request))
@@ -66,7 +77,8 @@ class RequestReview(Review):
         if not self.authorizer.allows(self.user, attributes):
             raise _forbidden(change, users.denial(self.user, attributes))
 
-    def _subject(self, change: Change) -> Subject:
+    def _subject(self, written: Change) -> Subject:
+        change = self.seen_as(written)
         return Subject(
             operation=change.operation,
             resource=change.resource,
@@ -83,7 +95,8 @@ class RequestReview(Review):
 
     def _request(self, change: Change) -> Object:
         resource = change.resource
-        kind: Json = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        group, version, kind_name = change.kind or (resource.group, resource.version, resource.kind)
+        kind: Json = {"group": group, "version": version, "kind": kind_name}
         target: Json = {"group": resource.group, "version": resource.version, "resource": resource.plural}
         request: Object = {
             "uid": str(uuid.uuid4()),
@@ -102,6 +115,18 @@ class RequestReview(Review):
         if change.subresource:
             request |= {"subResource": change.subresource, "requestSubResource": change.subresource}
         return request | ({"namespace": change.key.namespace} if change.key.namespace else {})
+
+
+def _posted(change: Change, subresource: str, body: Object) -> Change:
+    posted = resources.POSTED[subresource]
+    shown = {"apiVersion": posted.api_version, "kind": posted.kind, **body}
+    kind = (posted.group, posted.version, posted.kind)
+    return replace(change, operation=Operation.CREATE, subresource=subresource, before=None, new=shown, kind=kind)
+
+
+def _part(change: Change, subresource: str, kind: tuple[str, str, str], part: Callable[[Object], Object]) -> Change:
+    before = replace(change.before, view=part(change.before.view)) if change.before else None
+    return replace(change, subresource=subresource, before=before, new=part(change.new) if change.new else None, kind=kind)
 
 
 _ANYTHING = Attributes(verb="*", group="*", resource="*")

@@ -21,7 +21,7 @@ class Operation(enum.StrEnum):
 class Change:
     """A write that is ready but not stored. ``before`` is None for a new object, ``new`` None for a deleted one.
 
-    With ``orphan``, the objects that a deleted object owns stay.
+    With ``orphan``, the objects that a deleted object owns stay. ``kind`` is the objects' group, version and kind where it is not the resource's.
     """
 
     operation: Operation
@@ -31,6 +31,7 @@ class Change:
     before: Entry | None = None
     new: Object | None = None
     orphan: bool = False
+    kind: tuple[str, str, str] | None = None
 
 
 class Review:

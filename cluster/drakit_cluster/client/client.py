@@ -12,7 +12,7 @@ from typing import Self, Unpack
 
 import httpx
 
-from drakit.inputs import documents
+from drakit.inputs import documents, files
 from drakit_cluster.api import tls
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.watching import Event, EventType
@@ -23,6 +23,7 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
 REQUEST_SECONDS = 10.0
+_KUBECONFIG_MAX = 4 << 20
 
 
 class UnreachableError(errors.ApiError, reason="Unreachable"):
@@ -48,7 +49,7 @@ class ApiClient:
     @classmethod
     def from_kubeconfig(cls, path: pathlib.Path, *, timeout: float = REQUEST_SECONDS) -> Self:
         """Return a client for the current context of a kubeconfig with inline certificate authority and token."""
-        config: Json = documents.load(path.read_text(encoding="utf-8"))
+        config: Json = documents.load(files.read_text(path, limit=_KUBECONFIG_MAX))
         current = json_types.text(config, "current-context")
         context = json_types.mapping(_named(config, "contexts", current), "context")
         cluster = json_types.mapping(_named(config, "clusters", json_types.text(context, "cluster")), "cluster")

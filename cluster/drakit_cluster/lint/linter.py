@@ -13,10 +13,13 @@ from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.resources import Resource
 
 
-def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Finding] = ()) -> list[Finding]:
+def lint(
+    documents: Sequence[Document], gates: FeatureGates, others: Sequence[Finding] = (), *, network_drivers: frozenset[str] = frozenset()
+) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
-    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field.
+    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. ``network_drivers`` attach their devices to
+    the network namespace of a pod.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
@@ -25,7 +28,7 @@ def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Fi
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates),
+        *_across_objects(documents, intake, gates, network_drivers),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
     all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
@@ -71,7 +74,9 @@ def _group(document: Document) -> str:
     return json_types.text(document.body, "apiVersion").rpartition("/")[0]
 
 
-def _across_objects(documents: Sequence[Document], intake: Intake, gates: FeatureGates) -> Iterator[Finding]:
+def _across_objects(
+    documents: Sequence[Document], intake: Intake, gates: FeatureGates, network_drivers: frozenset[str]
+) -> Iterator[Finding]:
     """Yield mistakes between objects."""
     slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
     accepted_ids = {id(accepted.document) for accepted in slices}
@@ -86,7 +91,7 @@ def _across_objects(documents: Sequence[Document], intake: Intake, gates: Featur
     yield from supply_findings
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published)
-    yield from users.check(documents, users.KnownClaims.of(claims, intake.objects(resources.CLASS)))
+    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers))
     demand_findings = list(_demand_findings(intake, published, claims, gates))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):

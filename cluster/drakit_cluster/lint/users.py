@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.lint import findings, refusals
 from drakit_cluster.lint.findings import Finding
+from drakit_cluster.lint.host_network import NetworkDevices
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
@@ -32,15 +33,27 @@ def is_user(document: Document) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownClaims:
-    """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes."""
+    """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes.
+
+    ``network_requests`` are those of the requests that only the network devices satisfy.
+    """
 
     requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    network_requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    network_devices: NetworkDevices = field(default_factory=NetworkDevices)
     classes: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, claims: Iterable[Accepted], classes: Iterable[Object]) -> "KnownClaims":
+    def of(cls, claims: Iterable[Accepted], classes: Sequence[Object], network_drivers: frozenset[str]) -> "KnownClaims":
         names = frozenset(json_types.text(device_class, "metadata", "name") for device_class in classes)
-        return cls(requests=dict(_claim_requests(claim) for claim in claims), classes=names)
+        specs = dict(map(_claim_spec, claims))
+        network = NetworkDevices.of(network_drivers, classes)
+        return cls(
+            requests={key: _request_names(spec) for key, spec in specs.items()},
+            network_requests={key: network.requested_by(spec) for key, spec in specs.items()},
+            network_devices=network,
+            classes=names,
+        )
 
     def names(self, kind: str, namespace: str) -> set[str]:
         return {name for known_kind, place, name in self.requests if (known_kind, place) == (kind, namespace)}
@@ -49,13 +62,16 @@ class KnownClaims:
         return sorted(place for known_kind, place, other in self.requests if (known_kind, other) == (kind, name))
 
 
-def _claim_requests(accepted: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
+def _claim_spec(accepted: Accepted) -> tuple[tuple[str, str, str], Object]:
     template = accepted.document.resource is resources.CLAIM_TEMPLATE
     spec = json_types.mapping(accepted.object, "spec", "spec") if template else json_types.mapping(accepted.object, "spec")
     metadata = json_types.mapping(accepted.object, "metadata")
-    names = [json_types.text(request, "name") for request in json_types.objects(spec, "devices", "requests")]
     kind = "ResourceClaimTemplate" if template else "ResourceClaim"
-    return (kind, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")), frozenset(names)
+    return (kind, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")), spec
+
+
+def _request_names(spec: Object) -> frozenset[str]:
+    return frozenset(json_types.text(request, "name") for request in json_types.objects(spec, "devices", "requests"))
 
 
 def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[Finding]:
@@ -76,6 +92,7 @@ class _Pod:
         self._namespace = json_types.text(document.body, "metadata", "namespace") or DEFAULT_NAMESPACE
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
+        self._uses: dict[tuple[str, str], str] = {}
 
     def check(self) -> Iterator[Finding]:
         if self._document.resource is not resources.POD:
@@ -86,6 +103,8 @@ class _Pod:
                     yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
+        if self._spec.get("hostNetwork") is True:
+            yield from self._host_network()
         for resource in sorted(extended.requested({"spec": self._spec})):
             name = resource.removeprefix(extended.CLASS_PREFIX)
             if name != resource and self._known_claims.classes and name not in self._known_claims.classes:
@@ -93,6 +112,20 @@ class _Pod:
                 yield findings.warning(
                     self._document, f"{self._path}.containers", text, findings.suggestion(name, self._known_claims.classes)
                 )
+
+    def _host_network(self) -> Iterator[Finding]:
+        """Yield the devices that need a network namespace of the pod's own, because the attach hook refuses the pod's containers."""
+        devices = ", ".join(sorted(self._known_claims.network_devices.drivers))
+        why = f"is in the host's network (hostNetwork: true), where {devices} attaches no device: its container can never start"
+        for (name, request), path in self._uses.items():
+            wanted = self._requests(self._entries.get(name, {}), self._known_claims.network_requests) or frozenset()
+            if request in wanted or (wanted and not request):
+                fix = f"remove {self._path}.hostNetwork, or the claim {name} from the container"
+                yield findings.error(self._document, path, f"the pod {why}", fix)
+        for resource in sorted(extended.requested({"spec": self._spec})):
+            if resource in self._known_claims.network_devices.resources:
+                fix = f"remove {self._path}.hostNetwork, or the resource {resource}"
+                yield findings.error(self._document, f"{self._path}.containers", f"the pod {why}", fix)
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
@@ -131,19 +164,20 @@ class _Pod:
     def _use(self, use: Object, path: str) -> Iterator[Finding]:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")
         self._used.add(name)
+        self._uses.setdefault((name, request), path)
         if name not in self._entries:
             if self._document.resource is not resources.POD:  # The server reports it for a pod.
                 text = f"the pod has no resourceClaims entry {name}: the server refuses its pods"
                 yield findings.error(self._document, f"{path}.name", text, findings.suggestion(name, self._entries))
             return
-        request_names = self._requests(self._entries[name])
+        request_names = self._requests(self._entries[name], self._known_claims.requests)
         if request and request_names is not None and request not in request_names:
             text = f"the claim has no request {request}: the container gets no device"
             yield findings.warning(self._document, f"{path}.request", text, findings.suggestion(request, request_names))
 
-    def _requests(self, entry: Object) -> frozenset[str] | None:
+    def _requests(self, entry: Object, requests: Mapping[tuple[str, str, str], frozenset[str]]) -> frozenset[str] | None:
         for field_name, kind in _SOURCES:
-            request_names = self._known_claims.requests.get((kind, self._namespace, json_types.text(entry, field_name)))
+            request_names = requests.get((kind, self._namespace, json_types.text(entry, field_name)))
             if request_names is not None:
                 return request_names
         return None

@@ -70,6 +70,22 @@ def mistakes(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.Conf
     return tuple(itertools.islice(_mistakes(KINDS[kind], obj, rules), ENTRIES_MAX))
 
 
+def warnings(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.ConfigError]:
+    """Return likely mistakes in the configurations of an object that ``mistakes`` finds none in, with paths as fields."""
+    return tuple(itertools.islice(_warnings(KINDS[kind], obj, rules), ENTRIES_MAX))
+
+
+def _warnings(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError]:
+    for key in kind.path:
+        obj = (obj or {}).get(key)
+    for number, entry in enumerate(obj or ()):
+        opaque: _Opaque = _ENTRY.decode(entry).opaque
+        if opaque.driver in rules:
+            parameters = claim_codec.PARAMETERS.decode(opaque.parameters)
+            path = f"{'.'.join(kind.path)}[{number}].opaque"
+            yield from (warning.with_prefix(path) for warning in config.warnings(parameters, rules[opaque.driver]))
+
+
 def _mistakes(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError]:
     path = ""
     try:

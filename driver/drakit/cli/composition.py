@@ -197,6 +197,11 @@ def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
     }
 
 
+def network_drivers(settings: values.Settings) -> frozenset[str]:
+    """Return the drivers of this program that attach their devices to a pod's network namespace."""
+    return frozenset() if AUTHORED.get() is not None else frozenset({str(settings.nic.driver_name)})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterFamily:
     """The driver that the cluster-wide publisher serves; ``pools`` reads the pools and raises HardwareError, InventoryError."""

@@ -7,7 +7,7 @@ configuration, because an admin writes the class and a user the claim.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from drakit.core import advanced, errors, records
 from drakit.core import claim as claims
@@ -31,16 +31,23 @@ class Chosen:
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
 
-    ``check`` receives the parameters and their decoded value, and raises ConfigError.
+    ``check`` receives the parameters and their decoded value, and raises ConfigError. ``warn`` returns what a valid configuration most likely gets
+    wrong, for ``drakit lint``.
     """
 
     types: tuple[type[object], ...]
     check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
+    warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
 
 
 def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:
     """Raise ConfigError for parameters with which no claim can be prepared. The field is the JSON path under ``parameters``."""
     rules.check(source, parameters, decode(parameters, rules.types))
+
+
+def warnings(parameters: records.Record, rules: Rules) -> Sequence[errors.ConfigError]:
+    """Return the likely mistakes in valid parameters. The field is the JSON path, such as ``parameters.routes[0]``."""
+    return tuple(mistake.with_prefix("parameters") for mistake in rules.warn(decode(parameters, rules.types)))
 
 
 def decode(parameters: records.Record, types: tuple[type[object], ...]) -> object:

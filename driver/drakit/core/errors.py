@@ -22,9 +22,14 @@ Messages are shown verbatim in pod events, so they are short and name the field 
 
 import enum
 
+from drakit import texts
+
 
 class DrakitError(Exception):
-    """Base of all errors that drakit raises on purpose. Any other error is a bug."""
+    """Base of all errors that drakit raises on purpose. Any other error is a bug. The message may quote values from outside, so it is cut."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(texts.cut(message))
 
 
 class ConfigError(DrakitError):
@@ -35,8 +40,8 @@ class ConfigError(DrakitError):
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
-        self.field = field
-        self.reason = message
+        self.field = texts.cut(field)
+        self.reason = texts.cut(message)
 
     def with_prefix(self, prefix: str) -> "ConfigError":
         """Return the same error with ``prefix`` before its field."""
@@ -52,8 +57,8 @@ class InventoryError(DrakitError, ValueError):
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
-        self.field = field
-        self.reason = message
+        self.field = texts.cut(field)
+        self.reason = texts.cut(message)
 
     def with_prefix(self, prefix: str) -> "InventoryError":
         """Return the same error with ``prefix`` before its field."""
@@ -77,7 +82,7 @@ class ClaimError(DrakitError):
     def __init__(self, fault: ClaimFault, message: str, *, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
         self.fault = fault
-        self.field = field
+        self.field = texts.cut(field)
 
 
 class DeviceGoneError(DrakitError):

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import urllib3
@@ -43,6 +43,7 @@ TOKEN_MAX = 1 << 20
 KEYS_PREFIX = "drakit-keys-"
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
+_NAMED_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
 KUBECONFIG_MAX = 4 << 20
 """The largest size of a kubeconfig in bytes; certificates are its largest part."""
@@ -129,6 +130,43 @@ def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
         except documents.DocumentError as error:
             raise errors.SettingsError(f"cannot use kubeconfig {path}: is not YAML: {error}", key="kubeconfig") from error
     return contents
+
+
+def check_files(contents: Mapping[pathlib.Path, Any], context: str = "") -> None:
+    """Raise SettingsError for a file that the context's cluster or user names and that cannot be read, or is a pipe, a device or a folder.
+
+    The TLS library and the official client open such files without a time limit, so a pipe would hold up the process. A missing file is their error.
+    """
+    current = context or next((config["current-context"] for config in contents.values() if _entries(config, "current-context")), "")
+    selected = list(_selected(contents, "context", current))
+    for kind, fields in _NAMED_FILES.items():
+        name = next((entry[kind] for _, entry in selected if isinstance(entry.get(kind), str)), "")
+        for folder, entry in _selected(contents, kind, name):
+            for field in fields:
+                if isinstance(entry.get(field), str) and entry[field]:
+                    _check_file(folder / entry[field], f"{kind}s[{name}].{field}")
+
+
+def _check_file(path: pathlib.Path, field: str) -> None:
+    try:
+        files.read_bytes(path, limit=KUBECONFIG_MAX)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {field} {path}: {error.strerror}", key="kubeconfig") from error
+
+
+def _selected(contents: Mapping[pathlib.Path, Any], kind: str, name: object) -> Iterator[tuple[pathlib.Path, Mapping[str, Any]]]:
+    """Yield the readable entries of this kind and name of all kubeconfigs, each with the folder that its paths are relative to."""
+    for path, config in contents.items():
+        for entry in _entries(config, f"{kind}s") or ():
+            if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
+                yield path.parent, entry[kind]
+
+
+def _entries(config: object, field: str) -> Any:
+    value = config.get(field) if isinstance(config, Mapping) else None
+    return value if isinstance(value, str if field == "current-context" else list) else None
 
 
 def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Access | None:

@@ -43,7 +43,9 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
     No request is sent yet. ``seconds`` is the time limit of one request. Raise SettingsError for a missing or unusable configuration.
     """
     named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
-    by_token = access.of_kubeconfig(access.read_kubeconfigs(named), context) if named else access.in_cluster()
+    contents = access.read_kubeconfigs(named) if named else {}
+    access.check_files(contents, context)
+    by_token = access.of_kubeconfig(contents, context) if named else access.in_cluster()
     return Client(by_token or access.official(named, context), seconds)
 
 

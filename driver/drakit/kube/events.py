@@ -12,9 +12,10 @@ import http
 import threading
 from collections.abc import Iterator
 
+from drakit import texts
 from drakit.core import claim as claims
 from drakit.core import context, errors, records
-from drakit.kube import claim_codec, stored_claim, transport
+from drakit.kube import api_objects, claim_codec, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 MERGE_TYPE = "application/merge-patch+json"
@@ -53,15 +54,16 @@ class ApiEvents:
 
     def _subjects(self, ref: claims.ClaimRef) -> list[_Subject]:
         try:
-            claim_object = stored_claim.read(self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT))
+            stored = self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT)
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim no longer exists") from error
             raise
-        if claim_object.uid != ref.uid:
+        # A malformed claim has an Event too: it is what its users see of the error.
+        if api_objects.metadata_text(stored, "uid") not in ("", ref.uid):
             raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was created")
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
-        return [*_pods(claim_object, ref.namespace)] or [claim]
+        return [*_pods(stored, ref.namespace)] or [claim]
 
     def _record(self, subject: _Subject, event: context.Event, times: int, since: datetime.datetime) -> None:
         digest = hashlib.sha256(repr((self._component, subject.uid, event.reason, event.message)).encode()).hexdigest()[:16]
@@ -119,12 +121,13 @@ class ApiEvents:
         }
 
 
-def _pods(claim: stored_claim.StoredClaim, namespace: str) -> Iterator[_Subject]:
-    for consumer in claim.consumers:
+def _pods(claim: transport.Object, namespace: str) -> Iterator[_Subject]:
+    for consumer in stored_claim.consumers(claim):
         if consumer.resource == "pods" and not consumer.api_group:
             yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer.name, uid=consumer.uid)
 
 
 def _truncated(message: str) -> str:
-    """Return at most 1024 bytes, the limit of the API, without a broken character at the end."""
-    return message.encode()[:MESSAGE_MAX].decode("utf-8", "ignore")
+    """Return at most 1024 bytes, the limit of the API. UTF-8 has at most four bytes for a character."""
+    fits = len(message.encode("utf-8", "replace")) <= MESSAGE_MAX
+    return message if fits else texts.cut(message, MESSAGE_MAX if message.isascii() else MESSAGE_MAX // 4)

@@ -12,6 +12,7 @@ Unreadable parts of a stored entry are ignored.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
+from drakit import texts
 from drakit.core import claim_status, names, records
 from drakit.kube import stored_claim
 
@@ -55,7 +56,9 @@ class MultiNodeStatus:
             shown = [f"{node}: {condition.message or condition.reason}" for node, condition in list(false.items())[:_SHOWN]]
             more = len(false) - len(shown)
             message = "; ".join(shown) + (f"; and {more} more" if more else "")
-            return claim_status.Condition(type=name, status=False, reason=next(iter(false.values())).reason, message=message[:_MESSAGE_MAX])
+            return claim_status.Condition(
+                type=name, status=False, reason=next(iter(false.values())).reason, message=texts.cut(message, _MESSAGE_MAX)
+            )
         if len(by_node) < self.count:
             return claim_status.Condition(type=name, status=False, reason=WAITING, message=f"{len(by_node)} of {self.count} nodes")
         return claim_status.Condition(

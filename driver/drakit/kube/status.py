@@ -234,7 +234,7 @@ class ApiStatuses:
         if _DRIVER_RIGHT in message:
             right = f"associated-node:patch on {_DRIVER_RIGHT} {self._writer.driver}, with a token of a pod on this node"
             fix = f"allow its service account {right} (arbitrary-node:patch for devices of several nodes)"
-            return errors.ApiError(f"{error}; {fix}", status=http.HTTPStatus.FORBIDDEN, reason="Forbidden")
+            return errors.ApiError(f"{error}; {fix}", status=error.status, reason="Forbidden")
         return _claim_gone(errors.ClaimFault.NOT_ALLOCATED) if _NOT_ALLOCATED in message else error
 
     def _set_blank(self, uid: str, *, blank: bool) -> None:
@@ -274,7 +274,8 @@ def _owned(claim: stored_claim.StoredClaim, driver: str, manager: str) -> Entrie
 def _owned_part(driver: str, entry: stored_claim.Entry, owned: Mapping[str, object]) -> dict[str, object]:
     types = _condition_types(owned)
     values = {name: entry.stored[name] for name in _VALUE_FIELDS if f"f:{name}" in owned and entry.stored.get(name) is not None}
-    return _make_entry(driver, entry.key, [dict(condition) for condition in entry.conditions if condition.get("type") in types], values)
+    conditions = [dict(condition) for condition in entry.conditions if isinstance(kind := condition.get("type"), str) and kind in types]
+    return _make_entry(driver, entry.key, conditions, values)
 
 
 def _make_entry(

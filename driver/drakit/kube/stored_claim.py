@@ -1,13 +1,14 @@
 """Decode the parts of a ResourceClaim that statuses, bindings and Events need: allocated devices, their status, and its field managers.
 
-Decoding is less strict than ``claim_codec``: no name becomes a path, and an invalid entry of another driver must not block our writes.
+Decoding is less strict than ``claim_codec``: no name of a device becomes a path, and an invalid entry of another driver must not block our writes.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from drakit.core import claim_status
+from drakit.core import claim_status, errors, names
 from drakit.core.encoding import wire
 from drakit.kube import api_objects
 
@@ -45,11 +46,11 @@ class Entry(DeviceOfClaim):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consumer:
-    """A user of the claim (status.reservedFor[])."""
+    """A user of the claim (status.reservedFor[]). Its name becomes a part of the names of Events, and so of paths."""
 
     api_group: str = ""
     resource: str = ""
-    name: str
+    name: Annotated[str, wire.checked(names.is_subdomain, "a DNS subdomain")]
     uid: str
 
 
@@ -74,7 +75,6 @@ class StoredClaim:
     allocation: Annotated[object, wire.Field(name="status.allocation")] = None
     results: Annotated[tuple[Result, ...], wire.Field(name="status.allocation.devices.results")] = ()
     entries: Annotated[tuple[Entry, ...], wire.Field(name="status.devices")] = ()
-    consumers: Annotated[tuple[Consumer, ...], wire.Field(name="status.reservedFor")] = ()
 
     def entries_of(self, driver: str) -> Iterator[Entry]:
         """Return the status entries of one driver's devices."""
@@ -92,6 +92,15 @@ _FORMAT = wire.Format(
 def read(claim: object) -> StoredClaim:
     """Return the decoded parts of a claim. Raise ConfigError, naming the invalid field."""
     return _FORMAT.decode(StoredClaim, claim)
+
+
+def consumers(claim: object) -> Iterator[Consumer]:
+    """Yield the readable users of a claim (status.reservedFor[]), whatever else in the claim is malformed."""
+    stored = claim.get("status") if isinstance(claim, Mapping) else None
+    reserved = stored.get("reservedFor") if isinstance(stored, Mapping) else None
+    for entry in reserved if isinstance(reserved, list | tuple) else ():
+        with contextlib.suppress(errors.ConfigError):
+            yield _FORMAT.decode(Consumer, entry)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,4 +121,4 @@ class Condition:
 
 def condition(stored: object) -> Condition:
     """Return one decoded condition of an entry. Raise ConfigError."""
-    return _FORMAT.decode(Condition, stored)
+    return _FORMAT.decode(Condition, stored, "status.devices.conditions")

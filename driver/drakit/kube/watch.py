@@ -24,7 +24,6 @@ RECONNECT_SECONDS = 1.0
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 5.0
-MESSAGE_MAX = 500
 _STOP_POLL_SECONDS = 5.0
 _PAGE = 500
 
@@ -169,7 +168,7 @@ def _is_change(event: Mapping[str, object]) -> bool:
 
 
 def _text(value: object) -> str:
-    return " ".join(secrets.redacted(value).split())[:MESSAGE_MAX] if isinstance(value, str) else ""
+    return secrets.one_line(value) if isinstance(value, str) else ""
 
 
 class _Connection:

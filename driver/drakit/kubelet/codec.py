@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from google.protobuf import message
 
+from drakit import texts
 from drakit._proto import dra_v1_pb2 as wire
 from drakit.core import claim as claims
 from drakit.core import names
@@ -58,7 +59,7 @@ def encode_unprepared(request: Request, results: Mapping[names.ClaimUid, str]) -
 def text(error: str) -> str:
     """Return an error text as valid UTF-8, cut to the size of a pod's event."""
     clean = error.encode("utf-8", "replace").decode("utf-8")
-    return clean if len(clean) <= ERROR_MAX else f"{clean[: ERROR_MAX - 3]}..."
+    return texts.cut(clean, ERROR_MAX)
 
 
 def _fault(message: wire.Claim) -> str:

@@ -9,6 +9,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit import texts
 from drakit.core import backoff, claim_status, errors, names, ports
 from drakit.core import claim as claims
 from drakit.node import device_status, engine
@@ -20,7 +21,6 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 JOIN_SECONDS = 10.0
 _CONCURRENT_MAX = 32
-_MESSAGE_MAX = 1024
 _NOT_ALLOCATED = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.NOT_ALLOCATED, errors.ClaimFault.REPLACED})
 
 ReportConditions = Callable[[claims.ClaimRef, Mapping[claim_status.DeviceKey, claim_status.Condition]], None]
@@ -184,4 +184,6 @@ def _success(result: claims.AllocationResult) -> claim_status.Condition:
 
 def _failure(result: claims.AllocationResult, error: Exception) -> claim_status.Condition:
     kind = result.binding_failure_conditions[0]
-    return claim_status.Condition(type=kind, status=True, reason=device_status.reason_of(error), message=str(error)[:_MESSAGE_MAX])
+    return claim_status.Condition(
+        type=kind, status=True, reason=device_status.reason_of(error), message=texts.cut(str(error), device_status.MESSAGE_MAX)
+    )

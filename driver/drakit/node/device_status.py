@@ -11,21 +11,22 @@ retried a few times, because a webhook or a server during an upgrade may also re
 import collections
 import dataclasses
 import enum
+import http
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
+from drakit import texts
 from drakit.core import backoff, claim_status, context, errors, names, ports
 from drakit.core import claim as claims
-from drakit.telemetry import logs
+from drakit.telemetry import logs, repeats
 
 _log = logs.get_logger(__name__)
 
 EVENT_INTERVAL_SECONDS = 600.0
 NOT_WRITTEN = "DeviceStatusNotWritten"
 """The reason of the Event for a claim whose status the API server always rejects."""
-_EVENTS_MAX = 1024
-_MESSAGE_MAX = 1024
+MESSAGE_MAX = 1024
 _PREPARED = claim_status.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
 
 
@@ -58,7 +59,7 @@ class StatusReporter:
         self._pool = pool
         self._conditions = conditions
         self._lock = threading.Lock()
-        self._sent_events: collections.OrderedDict[EventKey, tuple[float, int]] = collections.OrderedDict()
+        self._sent_events: repeats.Repeats[EventKey] = repeats.Repeats(EVENT_INTERVAL_SECONDS, clock.monotonic)
         self._written: set[names.ClaimUid] = set()
         self._status_queue: RetryQueue[claims.ClaimRef, claim_status.StatusChange] = RetryQueue(
             "status", self._write_status, claim_status.StatusChange.then, clock
@@ -95,7 +96,7 @@ class StatusReporter:
         """Report that preparing the claim failed. Errors that are not about the claim (the caller has gone, an API error) are not reported."""
         if self._conditions is Conditions.NEVER or isinstance(error, errors.CallerGoneError | errors.ApiError):
             return
-        message = (str(error) or type(error).__name__)[:_MESSAGE_MAX]
+        message = texts.cut(str(error) or type(error).__name__, MESSAGE_MAX)
         condition = claim_status.Condition(type=claim_status.READY, status=False, reason=reason_of(error), message=message)
         self._put(ref, claim_status.StatusChange(ready=condition))
 
@@ -116,17 +117,11 @@ class StatusReporter:
 
     def _event(self, claim: claims.ClaimRef, event: context.Event) -> bool:
         """Queue an Event unless an equal one was queued in the last ten minutes; return whether it was queued."""
-        now, key = self._clock.monotonic(), (claim, event)
-        with self._lock:
-            last, suppressed = self._sent_events.get(key, (now - EVENT_INTERVAL_SECONDS, 0))
-            is_due = now - last >= EVENT_INTERVAL_SECONDS
-            self._sent_events[key] = (now, 0) if is_due else (last, suppressed + 1)
-            self._sent_events.move_to_end(key)
-            while len(self._sent_events) > _EVENTS_MAX:
-                self._sent_events.popitem(last=False)
-        if is_due:
-            self._event_queue.put(key, suppressed + 1)
-        return is_due
+        suppressed = self._sent_events.due((claim, event))
+        if suppressed is None:
+            return False
+        self._event_queue.put((claim, event), suppressed + 1)
+        return True
 
     def _put(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         with self._lock:
@@ -160,8 +155,10 @@ REFUSED_PAUSE = 600.0
 FLUSH_SECONDS = 3.0
 ATTEMPTS_MAX = 8
 """The number of attempts for a value that the server rejects; they take over two minutes."""
+LOG_SECONDS = 600.0
 _IDLE_SECONDS = 3600.0
-_REFUSED = 403
+FORBIDDEN = "Forbidden"
+"""The reason of an error that only a new right ends; the API server answers 422 where it checks some rights."""
 _TRANSIENT = frozenset({0, 401, 408, 409, 425, 429})
 _SERVER_ERROR = 500
 
@@ -190,8 +187,8 @@ class _Retry:
 class RetryQueue(Generic[Key, Value]):
     """A queue with one pending value for each key, retries and back-off.
 
-    ``send`` raises ClaimError when the claim is gone, and ApiError when the server rejects the value or does not answer. ``merge`` joins an old and a
-    new value.
+    ``send`` raises ClaimError when the claim is gone, ConfigError when the value can never be sent, and ApiError when the server rejects the value
+    or does not answer. ``merge`` joins an old and a new value. Each kind of failure is logged once a period, because all entries may fail alike.
     """
 
     def __init__(
@@ -211,7 +208,7 @@ class RetryQueue(Generic[Key, Value]):
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._waiting: collections.OrderedDict[Key, _Pending[Value]] = collections.OrderedDict()
-        self._warned: set[str] = set()
+        self._logged: repeats.Repeats[tuple[str, int]] = repeats.Repeats(LOG_SECONDS, clock.monotonic)
 
     def __len__(self) -> int:
         with self._lock:
@@ -228,7 +225,7 @@ class RetryQueue(Generic[Key, Value]):
             )
             dropped = self._waiting.popitem(last=False)[0] if len(self._waiting) > self._limit else None
         if dropped is not None:
-            _log.warning("status queue full: oldest entry dropped", what=self._name, key=str(dropped))
+            self._report(_log.warning, "status queue full: oldest entry dropped", key=dropped)
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
@@ -265,26 +262,36 @@ class RetryQueue(Generic[Key, Value]):
             _log.debug("status update dropped: claim gone", what=self._name, key=str(key), error=str(error))
         except errors.ApiError as error:
             return self._retry_for(key, pending, error)
+        except errors.DrakitError as error:
+            self._report(_log.error, "status update impossible: entry dropped", key=key, error=error)
         except Exception:  # noqa: BLE001 - one entry that cannot be sent must not block the others
             _log.exception("status update raised an unexpected error: entry dropped", what=self._name, key=str(key))
         return None
 
     def _retry_for(self, key: Key, pending: _Pending[Value], error: errors.ApiError) -> _Retry | None:
-        if error.status == _REFUSED:
-            self._warn_once(str(error))
+        if error.status == http.HTTPStatus.FORBIDDEN or error.reason == FORBIDDEN:
+            self._report(_log.error, "API server forbids the update", key=key, error=error, retry_in_s=REFUSED_PAUSE)
             return _Retry(pause=REFUSED_PAUSE)
         is_rejected = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
         if is_rejected and pending.rejections + 1 >= ATTEMPTS_MAX:
-            _log.error("status update rejected: entry dropped", what=self._name, key=str(key), error=str(error))
+            self._report(_log.error, "status update rejected: entry dropped", key=key, error=error)
             return None
-        log = _log.warning if is_rejected else _log.info
-        log("status update failed", what=self._name, key=str(key), error=str(error), retry_in_s=pending.pause)
+        self._report(_log.warning if is_rejected else _log.info, "status update failed", key=key, error=error, retry_in_s=pending.pause)
         return _Retry(pause=pending.pause, is_rejected=is_rejected)
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned and len(self._warned) < KEYS_MAX:
-            self._warned.add(message)
-            _log.error("API server forbids the update (403)", what=self._name, error=message)
+    def _report(
+        self, log: Callable[..., object], text: str, *, key: Key, error: errors.DrakitError | None = None, **fields: object
+    ) -> None:
+        """Log the first failure of a kind in a period, with the number of those that were not logged before it."""
+        status = error.status if isinstance(error, errors.ApiError) else 0
+        suppressed = self._logged.due((text, status))
+        if suppressed is None:
+            return
+        if error is not None:
+            fields |= {"error": str(error)} | ({"status": status} if status else {})
+        if suppressed:
+            fields["suppressed"] = suppressed
+        log(text, what=self._name, key=str(key), **fields)
 
     def _requeue(self, key: Key, pending: _Pending[Value], retry: _Retry) -> None:
         with self._lock:

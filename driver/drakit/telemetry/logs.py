@@ -6,6 +6,8 @@ Fields of ``bound`` belong to the thread, so every line inside a call has the fi
 Device families and drivers' authors log with the standard library: ``_log.info("board opened", extra={"device": name})``. Such a record is written in
 the same format, with the keys of ``extra`` as fields. The loggers of drakit and of packages passed to ``follow`` have the level of ``setup``; loggers
 of other libraries keep their own level, by default WARNING.
+
+Every field is cut to a length that no value from outside exceeds (``texts.cut``), with a mark.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import contextvars
 import dataclasses
 import datetime
 import enum
+import itertools
 import json
 import logging
 import os
@@ -26,6 +29,7 @@ from typing import Any, TextIO
 import structlog
 from structlog import typing as structlog_typing
 
+from drakit import texts
 from drakit.telemetry import escaping, secrets
 
 Logger = structlog.stdlib.BoundLogger
@@ -61,9 +65,14 @@ _LEVELS: Mapping[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 4
 _WRITING = threading.Lock()
 _FOLLOWING = {"drakit"}
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_TRACES = frozenset({"exception", "stack"})
 _OUR_KEYS = frozenset({"event", "level", "logger", "timestamp", "exception", "stack"})
 _METHODS = (("critical", 50), ("error", 40), ("warning", 30), ("info", 20))
 _JSON = json.JSONEncoder(default=str)
+_LONG_MAX = 32_768
+_MEMBERS_MAX = 100
+_NESTING_MAX = 8
+_INTEGER_BITS_MAX = 1024
 _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("drakit_log_fields", default=types.MappingProxyType({}))
 
 
@@ -124,9 +133,8 @@ def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
 
 def _for_console(event: structlog_typing.EventDict) -> structlog_typing.EventDict:
     """Return the event with escaped texts; only traces keep their line breaks."""
-    kept = {"exception": "\n\t", "stack": "\n\t"}
     return {
-        escaping.escaped(str(key)): escaping.escaped(value, keep=kept.get(key, "")) if isinstance(value, str) else value
+        escaping.escaped(str(key)): escaping.escaped(value, keep="\n\t" if key in _TRACES else "") if isinstance(value, str) else value
         for key, value in event.items()
     }
 
@@ -147,7 +155,33 @@ def _drop_unwanted(_sink: Any, method: str, event: structlog_typing.EventDict) -
 def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
     if event.get("exc_info"):
         event = structlog.processors.format_exc_info(sink, method, event)
-    return _output.render(sink, method, event)
+    return _output.render(sink, method, {key: _bounded_field(key, value) for key, value in event.items()})
+
+
+def _bounded_field(key: str, value: object) -> object:
+    if isinstance(value, str):
+        return texts.cut(value, _LONG_MAX if key in _TRACES else texts.TEXT_MAX)
+    shown = _bounded(value)
+    is_long = isinstance(shown, dict | list) and len(str(shown)) > _LONG_MAX
+    return texts.cut(str(shown), _LONG_MAX) if is_long else shown
+
+
+def _bounded(value: object, nesting: int = 0) -> object:
+    """Return the value with long texts cut and long collections shortened, because a claim or a file may have put anything there."""
+    if isinstance(value, str):
+        return texts.cut(value)
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _INTEGER_BITS_MAX else texts.cut(hex(value))
+    if nesting < _NESTING_MAX and isinstance(value, Mapping):
+        members = itertools.islice(value.items(), _MEMBERS_MAX)
+        shown: dict[str, object] = {texts.cut(str(key)): _bounded(member, nesting + 1) for key, member in members}
+        return shown if len(value) <= _MEMBERS_MAX else {**shown, "...": f"[{len(value) - _MEMBERS_MAX} members cut]"}
+    if nesting < _NESTING_MAX and isinstance(value, list | tuple | set | frozenset):
+        elements = [_bounded(element, nesting + 1) for element in itertools.islice(value, _MEMBERS_MAX)]
+        return elements if len(value) <= _MEMBERS_MAX else [*elements, f"...[{len(value) - _MEMBERS_MAX} elements cut]"]
+    return texts.cut(str(value))
 
 
 def _complete(sink: "_Sink", method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:

@@ -104,6 +104,23 @@ def test_pipes_and_devices_are_refused_at_once(shell: command_line.CommandLine, 
     assert "is a character device" in in_one_line(shell.run(*command, "/dev/zero"))
 
 
+def test_pipes_in_the_folder_of_a_mock_machine_hold_up_nobody(shell: command_line.CommandLine) -> None:
+    folder = shell.folder / "node"
+    folder.mkdir(mode=0o700)
+    assert shell.run("show", *ONE_NODE, "--folder", str(folder)).status == 0
+    made = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    assert {"machine", "boot_id", "nvidia-cuda-mps-control"} <= {path.name for path in made}
+    for path in made:
+        content, mode = path.read_bytes(), path.stat().st_mode
+        path.unlink()
+        os.mkfifo(path)
+        result = shell.run("show", *ONE_NODE, "--folder", str(folder))
+        assert result.status == 0 or "is a pipe" in in_one_line(result), path
+        path.unlink()
+        path.write_bytes(content)
+        path.chmod(mode & 0o7777)
+
+
 @pytest.mark.parametrize("command", [("lint", "-f"), ("allocate", "-f"), ("prepare", *ONE_NODE, "-f"), ("show", "--config")])
 @pytest.mark.parametrize(
     "text", ["[" * 5_000, "{" * 300_000, '{"a":' * 5_000, "a: &a [x, x, x, x, x, x, x, x, x, x]\n"], ids=["lists", "maps", "json", "bomb"]

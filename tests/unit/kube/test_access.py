@@ -5,11 +5,13 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from drakit.core import errors
 from drakit.kube import access, client
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -197,3 +199,36 @@ def test_a_kubeconfig_whose_path_has_a_colon_is_one_file(tmp_path: pathlib.Path,
     assert list(access.read_kubeconfigs("~/a:b:~/absent")) == []
     (tmp_path / "c").write_text("{}")
     assert list(access.read_kubeconfigs("~/c:~/absent")) == [tmp_path / "c"]
+
+
+NAMED_FILES = {
+    "certificate-authority": ({"server": "https://192.0.2.1", "certificate-authority": "file"}, {"token": "abc"}),
+    "client-certificate": (PLAIN_CLUSTER, {"client-certificate": "file", "client-key-data": DATA}),
+    "client-key": (PLAIN_CLUSTER, {"client-certificate-data": DATA, "client-key": "file"}),
+    "tokenFile": (PLAIN_CLUSTER, {"tokenFile": "file"}),
+}
+
+
+@pytest.mark.parametrize("kind, make", [("a pipe", os.mkfifo), ("a directory", os.mkdir), ("a character device", None)])
+@pytest.mark.parametrize("field", NAMED_FILES)
+def test_a_file_that_a_kubeconfig_names_is_refused_at_once_if_it_is_none(
+    tmp_path: pathlib.Path, field: str, kind: str, make: Callable[[pathlib.Path], None] | None
+) -> None:
+    cluster, user = NAMED_FILES[field]
+    if make is None:
+        (tmp_path / "file").symlink_to("/dev/zero")
+    else:
+        make(tmp_path / "file")
+    owner = "clusters[c]" if field == "certificate-authority" else "users[u]"
+    with pytest.raises(errors.SettingsError) as raised:
+        client.connect(write(tmp_path, cluster, user))
+    assert str(raised.value) == f"kubeconfig: cannot use {owner}.{field} {tmp_path / 'file'}: is {kind}" + (
+        "; use - for standard input" if make is os.mkfifo else ""
+    )
+
+
+@pytest.mark.parametrize(
+    "contents", [None, 7, [], {"contexts": 7}, {"contexts": [7], "current-context": ["x"]}, {"contexts": [{"name": "x"}]}]
+)
+def test_the_check_of_named_files_leaves_malformed_kubeconfigs_to_the_client(contents: object) -> None:
+    access.check_files({pathlib.Path("/nowhere/config"): contents}, "x")

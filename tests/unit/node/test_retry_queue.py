@@ -1,19 +1,24 @@
 """What waits to be told: coalesced by key, tried again with back-off, bounded, and never a reason to stop."""
 
+import json
 import threading
+
+import pytest
 
 from drakit.core import errors
 from drakit.node import device_status
+from drakit.telemetry import logs
 from fakes import manual_clock
 
 
 class Post:
-    """Takes what is sent; ``answers`` are raised by the next sendings, None for a success."""
+    """Takes what is sent; ``answers`` are raised by the next sendings, None for a success. The loop ends after so many ``attempts``."""
 
-    def __init__(self, *answers: Exception | None, last: int = 40, limit: int = device_status.KEYS_MAX) -> None:
+    def __init__(self, *answers: Exception | None, last: int = 40, limit: int = device_status.KEYS_MAX, attempts: int = 100_000) -> None:
         self.answers = list(answers)
         self.clock = manual_clock.ManualClock(last=last)
         self.stop = threading.Event()
+        self.attempts = attempts
         self.sent: list[tuple[float, str, str]] = []
         self.box: device_status.RetryQueue[str, str] = device_status.RetryQueue(
             "test", self.take, lambda old, new: old + new, self.clock, limit=limit
@@ -22,7 +27,7 @@ class Post:
     def take(self, key: str, load: str) -> None:
         self.sent.append((self.clock.moment, key, load))
         answer = self.answers.pop(0) if self.answers else None
-        if len(self.box) == 0 and answer is None:
+        if (len(self.box) == 0 and answer is None) or len(self.sent) == self.attempts:
             self.stop.set()
         if answer is not None:
             raise answer
@@ -137,3 +142,55 @@ def test_what_waits_at_the_end_is_tried_once_until_the_first_failure() -> None:
     post.box.put("a", "1")
     post.box.put("b", "2")
     assert [key for _, key, _ in post.run()] == ["a"]
+
+
+@pytest.mark.parametrize("status, reason", [(403, "Forbidden"), (422, "Forbidden")])
+def test_a_missing_right_is_one_line_with_the_status_for_a_thousand_claims(
+    status: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.setup()
+    refusals = [errors.ApiError(f"answered {status}: claim c{number} is forbidden", status=status, reason=reason) for number in range(1000)]
+    post = Post(*refusals, attempts=1000)
+    for number in range(1000):
+        post.box.put(f"c{number}", "1")
+    post.run()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["level"], line["status"]) for line in lines] == [("API server forbids the update", "error", status)]
+
+
+def test_the_next_line_of_a_kind_has_the_count_of_the_suppressed(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.setup()
+    post = Post(*(errors.ApiError(f"no right for {number}", status=403) for number in range(4)), attempts=4)
+    for key in "abc":
+        post.box.put(key, "1")
+    post.run()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["key"], line.get("suppressed")) for line in lines] == [("a", None), ("a", 2)]
+
+
+@pytest.mark.parametrize("status", [0, 422, 503])
+def test_entries_that_all_fail_alike_do_not_flood_the_log(status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.setup()
+    post = Post(*(errors.ApiError(f"claim {number} fails", status=status) for number in range(500)), attempts=500)
+    for number in range(500):
+        post.box.put(f"c{number}", "1")
+    post.run()
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_entries_that_a_full_queue_drops_do_not_flood_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.setup()
+    post = Post(limit=3)
+    for number in range(500):
+        post.box.put(f"c{number}", "1")
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_entry_that_can_never_be_sent_is_dropped_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.setup()
+    post = Post(errors.ConfigError("must be a list, not 7", field="status.reservedFor"), None)
+    post.box.put("a", "1")
+    post.box.put("b", "2")
+    assert [key for _, key, _ in post.run()] == ["a", "b"]
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["level"], line["error"], "exception" in line) == ("error", "status.reservedFor: must be a list, not 7", False)

@@ -224,3 +224,22 @@ def test_the_policies_ask_nobody_else(server: apiserver.ApiServer) -> None:
         server.registry.create(SLICE, slice_of("node", "gpu.drakit.dev", "n1"))
         collector.delete(SLICE, "node")
     assert stored(server) == set()
+
+
+@pytest.mark.parametrize("namespace, name", [(manifests.NAMESPACE, "drakit-mps-0"), ("default", "p1")])
+@pytest.mark.parametrize("subresource", ["eviction", "binding"])
+def test_a_stolen_token_of_the_gpu_driver_evicts_and_binds_no_pod(
+    server: apiserver.ApiServer, namespace: str, name: str, subresource: str
+) -> None:
+    driver = FAMILIES[0]
+    if namespace != "default":
+        server.registry.create(resources.NAMESPACE, {"metadata": {"name": namespace}})
+    pod = samples.pod(name, namespace=namespace, node="" if subresource == "binding" else "n1")
+    json_types.mapping(pod, "metadata")["labels"] = {"app.kubernetes.io/component": "mps-daemon"}
+    server.registry.create(resources.POD, pod)
+    body: Object = {"metadata": {"name": name}, **({"target": {"name": "n1"}} if subresource == "binding" else {})}
+    path = resources.POD.path(namespace, name, subresource)
+    extra = {users.NODE_NAME: ("n1",), "authentication.kubernetes.io/pod-name": ("drakit-gpu-abcde",)}
+    with account(server, driver, extra=extra) as token:
+        refused(token, lambda api: api._object("POST", path, body=body), "drakit-gpu-pods", "does nothing else with pods")
+    assert "deletionTimestamp" not in json_types.mapping(server.registry.get(resources.POD, name, namespace), "metadata")

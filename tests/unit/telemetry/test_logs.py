@@ -102,3 +102,45 @@ def test_loggers_of_structlog_itself_come_out_the_same_way(stream: io.StringIO) 
     logs.setup(stream=stream)
     direct.info("hello", n=1)
     assert [(line["logger"], line["event"], line["n"]) for line in lines(stream)] == [("drakit.direct", "hello", 1)]
+
+
+LONG = "x" * 3_900_000
+
+
+@pytest.mark.parametrize("style", list(logs.Style))
+@pytest.mark.parametrize(
+    "value",
+    [
+        LONG,
+        [LONG] * 3,
+        {LONG: LONG},
+        {"a": {"b": [LONG, (LONG,)]}},
+        ["claim"] * 100_000,
+        {str(number): number for number in range(100_000)},
+        frozenset(range(100_000)),
+        10**5000,
+        b"x" * 3_900_000,
+        ValueError(LONG),
+        [[LONG] * 50] * 50,
+    ],
+    ids=range(11),
+)
+def test_no_value_makes_a_long_line_and_the_cut_is_marked(style: logs.Style, value: object, stream: io.StringIO) -> None:
+    logs.setup(style=style, stream=stream)
+    log.warning("claim refused", value=value)
+    logging.getLogger("drakit.family").warning("claim refused", extra={"value": value})
+    for line in stream.getvalue().splitlines():
+        assert len(line) < 40_000
+        assert " cut]" in line
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_long_message_and_a_long_traceback_keep_their_ends(stream: io.StringIO) -> None:
+    logs.setup(stream=stream)
+    log.error("claim engine failed", exc_info=ValueError(f"{LONG} is wrong"))
+    logging.getLogger("drakit.family").warning("%s at the end", LONG)
+    failed, family = lines(stream)
+    assert str(failed["exception"]).startswith("ValueError")
+    assert str(failed["exception"]).endswith("is wrong")
+    assert str(family["event"]).endswith("at the end")
+    assert len(stream.getvalue()) < 100_000

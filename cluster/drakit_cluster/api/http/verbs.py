@@ -18,7 +18,9 @@ from drakit_cluster.api.http.streams import Streams
 from drakit_cluster.api.http.targets import Target
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.reviewing import Change, Operation
 from drakit_cluster.api.storage import query
+from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.api import Listing, PatchOptions
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
@@ -133,8 +135,7 @@ async def create(context: Context, call: Call) -> Response:
     if target.stored is resources.POD and target.subresource:
         return await _POD_POSTS[target.subresource](context, call)
     if target.subresource or target.resource.verbs == resources.REVIEW_VERBS:
-        review = await bodies.read_object(call.request)
-        return answers.document(context.reviews.answer(target, review, call.user), code=201)
+        return await _answer(context, call, await bodies.read_object(call.request))
     call = _with_dry_run(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
@@ -143,11 +144,22 @@ async def create(context: Context, call: Call) -> Response:
     return _write_response(call, created, warnings, code=201)
 
 
+async def _answer(context: Context, call: Call, body: Object) -> Response:
+    """Answer a review or a token request, which is not stored. Policies see a token request as an object posted to the account."""
+    target = call.target
+    if target.subresource:
+        call = _with_dry_run(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
+        key = Key(target.namespace, target.name)
+        change = Change(operation=Operation.CREATE, resource=target.stored, key=key)
+        await _write(context, functools.partial(call.review.as_post(target.subresource, body).admit, change))
+    return answers.document(context.reviews.answer(target, body, call.user), code=201)
+
+
 async def _evict(context: Context, call: Call) -> Response:
     """Delete a pod as ``kubectl drain`` requests it. This cluster has no disruption budgets, so every eviction is allowed."""
     body, _ = shapes.decode(resources.EVICTION, await bodies.read_object(call.request))
     delete_options = bodies.of_delete(body.get("deleteOptions"), call.request.query_params)
-    call = _with_dry_run(call, dry_run=delete_options.dry_run)
+    call = _posting(_with_dry_run(call, dry_run=delete_options.dry_run), body)
     await _write(context, lambda: _delete_target(context, call, delete_options))
     return answers.created()
 
@@ -155,7 +167,7 @@ async def _evict(context: Context, call: Call) -> Response:
 async def _bind(context: Context, call: Call) -> Response:
     target = call.target
     body, _ = shapes.decode(resources.POD_BINDING, await bodies.read_object(call.request))
-    call = _with_dry_run(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
+    call = _posting(_with_dry_run(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params)), body)
     node, uid = json_types.text(body, "target", "name"), json_types.text(body, "metadata", "uid")
     if not node:
         raise errors.InvalidError("target.name: Required value")
@@ -217,6 +229,8 @@ async def _patch_target(
 
 
 async def _patch_scale(context: Context, call: Call, body: Json) -> Response:
+    kind = (SCALE_GROUP, SCALE_VERSION, SCALE_KIND)
+    call = replace(call, review=call.review.as_part(_SCALE, kind, _scale_of))
     return answers.document(_scale_of(await _patch_target(context, call, _scale_change(body))))
 
 
@@ -272,6 +286,11 @@ async def delete_collection(context: Context, call: Call) -> Response:
     head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
     items = [answers.outward(target.resource, element) for element in listing.items]
     return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
+
+
+def _posting(call: Call, body: Object) -> Call:
+    """Return the call whose review sees the posted body, as Kubernetes reviews an eviction or a binding, and not the pod's change."""
+    return replace(call, review=call.review.as_post(call.target.subresource, body))
 
 
 def _with_dry_run(call: Call, *, dry_run: bool) -> Call:

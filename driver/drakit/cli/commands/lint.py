@@ -48,10 +48,9 @@ def lint(
 
     The command applies the rules of Kubernetes 1.36's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
-    node, taint rules that select nothing, and pods whose claims are missing. It checks opaque parameters of drakit's own drivers as prepare and
-    drakit webhook do. Kinds that do not concern devices are skipped and listed.
-
-    Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files that cannot be read.
+    node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
+    drakit's own drivers as prepare and drakit webhook do. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors,
+    1 with an error (or a warning, with --strict), and 2 for files that cannot be read.
 
     [bold]Examples[/bold]
 
@@ -87,7 +86,8 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    return _Checked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
+    found = linting.lint(documents, chosen, refused, network_drivers=composition.network_drivers(values.Settings()))
+    return _Checked(found=found, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
 
 
 def _devices_notice(checked: _Checked) -> str:
@@ -98,15 +98,18 @@ def _devices_notice(checked: _Checked) -> str:
 
 
 def _refused(document: "Document") -> "Iterator[Finding]":
-    """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does."""
+    """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does, or else for likely mistakes."""
     from drakit_cluster import lint as linting
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        for mistake in opaque.mistakes(kind, document.body, composition.opaque_rules(values.Settings())):
+        rules = composition.opaque_rules(values.Settings())
+        mistakes = opaque.mistakes(kind, document.body, rules)
+        severity = linting.Severity.ERROR if mistakes else linting.Severity.WARNING
+        for mistake in mistakes or opaque.warnings(kind, document.body, rules):
             reason, _, fix = mistake.reason.partition("; ")
             yield linting.Finding(
-                severity=linting.Severity.ERROR,
+                severity=severity,
                 document=document,
                 field=mistake.field,
                 text=reason,

@@ -110,7 +110,7 @@ def take_over(directory: pathlib.Path, name: str) -> None:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             _write(file, name, replace=False)
-        recorded = file.read_text("utf-8").strip()
+        recorded = files.read_bytes(file, limit=SIZE_MAX).decode().strip()
     except UnicodeDecodeError as error:
         raise errors.SettingsError(f"{file} names no machine: {error}", key="mock.dir") from error
     except OSError as error:
@@ -126,7 +126,7 @@ def boot_id(directory: pathlib.Path) -> str:
     file = directory / BOOT_ID
     try:
         with contextlib.suppress(FileNotFoundError):
-            return file.read_text("ascii").strip()
+            return files.read_bytes(file, limit=SIZE_MAX).decode("ascii").strip()
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         return _publish(file, replace=False)
     except OSError as error:
@@ -209,7 +209,7 @@ def _publish(file: pathlib.Path, *, replace: bool) -> str:
     with contextlib.suppress(FileExistsError):
         _write(file, fresh, replace=replace)
         return fresh
-    return file.read_text("ascii").strip()
+    return files.read_bytes(file, limit=SIZE_MAX).decode("ascii").strip()
 
 
 def _write(file: pathlib.Path, text: str, *, replace: bool) -> None:

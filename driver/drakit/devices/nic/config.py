@@ -198,7 +198,21 @@ def rules() -> core_config.Rules:
     def check(source: claims.ConfigSource, parameters: records.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    return core_config.Rules(types=(NicConfig,), check=check)
+    return core_config.Rules(types=(NicConfig,), check=check, warn=_warnings)
+
+
+def _warnings(decoded: object) -> Sequence[errors.ConfigError]:
+    """Return the default routes that the attachment refuses in a pod with a default route of its CNI, as nearly every pod has."""
+    reason = (
+        "is refused at every start of a container in a pod that has a default route of its CNI; "
+        "set override: true, so that this route wins, or give it a table and a rule"
+    )
+    return [
+        errors.ConfigError(f"{route.destination} {reason}", field=f"routes[{number}]")
+        for number, route in enumerate(decoded.routes if isinstance(decoded, NicConfig) else ())
+        if not (route.override or route.metric or ip_pools.network(route.destination, "destination").prefixlen)
+        and route.table == MAIN_TABLE
+    ]
 
 
 def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:

@@ -17,6 +17,7 @@ from drakit.core.encoding import wire
 from drakit.devices import machines, tables
 from drakit.devices.nic import pod_interfaces, port
 from drakit.devices.nic.passthrough import sriov
+from drakit.inputs import files
 
 _KEY = "nics"
 _STATE = "nics.json"
@@ -243,7 +244,7 @@ class MockPort(MockHostInterfaces):
         empty = _State(machine=self._machine, boot_id=boot_id, shares=())
         if not file.exists():
             return empty
-        state = _FORMAT.decode(_State, json.loads(file.read_text("utf-8")))
+        state = _FORMAT.decode(_State, json.loads(files.read_bytes(file, limit=machines.SIZE_MAX)))
         if state.machine != self._machine:
             raise ValueError(f"{file.name}: machine: {state.machine!r} is not one of {self._machine}")
         return state if state.boot_id == boot_id else empty

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from drakit import texts
 from drakit.core import advanced, claim_status, records
 from drakit.core import claim as claims
 from drakit.core import context as contexts
@@ -254,7 +255,7 @@ def _status(
 
 
 def _condition(reason: str, message: str, *, holds: bool = True) -> claim_status.Condition:
-    return claim_status.Condition(type=READY, status=holds, reason=reason, message=message[:_MESSAGE_MAX])
+    return claim_status.Condition(type=READY, status=holds, reason=reason, message=texts.cut(message, _MESSAGE_MAX))
 
 
 def _key_of(grant: Grant) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import errors
 from drakit.devices import machines, tables
 from drakit.devices.tpu import driver
+from drakit.inputs import files
 
 _STATE = "tpus.json"
 _LOCK = "tpus.lock"
@@ -63,7 +64,7 @@ class MockChips:
         file = self._directory / _STATE
         if not file.exists():
             return ""
-        top = tables.Table(json.loads(file.read_text("utf-8")), f"{file.name}: ")
+        top = tables.Table(json.loads(files.read_bytes(file, limit=machines.SIZE_MAX)), f"{file.name}: ")
         boot, user = top.text("bootID"), top.maybe_empty("user")
         top.close()
         return user if boot == machines.boot_id(self._directory) else ""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from drakit.core import errors
 from drakit.devices import machines, tables
 from drakit.devices.gpu import port
+from drakit.inputs import files
 
 _FILE = "gpu-faults.json"
 _LOCK = "gpu-faults.lock"
@@ -140,7 +141,7 @@ class Faults:
 
     def _read(self) -> list[Fault]:
         try:
-            text = self._file.read_text("utf-8")
+            text = files.read_bytes(self._file, limit=machines.SIZE_MAX).decode()
         except FileNotFoundError:
             return []
         return [_decode_fault(row) for row in tables.from_yaml(text, str(self._file)).rows("faults")]
@@ -175,7 +176,7 @@ def _decode_fault(row: tables.Table) -> Fault:
 def _decode_stall(file: pathlib.Path) -> Stall | None:
     """Return a stall from its file; None if another process is writing or releasing it."""
     try:
-        document = json.loads(file.read_text("utf-8"))
+        document = json.loads(files.read_bytes(file, limit=machines.SIZE_MAX))
         return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))
     except (FileNotFoundError, json.JSONDecodeError):
         return None

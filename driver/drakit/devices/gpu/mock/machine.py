@@ -24,6 +24,7 @@ from drakit.devices import machines, tables
 from drakit.devices.gpu import cdi, host, port
 from drakit.devices.gpu.mock import mps_control
 from drakit.devices.gpu.sharing.mps import child_daemons
+from drakit.inputs import files
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
@@ -278,8 +279,8 @@ def _create_file(path: pathlib.Path, mode: int) -> None:
 
 
 def _write_program(path: pathlib.Path, text: str) -> None:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if path.read_text("utf-8") == text:
+    with contextlib.suppress(OSError):
+        if files.read_bytes(path, limit=machines.SIZE_MAX) == text.encode():
             return
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -1,0 +1,161 @@
+"""What lint says of NICs: pods in the host's network never start with one, and a default route without override is refused."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from fakes import command_line
+
+NIC = "nic.drakit.dev"
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "pair", "namespace": "default"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "p", "exactly": {"deviceClassName": NIC, "count": 2}}]}}},
+}
+USE = {"name": "pair"}
+
+
+def device_class(name: str, expression: str, **fields: object) -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}], **fields}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+CLASSES = (
+    device_class(NIC, f'device.driver == "{NIC}"'),
+    device_class("fast", f"device.driver=='{NIC}' && device.attributes['{NIC}'].speed > 1", extendedResourceName="example.com/fast"),
+    device_class("gpu", f'device.driver == "gpu.drakit.dev" && device.driver != "{NIC}"'),
+)
+
+
+def spec_of(*uses: Mapping[str, object], **fields: object) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"claims": [*uses]}}
+    return {
+        "hostNetwork": True,
+        "resourceClaims": [{"name": "pair", "resourceClaimTemplateName": "pair"}],
+        "containers": [container],
+        **fields,
+    }
+
+
+def pod(spec: object) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hostnet", "namespace": "default"}, "spec": spec}
+
+
+def deployment(spec: object) -> dict[str, Any]:
+    labels = {"app": "a"}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body = {"selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "default"}, "spec": body}
+
+
+def cron_job(spec: object) -> dict[str, Any]:
+    job = {"spec": {"template": {"spec": {"restartPolicy": "Never", **dict(spec)}}}}  # type: ignore[call-overload]
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "j"}, "spec": {"schedule": "0 0 * * *", "jobTemplate": job}}
+
+
+def template(*requests: Mapping[str, object]) -> dict[str, Any]:
+    return {**TEMPLATE, "spec": {"spec": {"devices": {"requests": [*requests]}}}}
+
+
+def exactly(name: str, device_class_name: str, expression: str = "") -> dict[str, Any]:
+    selectors = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
+    return {"name": name, "exactly": {"deviceClassName": device_class_name, **selectors}}
+
+
+def first(name: str, *classes: str) -> dict[str, Any]:
+    return {"name": name, "firstAvailable": [{"name": f"n{number}", "deviceClassName": one} for number, one in enumerate(classes)]}
+
+
+def lint(shell: command_line.CommandLine, *objects: object) -> list[dict[str, Any]]:
+    file = shell.folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    return [one for one in found if "selectors were" not in one["message"]]
+
+
+REFUSED = {
+    "a pod": (TEMPLATE, pod(spec_of(USE)), "spec.containers[0].resources.claims[0]"),
+    "a deployment": (TEMPLATE, deployment(spec_of(USE)), "spec.template.spec.containers[0].resources.claims[0]"),
+    "a cron job": (TEMPLATE, cron_job(spec_of(USE)), "spec.jobTemplate.spec.template.spec.containers[0].resources.claims[0]"),
+    "a class by its selector": (template(exactly("p", "fast")), pod(spec_of(USE)), "spec.containers[0].resources.claims[0]"),
+    "a selector of the request": (
+        template(exactly("p", "any", f'device.driver == "{NIC}"')),
+        pod(spec_of(USE)),
+        "spec.containers[0].resources.claims[0]",
+    ),
+    "alternatives that are all NICs": (template(first("p", NIC, "fast")), pod(spec_of(USE)), "spec.containers[0].resources.claims[0]"),
+    "one of two requests": (
+        template(exactly("g", "gpu"), exactly("p", NIC)),
+        pod(spec_of({"name": "pair", "request": "p"})),
+        "spec.containers[0].resources.claims[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("with_classes", [True, False])
+@pytest.mark.parametrize("claims, user, field", REFUSED.values(), ids=REFUSED)
+def test_a_pod_of_the_hosts_network_with_a_nic_is_an_error(
+    shell: command_line.CommandLine,
+    claims: object,
+    user: object,
+    field: str,
+    with_classes: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    if "fast" in str(claims) and not with_classes:
+        return
+    (found,) = [one for one in lint(shell, *(CLASSES if with_classes else ()), claims, user) if "hostNetwork" in one["message"]]
+    assert (found["severity"], found["field"]) == ("error", field)
+    assert "can never start" in found["message"]
+    assert "hostNetwork, or the claim pair" in found["fix"]
+
+
+@pytest.mark.parametrize("resource", ["example.com/fast", f"deviceclass.resource.kubernetes.io/{NIC}"])
+def test_a_pod_of_the_hosts_network_with_a_nic_as_a_resource_is_an_error(shell: command_line.CommandLine, resource: str) -> None:
+    container = {"name": "c", "image": "x", "resources": {"limits": {resource: 1}}}
+    spec = {"hostNetwork": True, "containers": [container]}
+    assert [one["severity"] for one in lint(shell, *CLASSES, pod(spec)) if "hostNetwork" in one["message"]] == ["error"]
+
+
+ALLOWED = {
+    "a pod with its own network": (TEMPLATE, pod(spec_of(USE, hostNetwork=False))),
+    "a GPU": (template(exactly("p", "gpu")), pod(spec_of(USE))),
+    "an alternative that is no NIC": (template(first("p", NIC, "gpu")), pod(spec_of(USE))),
+    "a container that gets the other request": (
+        template(exactly("g", "gpu"), exactly("p", NIC)),
+        pod(spec_of({"name": "pair", "request": "g"})),
+    ),
+    "a claim that no container uses": (TEMPLATE, pod(spec_of())),
+}
+
+
+@pytest.mark.parametrize("claims, user", ALLOWED.values(), ids=ALLOWED)
+def test_other_pods_are_no_mistake(shell: command_line.CommandLine, claims: object, user: object) -> None:
+    assert [one for one in lint(shell, *CLASSES, claims, user) if "hostNetwork" in one["message"]] == []
+
+
+def nic_claim(*routes: Mapping[str, object], rules: tuple[Mapping[str, object], ...] = ()) -> dict[str, Any]:
+    parameters = {"apiVersion": f"{NIC}/v1", "kind": "NicConfig", "routes": [*routes], **({"rules": [*rules]} if rules else {})}
+    config = {"opaque": {"driver": NIC, "parameters": parameters}}
+    spec = {"devices": {"requests": [exactly("p", NIC)], "config": [config]}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+
+
+@pytest.mark.parametrize("destination", ["0.0.0.0/0", "::/0"])
+def test_a_default_route_without_override_is_a_warning_with_the_fix(shell: command_line.CommandLine, destination: str) -> None:
+    (found,) = lint(shell, CLASSES[0], nic_claim({"destination": "10.9.0.0/16"}, {"destination": destination}))
+    assert (found["severity"], found["field"]) == ("warning", "spec.devices.config[0].opaque.parameters.routes[1]")
+    assert destination in found["message"]
+    assert "refused at every start" in found["message"]
+    assert "override: true" in found["fix"]
+
+
+@pytest.mark.parametrize(
+    "route", [{"override": True}, {"metric": 50}, {"table": 100}, {"destination": "0.0.0.0/1"}], ids=["override", "metric", "table", "half"]
+)
+def test_other_routes_are_no_mistake(shell: command_line.CommandLine, route: Mapping[str, object]) -> None:
+    rules = ({"priority": 1000, "table": 100, "source": "10.0.0.0/8"},) if "table" in route else ()
+    assert lint(shell, CLASSES[0], nic_claim({"destination": "0.0.0.0/0", **route}, rules=rules)) == []
