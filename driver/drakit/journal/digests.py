@@ -1,13 +1,13 @@
 """Digests of the journal's content, so that a changed bit in a value is detected although the value can still be decoded.
 
 A claim has two: of what ``begin`` writes and nothing changes afterwards, and of what ``complete`` and ``refresh`` write. So no change reads content
-that it leaves alone. The claim's state is in neither: a changed state cannot be decoded. A digest is a number from 1 to 2**40, so that the sum over
-all claims of a node fits SQLite's integers; 0 means unknown. The sum detects claims that vanished from a file or returned to it, for example because
-its pages are of different age.
+that it leaves alone. The claim's state is in neither: a changed state cannot be decoded. A digest is a checksum against damage, not against forgery:
+a number from 1 to 2**32, so that the sum over all claims of a node fits SQLite's integers; 0 means unknown. The sum detects claims that vanished from
+a file or returned to it, for example because its pages are of different age.
 """
 
-import hashlib
 import operator
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from drakit.journal import codec
@@ -15,35 +15,37 @@ from drakit.journal import codec
 UNKNOWN = 0
 Prepared = tuple[int, str, str | None]
 """Position, record and edits of a grant."""
-_BYTES = 5
 _POSITION = operator.itemgetter(0)
 _NUMBERS = tuple(map(codec.GrantRow._fields.index, ("position", "admin_access")))
 _OPTIONAL = tuple(map(codec.GrantRow._fields.index, ("parameters", "config_source", "edits")))
 _MUTABLE = ("record", "edits")
-_FIXED = tuple(index for index, name in enumerate(codec.GrantRow._fields) if name not in _MUTABLE)
+_fixed = operator.itemgetter(*(index for index, name in enumerate(codec.GrantRow._fields) if name not in _MUTABLE))
 
 
 def of_claim(claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> tuple[int, int]:
     """Return both digests of a claim. Raise UnicodeEncodeError for text that is not Unicode."""
-    fixed = [grant[index] for grant in sorted(grants, key=_POSITION) for index in _FIXED]
-    return _digest(claim.uid, claim.namespace, claim.name, *fixed), of_prepared(
-        claim.boot_id, [(grant.position, grant.record, grant.edits) for grant in grants]
-    )
+    fixed: list[object] = [claim.uid, claim.namespace, claim.name]
+    for grant in sorted(grants, key=_POSITION):
+        fixed += _fixed(grant)
+    return _digest(fixed), of_prepared(claim.boot_id, [(grant.position, grant.record, grant.edits) for grant in grants])
 
 
 def of_prepared(boot_id: str, grants: Iterable[Prepared]) -> int:
     """Return the digest of what ``complete`` writes: the boot, and each grant's record and edits. Raise UnicodeEncodeError as ``of_claim``."""
-    return _digest(boot_id, *(value for grant in sorted(grants, key=_POSITION) for value in grant))
+    values: list[object] = [boot_id]
+    for grant in sorted(grants, key=_POSITION):
+        values += grant
+    return _digest(values)
 
 
 def of_note(position: int, key: str, record: str) -> int:
     """Return the digest of a note. Raise UnicodeEncodeError as ``of_claim``."""
-    return _digest(position, key, record)
+    return _digest((position, key, record))
 
 
 def of_name(name: str) -> str:
     """Return the digest of a name, as text."""
-    return str(int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=_BYTES).digest(), "big"))
+    return str(zlib.crc32(name.encode(errors="surrogateescape")))
 
 
 def check_claim(stored: tuple[int, int], claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
@@ -84,7 +86,6 @@ def _check(path: str, stored: Sequence[int], compute: Callable[[], Sequence[int]
         raise codec.UnreadableError(f"{path}: its content was changed since it was written")
 
 
-def _digest(*values: object) -> int:
+def _digest(values: Iterable[object]) -> int:
     # No value has a zero byte: names have none, and JSON escapes it.
-    content = "\0".join(map(str, values)).encode()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=_BYTES).digest(), "big") + 1
+    return zlib.crc32("\0".join(map(str, values)).encode()) + 1

@@ -20,6 +20,7 @@ _log = logs.get_logger(__name__)
 _SIZE_MAX = 512
 _MODE = 0o644
 _OPEN = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_OR_CREATE = _OPEN | os.O_CREAT
 _DIGITS = 20
 
 
@@ -34,6 +35,8 @@ class Mark:
     def __init__(self, path: pathlib.Path, boot_id: str) -> None:
         self._path = path
         self._boot_id = boot_id
+        self._name = str(path)
+        self._is_checked = False
         self._has_failed = False
 
     def read(self) -> int | None:
@@ -54,13 +57,11 @@ class Mark:
         content = self._content(number)
         try:
             # Not kept open: an open file keeps its file system from becoming read-only, and outlives a directory that is deleted.
-            descriptor = os.open(self._path, _OPEN | os.O_CREAT, _MODE)
+            descriptor = os.open(self._name, _OPEN_OR_CREATE, _MODE)
             try:
-                state = os.fstat(descriptor)
-                if not stat.S_ISREG(state.st_mode):
-                    raise OSError(None, "not a regular file; remove it")
-                if state.st_size != len(content):
-                    os.ftruncate(descriptor, 0)
+                if not self._is_checked:
+                    _make_size(descriptor, len(content))
+                    self._is_checked = True
                 os.pwrite(descriptor, content, 0)
             finally:
                 os.close(descriptor)
@@ -72,3 +73,12 @@ class Mark:
     def _content(self, number: int) -> bytes:
         text = f"{self._boot_id} {number:0{_DIGITS}d}"
         return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
+
+
+def _make_size(descriptor: int, size: int) -> None:
+    """Empty a file of another size, which has other content. Raise OSError, also for another kind of file."""
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(None, "not a regular file; remove it")
+    if state.st_size != size:
+        os.ftruncate(descriptor, 0)

@@ -199,12 +199,11 @@ def _write_successor(
         sqlite.wait_for_disk(database, wait=True)
         with sqlite.transaction(database):
             schema.upgrade(database, migrations)
-            for claim, grants in damage.readable:
-                store.insert(database, claim, grants)
+            digest = sum(store.insert(database, claim, grants) for claim, grants in damage.readable)
             store.restore(database, damage.salvage)
             schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))
             if schema.has_progress(database):
-                schema.count_change(database, at_least=last_change)
+                schema.count_change(database, digest=digest, at_least=last_change)
 
 
 def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:

@@ -86,14 +86,16 @@ MIGRATIONS: tuple[Migration, ...] = (
 ) STRICT""",
         ),
     ),
-    # Digests of content (``digests``) and their sum. A digest is 0 where it is unknown: the triggers reset it when a previous version, or somebody
-    # with sqlite3, changes the row without it. They also keep the sum for every program that changes the file.
+    # Digests of content (``digests``) and their sum. A digest is 0 where it is unknown: the triggers reset it, and keep the sum, when a previous
+    # version, or somebody with sqlite3, changes the row without it. They do nothing when this version changes a row: it writes the digests and
+    # the sum itself, and raises ``writes`` of a grant. Only ``claim_deleted`` keeps the sum for every version.
     Migration(
         version=3,
         readable_since=1,
         statements=(
             "ALTER TABLE claims ADD COLUMN begun_digest INTEGER NOT NULL DEFAULT 0",
             "ALTER TABLE claims ADD COLUMN prepared_digest INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE grants ADD COLUMN writes INTEGER NOT NULL DEFAULT 0",
             "ALTER TABLE notes ADD COLUMN digest INTEGER NOT NULL DEFAULT 0",
             """CREATE TABLE progress (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -101,26 +103,25 @@ MIGRATIONS: tuple[Migration, ...] = (
     digest INTEGER NOT NULL
 ) STRICT""",
             "INSERT INTO progress (id, changes, digest) VALUES (1, 1, 0)",
-            """CREATE TRIGGER claim_inserted AFTER INSERT ON claims BEGIN
-    UPDATE progress SET digest = digest + NEW.begun_digest + NEW.prepared_digest;
-END""",
-            """CREATE TRIGGER claim_changed AFTER UPDATE OF begun_digest, prepared_digest ON claims BEGIN
-    UPDATE progress SET digest = digest + NEW.begun_digest + NEW.prepared_digest - OLD.begun_digest - OLD.prepared_digest;
-END""",
             """CREATE TRIGGER claim_deleted AFTER DELETE ON claims BEGIN
-    UPDATE progress SET digest = digest - OLD.begun_digest - OLD.prepared_digest;
+    UPDATE progress SET digest = digest - OLD.begun_digest - OLD.prepared_digest WHERE id = 1;
 END""",
             """CREATE TRIGGER claim_renamed AFTER UPDATE OF uid, namespace, name ON claims BEGIN
+    UPDATE progress SET digest = digest - NEW.begun_digest;
     UPDATE claims SET begun_digest = 0 WHERE seq = NEW.seq;
 END""",
-            """CREATE TRIGGER claim_prepared AFTER UPDATE OF boot_id ON claims WHEN NEW.prepared_digest = OLD.prepared_digest BEGIN
+            """CREATE TRIGGER claim_prepared AFTER UPDATE OF boot_id ON claims
+WHEN NEW.boot_id <> OLD.boot_id AND NEW.prepared_digest = OLD.prepared_digest BEGIN
+    UPDATE progress SET digest = digest - NEW.prepared_digest;
     UPDATE claims SET prepared_digest = 0 WHERE seq = NEW.seq;
 END""",
             """CREATE TRIGGER grant_changed AFTER UPDATE OF position, request, pool, device, share_id, admin_access, snapshot, consumed, parameters,
     config_source, intent ON grants BEGIN
+    UPDATE progress SET digest = digest - (SELECT begun_digest FROM claims WHERE seq = NEW.claim);
     UPDATE claims SET begun_digest = 0 WHERE seq = NEW.claim;
 END""",
-            """CREATE TRIGGER grant_prepared AFTER UPDATE OF record, edits ON grants BEGIN
+            """CREATE TRIGGER grant_prepared AFTER UPDATE OF record, edits ON grants WHEN NEW.writes = OLD.writes BEGIN
+    UPDATE progress SET digest = digest - (SELECT prepared_digest FROM claims WHERE seq = NEW.claim);
     UPDATE claims SET prepared_digest = 0 WHERE seq = NEW.claim;
 END""",
             """CREATE TRIGGER note_changed AFTER UPDATE OF key, record ON notes WHEN NEW.digest = OLD.digest BEGIN
@@ -129,6 +130,11 @@ END""",
         ),
     ),
 )
+
+
+# RETURNING takes twice as long as a query.
+_COUNT_CHANGE = "UPDATE progress SET changes = max(changes, ?) + 1, digest = digest + ? WHERE id = 1"
+_CHANGES = "SELECT changes FROM progress WHERE id = 1"
 
 
 def incompatibility(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> str:
@@ -194,10 +200,11 @@ def integer(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def count_change(connection: sqlite3.Connection, *, at_least: int = 0) -> int:
-    """Raise the number of the last change, and return it. Inside the caller's transaction."""
-    row = connection.execute("UPDATE progress SET changes = max(changes, ?) + 1 RETURNING changes", (at_least,)).fetchone()
-    return int(row[0])
+def count_change(connection: sqlite3.Connection, *, digest: int = 0, at_least: int = 0) -> int:
+    """Raise the number of the last change, and return it; add ``digest`` to the sum of digests. Inside the caller's transaction."""
+    connection.execute(_COUNT_CHANGE, (at_least, digest))
+    [number] = connection.execute(_CHANGES).fetchone()
+    return int(number)
 
 
 def meta(connection: sqlite3.Connection, key: str) -> str | None:

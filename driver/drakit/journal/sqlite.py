@@ -155,7 +155,8 @@ def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     return (code or 0) & 0xFF
 
 
-Change = Callable[[sqlite3.Connection], None]
+Change = Callable[[sqlite3.Connection], int | None]
+"""A change of rows. It returns the difference of the sum of digests, or None for none."""
 Committed = Callable[[int], None]
 
 
@@ -262,13 +263,9 @@ class Writer:
             wait_for_disk(database, wait=synced)
             self._is_synced = synced
         with transaction(database):
-            if len(batch) == 1:
-                # A single change needs no savepoint: a failure rolls back the transaction, which has nothing else.
-                batch[0].change(database)
-            else:
-                for queued in batch:
-                    queued.error = _run_in_savepoint(database, queued.change)
-            number = schema.count_change(database)
+            # A single change needs no savepoint: a failure rolls back the transaction, which has nothing else.
+            differences = [_run_in_savepoint(database, queued) for queued in batch] if len(batch) > 1 else [batch[0].change(database) or 0]
+            number = schema.count_change(database, digest=sum(differences))
         self._committed(number)
 
     def _disconnect(self) -> None:
@@ -277,16 +274,16 @@ class Writer:
             connection.close()
 
 
-def _run_in_savepoint(connection: sqlite3.Connection, change: Change) -> Exception | None:
-    """Run a change in a savepoint, and return its error after a rollback. Raise an error of SQLite, because it fails the whole batch."""
+def _run_in_savepoint(connection: sqlite3.Connection, queued: _QueuedChange) -> int:
+    """Run a change in a savepoint, and roll it back if it fails. Raise an error of SQLite, because it fails the whole batch."""
     connection.execute("SAVEPOINT change")
-    failure: Exception | None = None
+    digest = 0
     try:
-        change(connection)
+        digest = queued.change(connection) or 0
     except FAILURES:
         raise
     except Exception as error:  # noqa: BLE001 - the caller of the change gets it
         connection.execute("ROLLBACK TO change")
-        failure = error
+        queued.error = error
     connection.execute("RELEASE change")
-    return failure
+    return digest

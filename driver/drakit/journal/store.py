@@ -1,9 +1,10 @@
 """The SQL of the journal: typed rows of claims and grants, and of the drivers' notes and taints.
 
 Each statement is O(1) in the number of claims, except those that read all of them. Functions that change rows work inside the caller's transaction.
-Those that move a claim check the move against ``lifecycle.TABLE`` there, so two processes cannot make conflicting moves. A note belongs to one grant
-and is deleted with its claim; the foreign key cascades, so that holds for older versions too. A taint belongs to one boot. Functions raise
-IllegalMoveError, ClaimError and sqlite3.Error.
+Those that change digests return the difference of their sum, which the caller counts with the change (``schema.count_change``). Those that move a
+claim check the move against ``lifecycle.TABLE`` there, so two processes cannot make conflicting moves. A note belongs to one grant and is deleted
+with its claim; the foreign key cascades, so that holds for older versions too. A taint belongs to one boot. Functions raise IllegalMoveError,
+ClaimError and sqlite3.Error.
 """
 
 import dataclasses
@@ -52,6 +53,7 @@ _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
                     snapshot, consumed, parameters, config_source, intent, record, edits)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_COMPLETE = "UPDATE claims SET state = ?, boot_id = ?, prepared_digest = ? WHERE seq = ?"
 _CLAIM_COLUMNS = len(codec.ClaimRow._fields)
 
 
@@ -82,11 +84,13 @@ def uids(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def add_digests(connection: sqlite3.Connection) -> None:
-    """Compute unknown digests: those of rows that a previous version wrote. Inside the caller's transaction."""
+    """Compute unknown digests: those of rows that a previous version wrote, and their sum. Inside the caller's transaction."""
     unknown = connection.execute("SELECT uid FROM claims WHERE begun_digest = 0 OR prepared_digest = 0").fetchall()
     for (uid,) in unknown:
         if (rows := claim_rows(connection, uid)) is not None:
             connection.execute("UPDATE claims SET begun_digest = ?, prepared_digest = ? WHERE uid = ?", (*digests.of_claim(*rows), uid))
+    if unknown:
+        connection.execute("UPDATE progress SET digest = (SELECT sum(begun_digest + prepared_digest) FROM claims)")
 
 
 def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None) -> Iterator[tuple[str, int, str]]:
@@ -117,31 +121,34 @@ def holders(
         yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
 
 
-def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> int:
     """Insert a claim and its grants."""
-    seq = connection.execute(_INSERT_CLAIM, (*claim, *digests.of_claim(claim, grants))).lastrowid
+    begun, prepared = digests.of_claim(claim, grants)
+    seq = connection.execute(_INSERT_CLAIM, (*claim, begun, prepared)).lastrowid
     connection.executemany(_INSERT_GRANT, [(seq, *grant) for grant in grants])
+    return begun + prepared
 
 
-def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> int:
     """Insert an absent claim as preparing."""
-    _, state = _check_move(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
-    insert(connection, claim._replace(state=state.value), grants)
+    moving = _check_move(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
+    return insert(connection, claim._replace(state=moving.after.value), grants)
 
 
-def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow], boot_id: str) -> None:
+def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow], boot_id: str) -> int:
     """Move a preparing claim to prepared, and update each grant's record and edits."""
-    seq, state = _check_move(connection, uid, lifecycle.Move.COMPLETE)
-    digest = digests.of_prepared(boot_id, _update_grants(connection, uid, seq, grants))
-    connection.execute("UPDATE claims SET state = ?, boot_id = ?, prepared_digest = ? WHERE seq = ?", (state.value, boot_id, digest, seq))
+    moving = _check_move(connection, uid, lifecycle.Move.COMPLETE)
+    digest = digests.of_prepared(boot_id, _update_grants(connection, uid, moving.seq, grants))
+    connection.execute(_COMPLETE, (moving.after.value, boot_id, digest, moving.seq))
+    return digest - moving.prepared_digest
 
 
-def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow]) -> None:
+def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.PreparedRow]) -> int:
     """Update each grant's record and edits of a preparing or prepared claim, without a change of state."""
-    seq, _ = _check_move(connection, uid, lifecycle.Move.REFRESH)
-    [boot_id] = connection.execute("SELECT boot_id FROM claims WHERE seq = ?", (seq,)).fetchone()
-    digest = digests.of_prepared(boot_id, _update_grants(connection, uid, seq, grants))
-    connection.execute("UPDATE claims SET prepared_digest = ? WHERE seq = ?", (digest, seq))
+    moving = _check_move(connection, uid, lifecycle.Move.REFRESH)
+    digest = digests.of_prepared(moving.boot_id, _update_grants(connection, uid, moving.seq, grants))
+    connection.execute("UPDATE claims SET prepared_digest = ? WHERE seq = ?", (digest, moving.seq))
+    return digest - moving.prepared_digest
 
 
 def _update_grants(
@@ -155,7 +162,7 @@ def _update_grants(
         raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
     prepared = [(positions[key], row.record, row.edits) for key, row in by_key.items()]
     connection.executemany(
-        "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
+        "UPDATE grants SET record = ?, edits = ?, writes = writes + 1 WHERE claim = ? AND position = ?",
         [(record, edits, seq, position) for position, record, edits in prepared],
     )
     return prepared
@@ -163,22 +170,33 @@ def _update_grants(
 
 def begin_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
     """Move a preparing, prepared or unpreparing claim to unpreparing."""
-    seq, state = _check_move(connection, uid, lifecycle.Move.BEGIN_UNPREPARE)
-    connection.execute("UPDATE claims SET state = ? WHERE seq = ?", (state.value, seq))
+    moving = _check_move(connection, uid, lifecycle.Move.BEGIN_UNPREPARE)
+    connection.execute("UPDATE claims SET state = ? WHERE seq = ?", (moving.after.value, moving.seq))
 
 
 def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
-    """Delete an unpreparing claim."""
-    seq, _ = _check_move(connection, uid, lifecycle.Move.FINISH_UNPREPARE)
+    """Delete an unpreparing claim. A trigger keeps the sum of digests."""
+    seq = _check_move(connection, uid, lifecycle.Move.FINISH_UNPREPARE).seq
     connection.execute("DELETE FROM grants WHERE claim = ?", (seq,))
     connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
 
 
-def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> tuple[int, lifecycle.State]:
-    """Return the claim's row number (0 when absent) and its state after the move. Raise IllegalMoveError."""
-    row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
-    seq, state = (0, lifecycle.State.ABSENT) if row is None else (row[0], codec.state(row[1], f"claim {uid}"))
-    return seq, lifecycle.after(state, move)
+class _Moving(NamedTuple):
+    """A claim that a move is legal for: its row number (0 when absent), its state after the move, and columns of its row."""
+
+    seq: int
+    after: lifecycle.State
+    boot_id: str
+    prepared_digest: int
+
+
+def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> _Moving:
+    """Return the claim with its state after the move. Raise IllegalMoveError."""
+    row = connection.execute("SELECT seq, state, boot_id, prepared_digest FROM claims WHERE uid = ?", (uid,)).fetchone()
+    if row is None:
+        return _Moving(0, lifecycle.after(lifecycle.State.ABSENT, move), "", digests.UNKNOWN)
+    seq, state, boot_id, digest = row
+    return _Moving(seq, lifecycle.after(codec.state(state, f"claim {uid}"), move), boot_id, digest)
 
 
 def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:

@@ -1,6 +1,7 @@
 """A journal that lacks changes or has changed bits is detected at its opening, and a previous version may use the file without an alarm."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -75,7 +76,7 @@ def test_a_changed_bit_in_a_text_costs_one_claim(site: Site, bit: int) -> None:
     assert site.reopened()[1:] == (lost, kept), "the next start finds the same"
 
 
-@pytest.mark.parametrize("find", [b"uid TEXT NOT NULL UNIQUE", b"CREATE TRIGGER claim_inserted"])
+@pytest.mark.parametrize("find", [b"uid TEXT NOT NULL UNIQUE", b"CREATE TRIGGER claim_deleted"])
 @pytest.mark.parametrize("bit", [0x80, 1])
 def test_a_changed_bit_in_the_definition_of_a_table_is_damage(site: Site, find: bytes, bit: int) -> None:
     site.changed(find, offset=5, bit=bit)
@@ -220,8 +221,54 @@ def test_changes_of_the_previous_version_are_no_damage(site: Site) -> None:
     assert site.reopened() == ("", (), ["claim-1", "claim-3", "claim-9"])
     with contextlib.closing(sqlite3.connect(site.path)) as database:
         assert database.execute("SELECT count(*) FROM claims WHERE begun_digest = 0 OR prepared_digest = 0").fetchone() == (0,)
+    stored, total = sums(site.path)
+    assert stored == total
+
+
+def sums(path: pathlib.Path) -> tuple[int, int]:
+    """The sum of all digests, and the stored one."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
         stored, total = database.execute("SELECT sum(begun_digest + prepared_digest), (SELECT digest FROM progress) FROM claims").fetchone()
-        assert stored == total
+    return stored, total
+
+
+def test_every_move_keeps_the_sum_of_digests(site: Site) -> None:
+    grant = samples.grant("request-4", "gpu-4")
+    with site.open() as memory:
+        moves: list[Callable[[], object]] = [
+            lambda: memory.begin(samples.entry(4, grant)),
+            lambda: memory.refresh(samples.uid(4), [grant]),
+            lambda: memory.complete(samples.uid(4), [grant], "another boot"),
+            lambda: memory.refresh(samples.uid(4), [dataclasses.replace(grant, record={"a": 1})]),
+            lambda: memory.refresh(samples.uid(4), [dataclasses.replace(grant, record={"a": 1})]),
+            lambda: memory.begin_unprepare(samples.uid(4)),
+            lambda: memory.finish_unprepare(samples.uid(4)),
+            memory.rebuilt,
+        ]
+        seen = set()
+        for move in moves:
+            move()
+            stored, total = sums(site.path)
+            assert stored == total
+            seen.add(total)
+    assert len(seen) == 4, "after begin, complete, refresh and finish_unprepare"
+    assert site.reopened() == ("", (), ALL)
+
+
+def test_a_change_of_the_previous_version_that_is_changed_back_is_no_damage(site: Site) -> None:
+    grant = samples.grant("request-1", "gpu-1")
+    with contextlib.closing(sqlite3.connect(site.path, isolation_level=None)) as database:
+        [record] = database.execute("SELECT record FROM grants WHERE claim = 1").fetchone()
+        for reopens in (False, True):
+            database.execute("UPDATE grants SET record = '{\"a\":1}' WHERE claim = 1")
+            if reopens:
+                assert site.reopened() == ("", (), ALL)
+            with site.open() as memory:
+                memory.refresh(samples.uid(1), [grant])
+            kept = database.execute("SELECT record, prepared_digest > 0 FROM grants JOIN claims ON claim = seq WHERE seq = 1").fetchone()
+            assert kept == (record, 1)
+            assert len(set(sums(site.path))) == 1
+    assert site.reopened() == ("", (), ALL)
 
 
 def _socket(path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 from drakit.core import device, errors, lifecycle
-from drakit.journal import codec, files, journal, opening, schema, store
+from drakit.journal import codec, files, journal, opening, schema
 from fakes import journal_samples as samples
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -48,7 +48,7 @@ def test_columns_and_rows_agree() -> None:
         schema.upgrade(database)
         columns = {table: [row[1] for row in database.execute(f"PRAGMA table_info({table})")] for table in ("claims", "grants")}
     assert columns["claims"][1:] == [*codec.ClaimRow._fields, "begun_digest", "prepared_digest"]
-    assert columns["grants"][1:] == list(codec.GrantRow._fields)
+    assert columns["grants"][1:] == [*codec.GrantRow._fields, "writes"]
 
 
 @pytest.mark.parametrize("fixture", sorted(GOLDEN.glob("journal-v*.db")), ids=lambda path: path.stem)
@@ -81,8 +81,8 @@ def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_cla
     opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=schema.MIGRATIONS[:1]).use_lock.close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
         database.execute("PRAGMA foreign_keys = ON")
-        store.begin_unprepare(database, samples.uid(1))
-        store.finish_unprepare(database, samples.uid(1))
+        database.execute("DELETE FROM grants WHERE claim = (SELECT seq FROM claims WHERE uid = ?)", (samples.uid(1),))
+        database.execute("DELETE FROM claims WHERE uid = ?", (samples.uid(1),))
         assert database.execute("SELECT count(*) FROM notes").fetchone() == (0,)
         assert database.execute("PRAGMA user_version").fetchone() == (2,)
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
