@@ -45,7 +45,7 @@ class KernelPods:
             _set_mac_and_mtu(sock, link, wanted)
             if not link.up:  # Later the pod may have changed them, like its MAC.
                 namespace = child.namespace or self._namespace or rtnetlink.OWN
-                with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", ", ".join(wanted.sysctls)):
+                with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", f"of {wanted.name}"):
                     interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
