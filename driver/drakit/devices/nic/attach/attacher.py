@@ -205,6 +205,7 @@ class Attacher:
             name=wanted.name,
             mac=attachment.mac,
             hosts=pod_interfaces.hosts_of(wanted),
+            versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
             is_router=config.of(call.grant).forwarding,
         )

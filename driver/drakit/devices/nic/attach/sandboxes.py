@@ -200,7 +200,8 @@ class KernelSandboxes(kernel_pods.KernelPods):
                 raise
         if link is None or not link.is_ethernet:
             return None
-        wanted = frozenset(str(address) for address in hosts if address.is_link_local or str(address) in subject.hosts)
+        announced = (address for address in hosts if address.version in subject.versions)
+        wanted = frozenset(str(address) for address in announced if address.is_link_local or str(address) in subject.hosts)
         return announcer.Announceable(mac=link.mac, has_link=link.has_carrier, hosts=wanted)
 
     def delete(self, nsid: int, link: link_requests.Link) -> None:
