@@ -180,7 +180,7 @@ def test_the_drivers_own_marks_on_a_nic_are_no_foreign_use_after_any_step() -> N
                 assert why_withheld(world.node) == "", "also without the journal"
             if steps.left > 0:
                 break
-    assert last > 10  # noqa: PLR2004 - there were many steps
+    assert last > 10
 
 
 def test_a_child_of_the_host_withdraws_the_nic_and_its_shares_go_on(caplog: pytest.LogCaptureFixture) -> None:

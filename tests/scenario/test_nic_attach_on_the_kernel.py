@@ -325,7 +325,9 @@ def test_an_alternative_name_in_the_pod_is_refused_like_a_name(driver: nic_attac
     pod.space.ip("link", "property", "add", "dev", "eth0", "altname", "fast0")
     ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0"}))
     said = driver.world.call(ref, pod)
-    text = "the pod has another interface named 'fast0' ('eth0' with the alternative name 'fast0'); choose a different NicConfig.interfaceName"
+    text = (
+        "the pod has another interface named 'fast0' ('eth0' with the alternative name 'fast0'); choose a different NicConfig.interfaceName"
+    )
     assert said == nic_attach.Said(1, f"drakit: {text}\n")
     assert set(children(pod)) == {"eth0"}
     pod.space.ip("link", "property", "del", "dev", "eth0", "altname", "fast0")

@@ -160,7 +160,11 @@ def test_what_the_pod_has_of_that_name_is_refused_and_nothing_is_moved(world: ni
     "name, altname, message",
     [
         ("eth0", "fast0", "named 'fast0' ('eth0' with the alternative name 'fast0'); choose a different NicConfig.interfaceName\n"),
-        ("eth7", "", "named 'eth7', which is an alternative name of the NIC nic0; rename the pod's interface, or on the host: ip link property"),
+        (
+            "eth7",
+            "",
+            "named 'eth7', which is an alternative name of the NIC nic0; rename the pod's interface, or on the host: ip link property",
+        ),
     ],
     ids=["in the pod", "on the host"],
 )
