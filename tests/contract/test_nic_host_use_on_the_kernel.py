@@ -1,6 +1,8 @@
 """An interface that carries the traffic of others is not offered, whatever way they use it, on the real kernel."""
 
+import contextlib
 import ctypes
+import itertools
 import os
 import socket
 import struct
@@ -140,6 +142,45 @@ def test_the_interfaces_of_a_shared_nic_s_own_pods_are_no_foreign_use() -> None:
             pod.space.ip("link", "add", "more0", "link", "fast0", "type", "macvlan")
             assert names(nic_attach.author_of(driver).survey()) == ["nic0"], "a pod cannot withdraw the NIC from others"
         driver.unprepare(ref)
+
+
+class Killed(BaseException):
+    """The process ends here; nobody may catch it, as nobody catches SIGKILL."""
+
+
+class Steps:
+    """Counts requests that change the kernel, and ends the process after so many."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def test_the_drivers_own_marks_on_a_nic_are_no_foreign_use_after_any_step() -> None:
+    """Whatever a driver that was killed left on the NIC, the next one offers it."""
+    for last in itertools.count(1):
+        with nic_attach.world() as world, nic_attach.pod("5a4d") as pod:
+            steps, kept = Steps(), nic_attach.claim(1, parameters={"interfaceName": "fast0"})
+            with world.driver(start=False) as first:
+                first.prepare(kept)
+            with world.driver(step=steps, start=False) as killed, contextlib.suppress(Killed):
+                steps.left = last
+                ref = killed.prepare(nic_attach.claim(2))
+                killed.unprepare(ref)
+                killed.unprepare(kept.ref)
+            assert why_withheld(world.node) == "", f"after {last} requests"
+            with world.driver() as later:
+                assert names(nic_attach.author_of(later).survey()) == ["nic0"]
+                assert world.call(later.prepare(kept), pod).code == 0
+                assert names(nic_attach.author_of(later).survey()) == ["nic0"]
+                assert why_withheld(world.node) == "", "also without the journal"
+            if steps.left > 0:
+                break
+    assert last > 10
 
 
 def test_a_child_of_the_host_withdraws_the_nic_and_its_shares_go_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,10 +50,16 @@ def all_steps(parent: nic_parent.Parent) -> range:
     return range(found)
 
 
+def is_offered(driver: nic_attach.Running) -> bool:
+    """Whether the NIC is still offered: what a dead driver left on it is no use by others."""
+    return [nic.interface.name for nic in nic_attach.author_of(driver).survey().nics] == ["nic0"]
+
+
 def started_again(parent: nic_parent.Parent, step: int) -> None:
     with prepared() as (world, end), nic_attach.pod() as pod:
         parent.kill(step, **named(world, pod))
         with world.driver() as driver:
+            assert is_offered(driver)
             (ref,) = {grant.claim for grant in driver.local.context.grants()}
             assert world.call(ref, pod) == nic_attach.Said(0, "")
             assert "10.99.1.2/16" in pod.space.ip("address", "show", "dev", "fast0", "up")
@@ -66,7 +72,9 @@ def unprepared(parent: nic_parent.Parent, step: int) -> None:
     with prepared() as (world, end), nic_attach.pod() as pod:
         parent.kill(step, **named(world, pod))
         with world.driver() as driver:
+            assert is_offered(driver)
             end(driver)
+            assert is_offered(driver)
             assert not driver.members()
         assert set(pod.space.links()) == {"lo"}
 

@@ -289,7 +289,9 @@ def test_an_admin_s_hook_and_filters_stay(host: Host) -> None:
         "tc", "filter", "add", "dev", "nic0", "ingress", "pref", "7", "protocol", "ip", *["u32", "match", "u32", "0", "0", "flowid", ":1"]
     )
     before, filters = host.space.state(), host.space.run("tc", "filter", "show", "dev", "nic0", "ingress")
-    ran = host.run()
+    refused = host.run()
+    assert refused.stderr.startswith("drakit: --nic: nic0 has tc filters of another program: the demo would limit ")
+    ran = host.run("--yes-take-over")
     assert ran.returncode == 0, ran.stdout
     assert host.space.state() == before
     assert host.space.run("tc", "filter", "show", "dev", "nic0", "ingress") == filters

@@ -320,6 +320,21 @@ def test_a_name_the_pod_has_already_is_refused_by_the_field(driver: nic_attach.R
     assert set(children(pod)) == {"fast0"}, "what the driver did not make it does not destroy"
 
 
+def test_an_alternative_name_in_the_pod_is_refused_like_a_name(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
+    pod.space.ip("link", "add", "eth0", "type", "bridge")
+    pod.space.ip("link", "property", "add", "dev", "eth0", "altname", "fast0")
+    ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0"}))
+    said = driver.world.call(ref, pod)
+    text = (
+        "the pod has another interface named 'fast0' ('eth0' with the alternative name 'fast0'); choose a different NicConfig.interfaceName"
+    )
+    assert said == nic_attach.Said(1, f"drakit: {text}\n")
+    assert set(children(pod)) == {"eth0"}
+    pod.space.ip("link", "property", "del", "dev", "eth0", "altname", "fast0")
+    assert driver.world.call(ref, pod) == nic_attach.Said(0, ""), "the next attempt needs no new claim"
+    driver.unprepare(ref)
+
+
 ADDRESS: records.Record = {"addresses": ["10.99.1.2/16"]}
 NAME: records.Record = {"interfaceName": "fast0"}
 

@@ -51,7 +51,7 @@ def forget(world: nic_attach.World) -> None:
         for entry in memory.entries():
             memory.begin_unprepare(names.ClaimUid(entry.claim.uid))
             memory.finish_unprepare(names.ClaimUid(entry.claim.uid))
-    for path in world.cdi.iterdir():
+    for path in world.cdi.glob("*.json"):
         path.unlink()
 
 

@@ -106,7 +106,10 @@ def test_a_pod_that_was_refused_and_is_given_up_costs_no_interface(
     with forker.life(secluded) as driver:
         assert driver.prepare() == ""
         for _ in range(2):
-            assert "the pod has an interface fast0 already" in secluded.call(WHOLE.ref, pod).stderr
+            assert (
+                "the pod has another interface named 'fast0'; choose a different NicConfig.interfaceName"
+                in secluded.call(WHOLE.ref, pod).stderr
+            )
             assert is_back(world)
         assert driver.unprepare() == ""
     assert is_back(world)

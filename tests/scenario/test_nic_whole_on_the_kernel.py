@@ -150,7 +150,37 @@ def test_what_the_pod_has_of_that_name_is_refused_and_nothing_is_moved(world: ni
         ref = driver.prepare(whole())
         said = world.call(ref, pod)
         assert said.code
-        assert "the pod has an interface fast0 already" in said.stderr
+        assert "the pod has another interface named 'fast0'; choose a different NicConfig.interfaceName" in said.stderr
+        driver.unprepare(ref)
+    nic_attach.until(lambda: world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
+    assert as_it_was(world) == before
+
+
+@pytest.mark.parametrize(
+    "name, altname, message",
+    [
+        ("eth0", "fast0", "named 'fast0' ('eth0' with the alternative name 'fast0'); choose a different NicConfig.interfaceName\n"),
+        (
+            "eth7",
+            "",
+            "named 'eth7', which is an alternative name of the NIC nic0; rename the pod's interface, or on the host: ip link property",
+        ),
+    ],
+    ids=["in the pod", "on the host"],
+)
+def test_an_alternative_name_that_is_taken_is_refused_like_a_name(
+    world: nic_attach.World, pod: nic_attach.Pod, name: str, altname: str, message: str
+) -> None:
+    world.node.ip("link", "property", "add", "dev", "nic0", "altname", "eth7")
+    before = as_it_was(world)
+    pod.space.make_nic(name, mac="02:00:00:00:00:77")
+    if altname:
+        pod.space.ip("link", "property", "add", "dev", name, "altname", altname)
+    with world.driver() as driver:
+        ref = driver.prepare(whole())
+        said = world.call(ref, pod)
+        assert said.code
+        assert said.stderr.startswith(f"drakit: the pod has another interface {message}")
         driver.unprepare(ref)
     nic_attach.until(lambda: world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
     assert as_it_was(world) == before

@@ -258,6 +258,11 @@ def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
     return frozenset(address.partition("/")[0] for address in wanted.addresses)
 
 
+def announced_versions(wanted: InterfaceConfig) -> frozenset[int]:
+    """Return the IP versions whose addresses are announced: those for which the DeviceClass does not turn off the kernel's announcements."""
+    return frozenset(version for version, name in sysctl_table.ANNOUNCING.items() if wanted.sysctls.get(name, 1))
+
+
 def mark_of(share_id: str) -> str:
     """Return the mark of the whole interface of a grant."""
     return f"drakit whole {share_id}"

@@ -56,6 +56,9 @@ TABLE: Mapping[str, Sysctl] = types.MappingProxyType(
 )
 """The settings that a DeviceClass may set by ``sysctls``. Each changes that interface alone."""
 
+ANNOUNCING: Mapping[int, str] = types.MappingProxyType({4: "ipv4.arp_notify", 6: "ipv6.ndisc_notify"})
+"""The settings by which the kernel announces addresses, by IP version. Where one is off, the driver does not announce them either."""
+
 FORWARDING = ("ipv4.forwarding", "ipv6.forwarding")
 """The settings of the field ``forwarding``, off without it."""
 

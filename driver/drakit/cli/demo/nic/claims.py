@@ -1,5 +1,6 @@
 """Three claims, allocated on the interface as a scheduler does it: by the local cluster's allocator, from the slices the driver would publish."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 
 from drakit.cli import composition
@@ -19,6 +20,9 @@ NETWORK = "192.0.2"
 PREFIX = 24
 _VERSION = "resource.k8s.io/v1"
 _FIRST_HOST = 11
+_SILENT: Mapping[str, int] = {"ipv4.arp_notify": 0, "ipv6.ndisc_notify": 0, "ipv6.disable_ipv6": 1}
+"""Settings of the pods' interfaces with which nothing is sent, because the network may be in use."""
+_IPV6 = pathlib.Path("/proc/sys/net/ipv6")
 
 
 def address(claim: str, chosen: figures.Figures) -> str:
@@ -29,7 +33,7 @@ def address(claim: str, chosen: figures.Figures) -> str:
 def documents(family: composition.Family, offered: inventory.Inventory, chosen: figures.Figures) -> list[object]:
     """Return the slices, two classes, and the claims: two with a fixed rate, and one that may borrow unused bandwidth."""
     borrowing = {"ceil": figures.rate(chosen.speed)}
-    made = [_class(figures.LIMITED, None), _class(figures.BORROWING, borrowing)]
+    made = [_class(figures.LIMITED, {}), _class(figures.BORROWING, borrowing)]
     sheaf = slices.sheaf(family, offered, resource_slice.Form.FLAT)
     named = [_named(entry, number) for number, entry in enumerate(sheaf.objects)]
     return [*named, *made, *(_claim(name, amount, chosen) for name, amount in chosen.asked.items())]
@@ -66,10 +70,10 @@ def _named(slice_object: object, number: int) -> object:
     return {**slice_object, "metadata": {"name": f"{nic_driver.NAME}-{number}"}}
 
 
-def _class(name: str, parameters: Mapping[str, str] | None) -> object:
-    spec: dict[str, object] = {"selectors": [{"cel": {"expression": f'device.driver == "{nic_driver.NAME}"'}}]}
-    if parameters:
-        spec["config"] = [_config(parameters)]
+def _class(name: str, parameters: Mapping[str, str]) -> object:
+    sysctls = {name: value for name, value in _SILENT.items() if name.startswith("ipv4.") or _IPV6.is_dir()}
+    expression = f'device.driver == "{nic_driver.NAME}"'
+    spec = {"selectors": [{"cel": {"expression": expression}}], "config": [_config({**parameters, "sysctls": sysctls})]}
     return {"apiVersion": _VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 

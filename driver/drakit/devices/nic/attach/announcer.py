@@ -40,7 +40,7 @@ class Announceable:
 class Subject:
     """An attached interface: its name and index in the sandbox, the number of that namespace, and the addresses to announce.
 
-    ``nic`` is the interface of the host by which a share's frames leave, empty for a whole interface.
+    ``versions`` are the IP versions to announce. ``nic`` is the interface of the host by which a share's frames leave, empty for a whole interface.
     """
 
     key: Hashable
@@ -49,6 +49,7 @@ class Subject:
     name: str
     mac: str
     hosts: frozenset[str]
+    versions: frozenset[int]
     nic: str = ""
     is_router: bool = False
 
@@ -102,6 +103,8 @@ class Announcer:
 
     def announce(self, subject: Subject, descriptor: int) -> None:
         """Announce a subject in the open namespace now and schedule the repetitions. A failure is logged, because the pod works without."""
+        if not subject.versions:
+            return
         try:
             inside = self._kernel.sender(descriptor)
         except OSError as error:

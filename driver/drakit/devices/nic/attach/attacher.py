@@ -196,8 +196,7 @@ class Attacher:
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
         if wanted.mode is config.Mode.BRIDGE and not was_up:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
-        child = pod_interfaces.InterfaceRef(namespace=call.descriptor, name=wanted.name)
-        self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
+        call.sandbox.configure(dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
         subject = announcer.Subject(
             key=attachment,
             nsid=attachment.nsid,
@@ -205,6 +204,7 @@ class Attacher:
             name=wanted.name,
             mac=attachment.mac,
             hosts=pod_interfaces.hosts_of(wanted),
+            versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
             is_router=config.of(call.grant).forwarding,
         )

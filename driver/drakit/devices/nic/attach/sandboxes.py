@@ -132,6 +132,11 @@ class Sandbox:
                 self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
             )
 
+    def configure(self, wanted: pod_interfaces.InterfaceConfig) -> None:
+        """Configure the interface of the wanted name, and set it up. Raise HardwareError."""
+        with rtnetlink.failing_as("apply"):
+            kernel_pods.configure(self._inside, self.descriptor, wanted)
+
     def limit(self, link: link_requests.Link, rate: int) -> None:
         """Limit what the child sends to a rate in bits per second, with a token bucket in the sandbox.
 
@@ -200,7 +205,8 @@ class KernelSandboxes(kernel_pods.KernelPods):
                 raise
         if link is None or not link.is_ethernet:
             return None
-        wanted = frozenset(str(address) for address in hosts if address.is_link_local or str(address) in subject.hosts)
+        announced = (address for address in hosts if address.version in subject.versions)
+        wanted = frozenset(str(address) for address in announced if address.is_link_local or str(address) in subject.hosts)
         return announcer.Announceable(mac=link.mac, has_link=link.has_carrier, hosts=wanted)
 
     def delete(self, nsid: int, link: link_requests.Link) -> None:

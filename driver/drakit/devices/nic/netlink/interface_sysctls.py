@@ -123,9 +123,9 @@ def _write_effective(interface: str, wanted: Mapping[str, int], may_lack: Collec
             _put(_path(name, interface), str(value))
             if name in _RAISED_BY_ALL:
                 _lower_all(name, interface, value)
-        except FileNotFoundError:
-            if name not in may_lack:
-                raise
+        except OSError as error:
+            if name not in may_lack or error.errno != errno.ENOENT:
+                raise OSError(error.errno, f"{name} {value}: {error.strerror or error}") from error
 
 
 def _lower_all(name: str, interface: str, value: int) -> None:

@@ -9,7 +9,6 @@ A network namespace has numbers (nsid) for other ones. With a number, links of a
 right to enter it. A number is valid while both namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h.
 """
 
-import concurrent.futures
 import contextlib
 import ctypes
 import errno
@@ -18,6 +17,7 @@ import os
 import pathlib
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TypeVar
 
@@ -74,8 +74,7 @@ class Socket:
     @classmethod
     def scratch(cls) -> Self:
         """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raise OSError."""
-        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            return cls(thread.submit(_open_in_new_namespace).result())
+        return cls(run_in_thread(_open_in_new_namespace))
 
     def __enter__(self) -> Self:
         return self
@@ -137,8 +136,30 @@ def run_in(namespace: str | int | None, work: Callable[[], Answer]) -> Answer:
     """
     if namespace is None:
         return work()
-    with opened(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(_run_inside, descriptor, work).result()
+    with opened(namespace) as descriptor:
+        return run_in_thread(functools.partial(_run_inside, descriptor, work))
+
+
+def run_in_thread(work: Callable[[], Answer]) -> Answer:
+    """Return the result of ``work`` in a thread that ends before this returns. An attach does it often, and an executor takes twice as long."""
+    results: list[Answer] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="netns", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    finally:
+        thread.join()  # A signal's exception must not leave a thread that uses what the caller closes.
+    if failures:
+        raise failures.pop()
+    return results.pop()
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -272,8 +293,13 @@ def _open_in_new_namespace() -> socket.socket:
     return _open()
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _call_libc(name: str, *arguments: int) -> None:
-    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+    if getattr(_libc(), name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
 

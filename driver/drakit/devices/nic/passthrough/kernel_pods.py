@@ -40,15 +40,9 @@ class KernelPods:
     _after_effect: Callable[[], None]
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
-            link = link_requests.existing(sock, wanted.name)
-            _set_mac_and_mtu(sock, link, wanted)
-            if not link.up:  # Later the pod may have changed them, like its MAC.
-                namespace = child.namespace or self._namespace or rtnetlink.OWN
-                with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", ", ".join(wanted.sysctls)):
-                    interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
-            link_requests.alter(sock, link.ifindex, up=True)
-            _configure_link_up(sock, link.ifindex, wanted)
+        namespace = child.namespace or self._namespace or rtnetlink.OWN
+        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock, rtnetlink.opened(namespace) as descriptor:
+            configure(sock, descriptor, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         """Remove the interface's rules from the pod, because they would outlive the interface. Raise HardwareError."""
@@ -283,6 +277,17 @@ def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requ
     if link is None:
         raise OSError(errno.ENODEV, f"the interface {whole.host_state.name} is not in the host's network namespace")
     return link
+
+
+def configure(sock: rtnetlink.Socket, descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> None:
+    """Configure the interface of the wanted name and set it up, in the namespace of the socket and the descriptor. Raise OSError."""
+    link = link_requests.existing(sock, wanted.name)
+    _set_mac_and_mtu(sock, link, wanted)
+    if not link.up:  # Later the pod may have changed them, like its MAC.
+        with refusals.naming("sysctls", f"of {wanted.name}"):
+            interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
+    link_requests.alter(sock, link.ifindex, up=True)
+    _configure_link_up(sock, link.ifindex, wanted)
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:

@@ -291,6 +291,7 @@ class WholeAttacher:
             name=link.name,
             mac=link.mac,
             hosts=pod_interfaces.hosts_of(wanted),
+            versions=pod_interfaces.announced_versions(wanted),
             is_router=config.of(call.grant).forwarding,
         )
         self._announcer.announce(subject, sandbox.descriptor)

@@ -9,7 +9,14 @@ import pytest
 from drakit.devices.nic.attach import announcer
 
 SUBJECT = announcer.Subject(
-    key="grant", nsid=1, ifindex=7, name="fast0", mac="02:aa:00:00:00:01", hosts=frozenset({"10.9.0.2"}), nic="nic0"
+    key="grant",
+    nsid=1,
+    ifindex=7,
+    name="fast0",
+    mac="02:aa:00:00:00:01",
+    hosts=frozenset({"10.9.0.2"}),
+    versions=frozenset({4, 6}),
+    nic="nic0",
 )
 WELL = announcer.Announceable(mac=SUBJECT.mac, has_link=True, hosts=SUBJECT.hosts)
 
@@ -76,6 +83,12 @@ def at(kernel: FakeKernel, announcing: announcer.Announcer, seconds: float) -> l
     kernel.now = 100.0 + seconds
     announcing.send_due()
     return kernel.sent()
+
+
+def test_nothing_is_announced_where_the_class_turns_both_versions_off(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
+    announcing.announce(dataclasses.replace(SUBJECT, versions=frozenset()), 3)
+    assert at(kernel, announcing, 60) == []
+    assert kernel.senders == []
 
 
 def test_a_share_is_announced_in_its_pod_and_then_twice_by_its_nic(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
