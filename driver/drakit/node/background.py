@@ -108,19 +108,19 @@ class BackgroundServices:
         self._local.context.sinks = sinks
         self._local.offered.released = self.wake
         self._start_author()
-        releases = deferred_releases.DeferredReleases(self._local.engine, self._local.journal, self._clock)
-        refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
-        self._worker_threads = [
-            self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
-            self._spawn("deferred-releases", releases.run, self._stop),
-            self._spawn("edits-refresh", refresher.run, self._stop),
-        ]
         self._local.engine.defers_release = True
         if not self._local.is_lost:
             self.watch()
 
     def watch(self) -> None:
-        """Start the author's watch, which may remove what no claim has: once the journal has all claims."""
+        """Start what needs a complete journal: loops that call verbs for its claims, and the author's watch, which may remove what no claim has."""
+        releases = deferred_releases.DeferredReleases(self._local.engine, self._local.journal, self._clock)
+        refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
+        self._worker_threads += [
+            self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
+            self._spawn("deferred-releases", releases.run, self._stop),
+            self._spawn("edits-refresh", refresher.run, self._stop),
+        ]
         if drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))

@@ -44,6 +44,8 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 20.0
 """The time of a stop in all, below the 25 s after which the process ends itself."""
 LAST_REPORTS_SECONDS = 1.0
+VERIFY_SECONDS = 5.0
+"""How long a start waits for another process that restores claims; the restore loop goes on after it."""
 RESTORE = "restore"
 
 
@@ -124,19 +126,19 @@ class Node:
             self.background.start()
             if self.registrar.has_another():
                 self._first_discovery()
-            if self.local.is_unverified and self._restoring.attempt(self._stop):
+            deadline = recovery.Deadline(VERIFY_SECONDS)
+            if self.local.is_unverified and self._restoring.attempt(lambda: deadline.is_waiting() and not self._stop.is_set()):
                 self._restored()
             if not self.local.is_lost:
                 self._serve()
+                self._retry_recovery()
         except BaseException:
             self.stop()
             raise
         if self._dependencies.meter is not None:
             metrics.add_gauges(self, self._dependencies.meter)
         self._spawn("verbs", lambda: self.local.verbs.watch(self._stop))
-        if self._is_serving:
-            self._retry_recovery()
-        else:
+        if not self._is_serving:
             self._spawn(RESTORE, self._restore)
         self._spawn("discovery", self._discover)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))

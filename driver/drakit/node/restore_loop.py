@@ -34,30 +34,39 @@ class RestoreLoop:
         self._clock = clock
         self._failed = failed
         self._state = state
+        self._listed_at: float | None = None
         self.status = f"{restorer.subject}: its claims are being restored"
 
     def run(self, stop: threading.Event) -> bool:
-        """Retry with growing pauses, and return whether all claims are restored; False when ``stop`` is set first."""
-        pauses, started = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._clock.monotonic()
+        """Retry with growing pauses, and return whether all claims are restored; False when ``stop`` is set first.
+
+        The grace of devices begins with the first attempt for which the API server listed the claims.
+        """
+        pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.is_set():
-            is_late = self._clock.monotonic() - started >= restorer.DEVICE_GRACE
-            if self.attempt(stop, is_late=is_late):
+            is_late = self._listed_at is not None and self._clock.monotonic() - self._listed_at >= restorer.DEVICE_GRACE
+            if self.attempt(lambda: not stop.is_set(), is_late=is_late):
                 return True
-            _log.error("restoring the lost journal failed", error=self.status, retry_in_s=pauses.pause)
+            _log.warning("restoring the journal failed", error=self.status, retry_in_s=pauses.pause)
             self._failed()
             self._clock.wait(stop, pauses.next())
         return False
 
-    def attempt(self, stop: threading.Event, *, is_late: bool = False) -> bool:
-        """Restore once, and return whether all claims are restored; else ``status`` has the reason."""
+    def attempt(self, is_wanted: Callable[[], bool], *, is_late: bool = False) -> bool:
+        """Restore once, and return whether all claims are restored; else ``status`` has the reason.
+
+        Another process that restores is waited for while ``is_wanted``.
+        """
         try:
-            with self._restorer.alone(lambda: not stop.is_set()):
+            with self._restorer.alone(is_wanted):
                 failed = self._restorer.restore(self._listing, without_devices=is_late, state=self._state())
+                if self._listed_at is None:
+                    self._listed_at = self._clock.monotonic()
         except errors.DrakitError as error:
             self.status = f"{self._restorer.subject}: its claims cannot be restored: {error}"
             return False
         if failed:
-            self.status = describe(failed, self._restorer.program)
+            self.status = f"{self._restorer.subject}: {describe(failed, self._restorer.program)}"
         return not failed
 
 
@@ -66,4 +75,4 @@ def describe(failed: Mapping[names.ClaimUid, str], program: str) -> str:
     count = plurals.counted(len(failed), "claim")
     named = "; ".join(f"{uid}: {reason}" for uid, reason in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
-    return f"journal lost: {count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"
+    return f"{count} to restore: {named}{more}. To release a claim, delete its pods and run: {program} unprepare UID"

@@ -138,7 +138,7 @@ class Restorer:
         only_listed = self._only_listed(listed, state.tracked).difference(missing)
         failed = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
         for uid in only_listed.intersection(failed) if without_devices else ():
-            _log.error("claim not restored: its hardware may be left", claim=str(by_uid[uid].ref), claim_uid=uid, error=failed.pop(uid))
+            self._give_up(by_uid[uid].ref, failed.pop(uid))
         if not failed:
             self._stale.finish()
             self._journal.rebuilt()
@@ -146,9 +146,16 @@ class Restorer:
             log("journal restored", claims=len(missing) + len(only_listed))
         return failed
 
+    def _give_up(self, ref: claims.ClaimRef, error: str) -> None:
+        """Drop what a failed attempt journaled, without touching hardware: recovery would undo it, and a pod may be using it."""
+        _log.error("claim not restored: its hardware may be left", claim=str(ref), claim_uid=ref.uid, error=error)
+        if self._journal.entry(ref.uid) is not None:
+            self._journal.begin_unprepare(ref.uid)
+            self._journal.finish_unprepare(ref.uid)
+
     def _only_listed(self, listed: claims.Listed, tracked: frozenset[names.ClaimUid] | None) -> frozenset[names.ClaimUid]:
         """Return the claims in use on this node that only the API server has: those with a device of the node's own pools."""
-        journaled = {entry.claim.uid for entry in self._journal.entries()}
+        journaled = {entry.claim.uid for entry in self._journal.entries() if not self._is_half(entry)}
         return frozenset(
             claim.ref.uid
             for claim in listed.claims

@@ -200,7 +200,7 @@ class Node:
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
         """Prepare the claim and return the kubelet's result or error. A driver with a lost journal restores it first, or returns the reason."""
         if self._station.is_lost and (failed := self._station.restore(self.claims)):
-            return claims.Outcome(error=restore_loop.describe(failed, self._station.identity.program))
+            return claims.Outcome(error="journal lost: " + restore_loop.describe(failed, self._station.identity.program))
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
     def prepare(self, ref: claims.ClaimRef) -> ContainerView:

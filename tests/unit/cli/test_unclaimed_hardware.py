@@ -184,3 +184,16 @@ def test_the_metric_counts_leftovers_by_mark() -> None:
     metrics.add_gauges(Node(), page.of("nic.drakit.dev"))
     assert 'drakit_unclaimed{driver="nic.drakit.dev",marked="true"} 1.0' in page.text().decode()
     assert 'drakit_unclaimed{driver="nic.drakit.dev",marked="false"} 1.0' in page.text().decode()
+
+
+def test_without_a_journal_nothing_is_released_but_by_its_name(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    node, before = shell.folder / "node", instances(shell)
+    for file in (*node.rglob("journal.db*"), *(node / "cdi").iterdir()):
+        file.unlink()
+    ran = shell.on_node("unprepare", "--unclaimed", "--yes", "-o", "json")
+    assert instances(shell) == before, ran.out
+    (row,) = json.loads(ran.out)
+    assert "the journal is missing, so a claim may have it" in row["blocks"]
+    assert shell.on_node("unprepare", "--unclaimed", row["name"], "--yes").status == 0
+    assert instances(shell) == []

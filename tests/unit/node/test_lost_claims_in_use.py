@@ -161,6 +161,39 @@ def test_a_claim_that_only_the_list_has_blocks_the_start_for_a_minute_only(site:
     assert "claim not restored" in capsys.readouterr().err
 
 
+def test_a_claim_that_only_the_list_has_keeps_its_hardware_after_a_failed_attempt(site: Site) -> None:
+    used = claim(1, "chip-0-left")
+    with site.open() as local:
+        site.prepare(local, used)
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        assert isinstance(local.author, author.FakeDriver)
+        local.author.failure = errors.HardwareError("probe", "broken")
+        assert list(site.restore(local, tracked=[used])) == [used.ref.uid]
+        assert site.hardware.made == made
+        local.author.failure = None
+        assert site.restore(local, tracked=[used]) == {}
+        assert (prepared(local), site.hardware.made) == ({"claim-1"}, made)
+
+
+def test_giving_a_claim_up_leaves_its_hardware_as_it_is(site: Site) -> None:
+    used = claim(1, "chip-0-left")
+    with site.open() as local:
+        site.prepare(local, used)
+    made = dict(site.hardware.made)
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    with site.open() as local:
+        assert isinstance(local.author, author.FakeDriver)
+        local.author.failure = errors.HardwareError("probe", "broken")
+        assert site.restore(local, tracked=[used], is_late=True) == {}
+        local.author.failure = None
+        local.recover()
+        assert (prepared(local), site.hardware.made) == (set(), made)
+
+
 def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
     ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
     with site.open() as local:

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
+from drakit.cdi import directory
 from drakit.cli import composition, options, output, views
 from drakit.core import advanced, errors
+from drakit.journal import inspection
 from drakit.node import local_node
 from drakit.telemetry import logs
 
@@ -58,14 +60,29 @@ def _rows(family: composition.Family, names: Sequence[str]) -> Iterator[Row]:
     seen = views.look(family, with_unclaimed=True)
     if seen.error is not None:
         raise seen.error
-    if seen.is_lost:
+    if seen.is_lost or seen.trouble:
         raise errors.JournalError(
             f"the journal of {family.spec.driver_name} is lost and not restored, so its claims are unknown; "
             "start the driver, which restores them, and then run this command again"
         )
+    doubt = _doubt(family, seen)
     for leftover in seen.unclaimed:
         if not names or leftover.name in names:
-            yield Row(driver=family.spec.driver_name, leftover=leftover, blocks="" if leftover.name in names else _blocks(leftover))
+            yield Row(
+                driver=family.spec.driver_name, leftover=leftover, blocks="" if leftover.name in names else doubt or _blocks(leftover)
+            )
+
+
+def _doubt(family: composition.Family, seen: views.View) -> str:
+    """Return why a claim that the journal lacks may have what seems unclaimed; empty if nothing shows that."""
+    journaled = {entry.claim.uid for entry in seen.entries}
+    if not inspection.exists(family.folders.home):
+        reason = "the journal is missing"
+    elif directory.Directory(family.folders.cdi, driver=family.spec.driver_name).claims() - journaled:
+        reason = "the journal lacks claims that have CDI files"
+    else:
+        return ""
+    return f"{reason}, so a claim may have it: start the driver, which restores claims, or name it to release it"
 
 
 def _blocks(leftover: advanced.Leftover) -> str:
