@@ -5,7 +5,7 @@ the driver's folder and is lost with it. Any other instance without a claim may 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from drakit.core import advanced, ports
 from drakit.devices.gpu import identity, port
@@ -69,18 +69,24 @@ class Unclaimed:
     def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover:
         marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
         devices = ", ".join(self._uuids(gpu, instance))
-        pids = self._hardware.running_processes(gpu.uuid, instance.id)
+        try:
+            pids = ", ".join(map(str, self._hardware.running_processes(gpu.uuid, instance.id)))
+        except port.CallError as error:
+            pids = f"that NVML did not list ({error})"
         return advanced.Leftover(
             kind=INSTANCE,
             name=f"gpu-{gpu.minor}/gi-{instance.id}",
             detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",
             locks=(f"gpu-{gpu.minor}", f"gpu-{gpu.minor}-counter-set"),
             is_marked=marker.file is not None and marker.matches(instance),
-            user=f"processes {', '.join(map(str, pids))}" if pids else "",
+            user=f"processes {pids}" if pids else "",
         )
 
-    def _uuids(self, gpu: port.Gpu, instance: port.GpuInstance) -> Iterator[str]:
-        yield from (compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
+    def _uuids(self, gpu: port.Gpu, instance: port.GpuInstance) -> Iterable[str]:
+        try:
+            return [compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id)]
+        except port.CallError:
+            return ()  # Its profile and place name it as well.
 
 
 def _slot(gpu: port.Gpu, instance: port.GpuInstance) -> identity.Slot:
