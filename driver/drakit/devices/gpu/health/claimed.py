@@ -122,9 +122,13 @@ class ClaimedHardware:
             return f"the compute instance of {device} was deleted"
         if present.to_record() != grant.record or not marker.matches(instance):
             self._mark_lost(grant, marker)
-            if instance.id != grant.record.get("gi") and marker.is_of(instance.id):
-                return f"{device} was deleted and created again for another claim; restart the pod of {grant.claim}"
-            return f"{device} was deleted, and another program created {present.uuid} in its place"
+            is_shares = instance.id != grant.record.get("gi") and marker.is_of(instance.id)
+            again = f"created again for another claim; restart the pod of {grant.claim}"
+            return (
+                f"{device} was deleted and {again}"
+                if is_shares
+                else f"{device} was deleted, and another program created {present.uuid} in its place"
+            )
         if not mode.pending:
             return f"MIG mode will be turned off by the next reset, which deletes {device}"
         return ""
