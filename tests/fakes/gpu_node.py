@@ -148,9 +148,14 @@ class GpuNode:
         self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]
     ) -> driver.Prepared:
         """Plan, remember, prepare, remember."""
-        fresh = self.grant(name, uid=uid, request=request, admin_access=admin_access, **fields)
-        entry = JournalEntry(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
-        self.journal[uid] = entry
+        return self.prepare_again(self.grant(name, uid=uid, request=request, admin_access=admin_access, **fields))
+
+    def prepare_again(self, fresh: Grant) -> driver.Prepared:
+        """Plan unless that is remembered, and prepare, as after a call that failed."""
+        uid = fresh.claim.uid
+        if uid not in self.journal:
+            self.journal[uid] = JournalEntry(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
+        entry = self.journal[uid]
         prepared = self.driver.prepare(entry.grant)
         entry.grant, entry.is_prepared = dataclasses.replace(entry.grant, record=prepared.record), True
         return prepared

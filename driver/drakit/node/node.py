@@ -25,7 +25,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, timing
+from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, timing, unclaimed_cache
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -104,6 +104,7 @@ class Node:
         listing = dependencies.api.claim_list if dependencies.api else NoApiServer()
         self._restoring = restore_loop.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer, self._node_state)
         self._recovery = recovery_retry.RecoveryRetry(self.local.engine, self.local.journal, dependencies.clock)
+        self._unclaimed = unclaimed_cache.UnclaimedCache(lambda: advanced.unclaimed(self.local.author), dependencies.clock)
         self._as_published: Mapping[str, restorer.Attributes] | None = None if dependencies.api else {}
         self._checkpoint = dependencies.registry.parent / checkpoint.FILE
         self._published = (0, True, 0, True)
@@ -196,8 +197,8 @@ class Node:
         return dict(self.health.counts())
 
     def unclaimed(self) -> Sequence[advanced.Leftover]:
-        """Return the hardware state that no claim has; none while a lost journal is not restored, because its claims are unknown."""
-        return () if self.local.is_lost else advanced.unclaimed(self.local.author)
+        """Return the hardware state that no claim has, read at most once a minute; none while a lost journal is not restored."""
+        return () if self.local.is_lost else self._unclaimed()
 
     def oldest_verb_seconds(self) -> float:
         """Return for how long the oldest running verb has run, 0 where none runs."""

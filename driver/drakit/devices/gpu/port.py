@@ -100,6 +100,8 @@ NO_DRIVER = frozenset({Code.LIBRARY_NOT_FOUND, Code.DRIVER_NOT_LOADED, Code.LIB_
 SESSION_ERRORS = NO_DRIVER | {
     *(Code.UNINITIALIZED, Code.NO_PERMISSION, Code.FUNCTION_NOT_FOUND, Code.OPERATING_SYSTEM, Code.MEMORY, Code.ARGUMENT_VERSION_MISMATCH),
 }
+# Errors that are a GPU's at any call. NOT_FOUND is only at ``ping``: elsewhere it may be that of an instance.
+FAILED_GPU = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
 
 
 class CallError(errors.HardwareError):

@@ -5,7 +5,7 @@ the driver's folder and is lost with it. Any other instance without a claim may 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from drakit.core import advanced, ports
 from drakit.devices.gpu import identity, port
@@ -40,7 +40,8 @@ class Unclaimed:
         known = (*before, *self._intents())
         # A borrowed slot is an admin's device that a claim uses.
         claimed = {grant.slot for grant in identity.from_intents(known, boot)}
-        found = [self._leftover(boot, gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
+        unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
+        found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
         kept = {self._daemons.name_of(holder) for holder in identity.holders(known)}
         return [*found, *(advanced.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
 
@@ -66,21 +67,25 @@ class Unclaimed:
     def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> instances.Marker:
         return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
 
-    def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover:
+    def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover | None:
+        """Return an instance as a leftover; None where it is gone by now. What else cannot be read is left out, and never counts as unused."""
         marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
-        devices = ", ".join(self._uuids(gpu, instance))
-        pids = self._hardware.running_processes(gpu.uuid, instance.id)
+        devices, pids = "", ""
+        try:
+            devices = ", ".join(compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
+            pids = ", ".join(map(str, self._hardware.running_processes(gpu.uuid, instance.id)))
+        except port.CallError as error:
+            if error.code is port.Code.NOT_FOUND:
+                return None
+            pids = f"that could not be listed ({error})"
         return advanced.Leftover(
             kind=INSTANCE,
             name=f"gpu-{gpu.minor}/gi-{instance.id}",
             detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",
             locks=(f"gpu-{gpu.minor}", f"gpu-{gpu.minor}-counter-set"),
             is_marked=marker.file is not None and marker.matches(instance),
-            user=f"processes {', '.join(map(str, pids))}" if pids else "",
+            user=f"processes {pids}" if pids else "",
         )
-
-    def _uuids(self, gpu: port.Gpu, instance: port.GpuInstance) -> Iterator[str]:
-        yield from (compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
 
 
 def _slot(gpu: port.Gpu, instance: port.GpuInstance) -> identity.Slot:

@@ -2,9 +2,14 @@
 
 An admin may delete a claim's MIG device, create another one in its place, or change the GPU's mode, which may take effect at once or at the next
 reset. The slot still counts as the claim's, so discovery shows none of it. A MIG device is recognized by its ids and UUID. NVML reuses both, so once
-a device is found missing, its marker is removed: what appears in the slot afterwards is not the claim's, and unprepare keeps it.
+a device is found missing, its marker is removed: what appears in the slot afterwards is not the claim's, and unprepare keeps it. A slot has one
+marker, which names the instance that drakit created last: the marker of an instance that another claim's prepare created since is kept.
+
+The monitor holds no lock, so a claim's own unprepare may delete an instance between two calls. An error of such a call says nothing about the GPU.
 """
 
+import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 
 from drakit.core import context as contexts
@@ -17,6 +22,16 @@ from drakit.devices.gpu.sharing import gpu_settings
 
 Grant = drivers.Grant[object]
 COMPUTE_MODE_CHANGED = "the compute mode was changed"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What changed under the claims of a GPU, and which of them could not be checked, by anchor of their devices."""
+
+    found: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unchecked: frozenset[str] = frozenset()
 
 
 class ClaimedHardware:
@@ -39,20 +54,36 @@ class ClaimedHardware:
                 by_gpu.setdefault(str(grant.intent.get("gpu")), []).append(grant)
         self._grants = by_gpu
 
-    def changes(self, gpu: port.Gpu, mode: port.MigMode | None) -> Mapping[str, str]:
-        """Return what changed under the claims of a GPU, by anchor of their devices. Raises CallError."""
+    def anchors(self, gpu: port.Gpu) -> frozenset[str]:
+        """Return the anchors of the devices that claims hold on a GPU."""
+        return frozenset(faults.anchor_of(grant.device.name) for grant in self._grants.get(gpu.uuid, ()))
+
+    def changes(self, gpu: port.Gpu, mode: port.MigMode | None) -> Changes:
+        """Return what changed under the claims of a GPU. Raises CallError only where the GPU is lost or needs a reset."""
         found: dict[str, str] = {}
-        seen: set[str] = set()
+        unchecked: set[str] = set()
+        seen: list[tuple[str, object]] = []
         for grant in () if gpu.is_vgpu else self._grants.get(gpu.uuid, ()):
-            if grant.device.name in seen:
+            # Shares of a device hold the same hardware, except those whose MIG device was deleted before another share created it again.
+            key = (grant.device.name, grant.record)
+            if key in seen:
                 continue
-            text = self._change(grant, gpu, mode)
+            anchor = faults.anchor_of(grant.device.name)
+            try:
+                text = self._change(grant, gpu, mode)
+            except port.CallError as error:
+                if error.code in port.FAILED_GPU:
+                    raise
+                if self._is_unchanged(grant):
+                    unchecked.add(anchor)
+                    _log.warning("GPU claim not checked", extra={"gpu": gpu.uuid, "device": grant.device.name, "error": str(error)})
+                continue
             if not text:
-                seen.add(grant.device.name)
+                seen.append(key)
             elif self._is_unchanged(grant):
-                seen.add(grant.device.name)
-                found[faults.anchor_of(grant.device.name)] = text
-        return found
+                seen.append(key)
+                found.setdefault(anchor, text)
+        return Changes(found=found, unchecked=frozenset(unchecked))
 
     def _is_unchanged(self, grant: Grant) -> bool:
         """Return whether the claim is still prepared as it was listed: its own unprepare and its repair delete hardware too."""
@@ -86,12 +117,18 @@ class ClaimedHardware:
         if instance is None:
             self._mark_lost(grant, marker)
             return f"{device} was deleted"
-        present = instances.find(self._hardware, slot)
+        present = instances.mig_device(self._hardware, slot, instance)
         if present is None:
             return f"the compute instance of {device} was deleted"
         if present.to_record() != grant.record or not marker.matches(instance):
             self._mark_lost(grant, marker)
-            return f"{device} was deleted, and another program created {present.uuid} in its place"
+            is_shares = instance.id != grant.record.get("gi") and marker.is_of(instance.id)
+            again = f"created again for another claim; restart the pod of {grant.claim}"
+            return (
+                f"{device} was deleted and {again}"
+                if is_shares
+                else f"{device} was deleted, and another program created {present.uuid} in its place"
+            )
         if not mode.pending:
             return f"MIG mode will be turned off by the next reset, which deletes {device}"
         return ""
@@ -105,5 +142,7 @@ class ClaimedHardware:
         return ""
 
     def _mark_lost(self, grant: Grant, marker: instances.Marker) -> None:
-        if self._is_unchanged(grant):
+        """Remove the marker of a claim's lost instance."""
+        lost = grant.record.get("gi")
+        if isinstance(lost, int) and marker.is_of(lost) and self._is_unchanged(grant):
             marker.remove()

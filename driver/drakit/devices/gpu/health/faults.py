@@ -50,8 +50,8 @@ class Observation:
     """The result of polling a GPU: its recovery action (None: not reported), and the places of its instances.
 
     ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``mild`` marks an error that programs on the GPU
-    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not be read. ``changes`` are what others
-    changed under prepared claims, by the anchor of the claim's device.
+    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not all be read. ``changes`` are what
+    others changed under prepared claims, by the anchor of the claim's device. ``unchecked`` are anchors whose claims could not be checked.
     """
 
     lost: bool = False
@@ -62,6 +62,7 @@ class Observation:
     fabric: str = ""
     spots: frozenset[Spot] = frozenset()
     changes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unchecked: frozenset[str] = frozenset()
 
     @property
     def asks(self) -> bool:
@@ -165,7 +166,7 @@ def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ..
 
 def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: float) -> Fault | None:
     """Return the fault after a poll of its GPU; None when it has cleared. A GPU that was healthy in between counts as newly lost."""
-    if observed.partial and fault.kind != LOST:
+    if fault.anchor in observed.unchecked if fault.kind == CHANGED else observed.partial and fault.kind != LOST:
         return fault
     after = dataclasses.replace(fault, asked=fault.asked or observed.asks, away=fault.away or observed.lost)
     if not _is_well(after, observed):

@@ -7,6 +7,7 @@ set. So a call that failed is repeated at the next poll, and a restarted driver 
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 from drakit.core import context as contexts
 from drakit.core import device as devices
@@ -16,9 +17,10 @@ from drakit.devices.gpu.health import faults, signals
 from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
 
+Result = TypeVar("Result")
+
 _log = logging.getLogger(__name__)
 _POLLS_BETWEEN_REFRESHES = 12
-_LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
 # A busy GPU returns these, so they do not evict the programs that run on it.
 _TRANSIENT = frozenset(
     {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
@@ -186,32 +188,50 @@ class HealthMonitor:
 
     def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
         """Return the observation of a GPU that answers. Raises CallError only where it is lost or needs a reset."""
+        action, has_action = self._read(gpu, lambda: self._hardware.recovery_action(gpu.uuid))
+        fabric, has_fabric = self._read(gpu, lambda: self._hardware.fabric(gpu.uuid))
+        spots, has_spots = self._read(gpu, lambda: self._spots(gpu))
+        changes = self._changes(gpu)
+        return faults.Observation(
+            partial=not (has_action and has_fabric and has_spots),
+            action=action,
+            fabric="" if fabric is None else fabric.fault,
+            spots=spots or frozenset(),
+            changes=changes.found,
+            unchecked=changes.unchecked,
+        )
+
+    def _read(self, gpu: port.Gpu, call: Callable[[], Result]) -> tuple[Result | None, bool]:
+        """Return a part of a GPU's state and whether it could be read. Raises CallError only where the GPU is lost or needs a reset."""
         try:
-            mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
-            fabric = self._hardware.fabric(gpu.uuid)
-            observation = faults.Observation(
-                action=self._hardware.recovery_action(gpu.uuid),
-                fabric="" if fabric is None else fabric.fault,
-                spots=self._spots(gpu),
-                changes={} if self._claimed is None else self._claimed.changes(gpu, mode),
-            )
+            return call(), True
         except port.CallError as error:
-            if error.code in _LOST | {port.Code.RESET_REQUIRED}:
+            if error.code in port.FAILED_GPU:
                 raise
             _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
-            return faults.Observation(partial=True)
-        if any(text.startswith(claims_hardware.COMPUTE_MODE_CHANGED) for text in observation.changes.values()):
-            self._maybe_lost_settings |= {gpu.uuid}
+            return None, False
+
+    def _changes(self, gpu: port.Gpu) -> claims_hardware.Changes:
+        """Return what changed under the claims of a GPU; note what else follows from it."""
+        mode, has_mode = self._read(gpu, lambda: None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid))
+        if not has_mode:
+            return claims_hardware.Changes(unchecked=self._claimed_anchors(gpu))
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._maybe_lost_settings |= {gpu.uuid}
             self._context.rediscover()
-        return observation
+        changes = claims_hardware.Changes() if self._claimed is None else self._claimed.changes(gpu, mode)
+        if any(text.startswith(claims_hardware.COMPUTE_MODE_CHANGED) for text in changes.found.values()):
+            self._maybe_lost_settings |= {gpu.uuid}
+        return changes
+
+    def _claimed_anchors(self, gpu: port.Gpu) -> frozenset[str]:
+        return frozenset() if self._claimed is None else self._claimed.anchors(gpu)
 
     def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
         """Return the observation of a GPU that answers with an error; None where the GPU was removed from the machine."""
         if error.code is port.Code.RESET_REQUIRED:
-            return faults.Observation(action=signals.RecoveryAction.RESET)
+            return faults.Observation(action=signals.RecoveryAction.RESET, unchecked=self._claimed_anchors(gpu))
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None
         return faults.Observation(lost=True, mild=error.code in _TRANSIENT, error=str(error))

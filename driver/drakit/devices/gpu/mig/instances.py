@@ -50,7 +50,7 @@ class Marker:
             self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
             descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(self._content(instance), stream)
+                json.dump(self._content(instance.id), stream)
         except OSError as error:
             detail = f"created, but its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
@@ -64,10 +64,14 @@ class Marker:
 
     def matches(self, instance: port.GpuInstance) -> bool:
         """Return whether the marker names this instance; a truncated file names none."""
+        return self.file is None or self.is_of(instance.id)
+
+    def is_of(self, instance_id: int) -> bool:
+        """Return whether a marker file names the instance of this id."""
         if self.file is None:
-            return True
+            return False
         try:
-            return bool(json.loads(self.file.read_text("utf-8")) == self._content(instance))
+            return bool(json.loads(self.file.read_text("utf-8")) == self._content(instance_id))
         except (OSError, ValueError):
             return False
 
@@ -76,8 +80,8 @@ class Marker:
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
-    def _content(self, instance: port.GpuInstance) -> dict[str, object]:
-        return {"boot": self.boot, "gi": instance.id}
+    def _content(self, instance_id: int) -> dict[str, object]:
+        return {"boot": self.boot, "gi": instance_id}
 
 
 NO_MARKER = Marker()
@@ -112,8 +116,11 @@ def find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstan
 def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
     """Return the MIG device that fills the slot; None when there is none, or only a GPU instance without its compute instance."""
     instance = find_instance(hardware, slot)
-    if instance is None:
-        return None
+    return None if instance is None else mig_device(hardware, slot, instance)
+
+
+def mig_device(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> identity.MigDevice | None:
+    """Return the MIG device of the instance that fills the slot; None without its compute instance. Raises CallError (NOT_FOUND: it is gone)."""
     compute = _find_compute(hardware, slot, instance)
     return None if compute is None else _mig_device(instance, compute)
 
@@ -173,12 +180,18 @@ def remove(
 ) -> None:
     """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted) and has its marker.
 
+    Another instance is deleted if the marker names it: a share created it after the recorded one was deleted, and the caller is the last holder.
     An instance that is gone already is success, once a second listing agrees. Raises DeviceBusyError with the pids while processes still use it,
     HardwareError otherwise.
     """
     instance = _find_present(hardware, slot)
-    if instance is None or (recorded is not None and instance.id != recorded.instance_id):
+    if instance is None:
         return
+    if recorded is not None and instance.id != recorded.instance_id:
+        if not marker.is_of(instance.id):
+            return
+        # The recorded one was deleted, and another share, which is gone by now, created this one: nobody else would delete it.
+        recorded = None
     with port.ignoring(_GONE):
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
