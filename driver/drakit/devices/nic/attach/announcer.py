@@ -104,7 +104,7 @@ class Announcer:
         """Announce a subject in the open namespace now and schedule the repetitions. A failure is logged, because the pod works without."""
         try:
             inside = self._kernel.sender(descriptor)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - The pod works without.
             _log_failure(subject, error)
             return
         now = self._monotonic()
@@ -174,6 +174,14 @@ class Announcer:
             self._outside = None
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException:
+            with self._changed:
+                self._thread = None  # The next announcement starts another.
+            raise
+
+    def _loop(self) -> None:
         while True:
             seconds = self.send_due()
             with self._changed:

@@ -45,8 +45,8 @@ class KernelPods:
             _set_mac_and_mtu(sock, link, wanted)
             if not link.up:  # Later the pod may have changed them, like its MAC.
                 namespace = child.namespace or self._namespace or rtnetlink.OWN
-                with rtnetlink.opened(namespace) as descriptor, refusals.naming("sysctls", ", ".join(wanted.sysctls)):
-                    interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
+                with rtnetlink.opened(namespace) as descriptor:
+                    _write_sysctls(descriptor, wanted)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 
@@ -283,6 +283,19 @@ def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requ
     if link is None:
         raise OSError(errno.ENODEV, f"the interface {whole.host_state.name} is not in the host's network namespace")
     return link
+
+
+def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> None:
+    """Write the settings of an interface. Only a value that differs from the driver's choice was asked for, so only its failure fails the attach."""
+    optional = sysctls.defaults(wanted.sysctls)
+    asked = {name: value for name, value in wanted.sysctls.items() if name not in optional}
+    with refusals.naming("sysctls", ", ".join(asked)):
+        interface_sysctls.write(descriptor, wanted.name, asked)
+    try:
+        chosen = {name: value for name, value in wanted.sysctls.items() if name in optional}
+        interface_sysctls.write(descriptor, wanted.name, chosen, may_lack=optional)
+    except OSError as error:
+        _log.warning("kernel settings not written", extra={"interface": wanted.name, "error": error.strerror or str(error)})
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
