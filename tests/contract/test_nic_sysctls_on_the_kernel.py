@@ -48,7 +48,7 @@ def test_they_are_written_for_that_interface_alone(pod: netns.Namespace, before:
     assert values == ["2", "1", "0", "0"]
 
 
-IPV4 = sorted(name for name in interface_sysctls._RAISED_BY_ALL if name.startswith("ipv4."))  # noqa: SLF001
+IPV4 = sorted(name for name in interface_sysctls._RAISED_BY_ALL if name.startswith("ipv4."))
 
 
 @pytest.mark.parametrize("name", IPV4)
