@@ -1,11 +1,13 @@
 """Sysctls of an interface in a pod, also where the runtime gave the driver a read-only /proc/sys."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from drakit.devices.nic.netlink import interface_sysctls
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -44,3 +46,21 @@ def test_they_are_written_for_that_interface_alone(pod: netns.Namespace, before:
         for leaf in ("arp_ignore", "forwarding")
     ]
     assert values == ["2", "1", "0", "0"]
+
+
+IPV4 = sorted(name for name in interface_sysctls._RAISED_BY_ALL if name.startswith("ipv4."))
+
+
+@pytest.mark.parametrize("name", IPV4)
+def test_a_value_that_is_right_already_stays_when_all_is_lowered(name: str) -> None:
+    leaf = name.removeprefix("ipv4.")
+    with netns.namespace() as made:
+        folder = "/proc/sys/net/ipv4/conf"
+        made.run("sh", "-c", f"echo 0 > {folder}/default/{leaf}; echo 1 > {folder}/all/{leaf}")
+        made.make_nic("net1", mac="02:00:00:00:00:31")
+        descriptor = os.open(made.path, os.O_RDONLY)
+        try:
+            interface_sysctls.write(descriptor, "net1", {name: 0})
+        finally:
+            os.close(descriptor)
+        assert [made.run("cat", f"{folder}/{place}/{leaf}").strip() for place in ("net1", "all")] == ["0", "0"]

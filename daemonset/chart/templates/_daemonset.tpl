@@ -123,6 +123,11 @@ spec:
             # A privileged container cannot refuse what it has already.
             allowPrivilegeEscalation: {{ $privileged }}
             readOnlyRootFilesystem: true
+            {{- if $hostNetwork }}
+            # AppArmor's default profile of the container runtimes denies the mount that makes pods' /proc/sys writable.
+            appArmorProfile:
+              type: Unconfined
+            {{- end }}
             capabilities:
               drop: [ALL]
               {{- if $hostNetwork }}

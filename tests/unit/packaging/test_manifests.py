@@ -189,6 +189,7 @@ def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> Non
         assert security["readOnlyRootFilesystem"] is True
         if not is_gpu:
             assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN", "BPF", "PERFMON"]}
+            assert security["appArmorProfile"] == {"type": "Unconfined"}
             assert security["allowPrivilegeEscalation"] is False
 
 

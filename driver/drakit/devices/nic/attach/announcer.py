@@ -107,7 +107,7 @@ class Announcer:
             return
         try:
             inside = self._kernel.sender(descriptor)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - The pod works without.
             _log_failure(subject, error)
             return
         now = self._monotonic()
@@ -177,6 +177,14 @@ class Announcer:
             self._outside = None
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException:
+            with self._changed:
+                self._thread = None  # The next announcement starts another.
+            raise
+
+    def _loop(self) -> None:
         while True:
             seconds = self.send_due()
             with self._changed:
@@ -193,7 +201,7 @@ class Announcer:
             if self._outside is None:
                 self._outside = self._kernel.sender()
             return self._send(pending, self._outside, pending.subject.nic)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - Another subject's announcements go on.
             _log_failure(pending.subject, error)
             return False
 
@@ -210,7 +218,7 @@ class Announcer:
             for host in sorted(present.hosts):
                 frame = announcement_frames.announcement(subject.mac, host, is_router=subject.is_router)
                 sock.sendto(frame, (interface, 0))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - The pod works without.
             _log_failure(subject, error)
             return False
         if pending.sent == len(PAUSES):
@@ -232,5 +240,5 @@ class Announcer:
             sock.close()
 
 
-def _log_failure(subject: Subject, error: OSError) -> None:
-    _log.warning("address announcement failed", extra={"interface": subject.name, "error": error.strerror or str(error)})
+def _log_failure(subject: Subject, error: Exception) -> None:
+    _log.warning("address announcement failed", extra={"interface": subject.name, "error": getattr(error, "strerror", None) or str(error)})

@@ -134,6 +134,8 @@ def _lower_all(name: str, interface: str, value: int) -> None:
     former = int(_get(shared))
     if former <= value:
         return
+    # The kernel copies a new ``default`` to each interface whose own value was never written, so a value that is right already is written too.
+    _write(_path(name, interface), str(value))
     for folder in pathlib.Path(shared).parents[1].iterdir():
         if folder.name not in {"all", interface}:
             file = _path(name, folder.name)
@@ -145,11 +147,15 @@ def _lower_all(name: str, interface: str, value: int) -> None:
 def _put(file: str, value: str) -> None:
     """Write a value unless the file has it, because some writes have side effects or wait for the kernel's lock."""
     if _get(file) != value:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, f"{value}\n".encode("ascii"))
-        finally:
-            os.close(descriptor)
+        _write(file, value)
+
+
+def _write(file: str, value: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, f"{value}\n".encode("ascii"))
+    finally:
+        os.close(descriptor)
 
 
 def _get(file: str) -> str:

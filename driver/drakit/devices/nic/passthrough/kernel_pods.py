@@ -285,9 +285,22 @@ def configure(sock: rtnetlink.Socket, descriptor: int, wanted: pod_interfaces.In
     _set_mac_and_mtu(sock, link, wanted)
     if not link.up:  # Later the pod may have changed them, like its MAC.
         with refusals.naming("sysctls", f"of {wanted.name}"):
-            interface_sysctls.write(descriptor, wanted.name, wanted.sysctls, may_lack=sysctls.defaults(wanted.sysctls))
+            _write_sysctls(descriptor, wanted)
     link_requests.alter(sock, link.ifindex, up=True)
     _configure_link_up(sock, link.ifindex, wanted)
+
+
+def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> None:
+    """Write the settings of an interface. Where the node denies that, only a value that a class asked for fails the attach. Raise OSError."""
+    optional = sysctls.defaults(wanted.sysctls)
+    interface_sysctls.write(descriptor, wanted.name, {name: value for name, value in wanted.sysctls.items() if name not in optional})
+    try:
+        chosen = {name: value for name, value in wanted.sysctls.items() if name in optional}
+        interface_sysctls.write(descriptor, wanted.name, chosen, may_lack=optional)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
+        _log.warning("kernel settings not written", extra={"interface": wanted.name, "error": error.strerror or str(error)})
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:

@@ -7,6 +7,8 @@ return. The name is not in the table, because an interface that cannot get its n
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
@@ -20,6 +22,7 @@ _PROTO_DOWN, _GSO_SEGMENTS, _GSO_SIZE, _PROTO_DOWN_REASON = 39, 40, 41, 55
 _GRO_SIZE, _GSO_IPV4_SIZE, _GRO_IPV4_SIZE = 58, 63, 64
 _REASON_MASK, _REASON_VALUE = 1, 2
 _ALL_REASONS = 0xFFFFFFFF
+_log = logging.getLogger(__name__)
 _NESTED = 0x8000
 
 
@@ -62,9 +65,24 @@ def opened(sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) ->
 
 
 def read(interface: Interface) -> records.Record:
-    """Return the value of every property in ``TABLE`` that the interface has, without those of ``OF_STATE``. Raise OSError."""
-    values = {row.name: row.read(interface) for row in TABLE if row.name not in OF_STATE}
+    """Return the value of every property in ``TABLE`` that the interface has, without those of ``OF_STATE``."""
+    values = {row.name: _read_optional(row, interface) for row in TABLE if row.name not in OF_STATE}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_optional(row: Property, interface: Interface) -> records.Json:
+    """Return a property's value, None where the kernel driver refuses to tell it, because the claim can be served without."""
+    try:
+        return row.read(interface)
+    except OSError as error:
+        _log_unreadable(interface.link.name, row.name, error.strerror or str(error))
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _log_unreadable(interface: str, name: str, reason: str) -> None:
+    """Log a property that cannot be read, once."""
+    _log.warning("interface property not read", extra={"interface": interface, "property": name, "error": reason})
 
 
 def restore(interface: Interface, recorded: records.Record) -> Mapping[str, str]:

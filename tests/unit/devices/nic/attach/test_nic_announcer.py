@@ -146,3 +146,15 @@ def test_a_driver_that_may_not_send_frames_warns_and_attaches(
     (line,) = (vars(record) for record in caplog.records)
     assert (line["msg"], line["interface"], line["error"]) == ("address announcement failed", "fast0", "Operation not permitted")
     assert announcing.send_due() is None
+
+
+def test_an_unexpected_error_does_not_end_the_announcing(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
+    class Broken(FakeKernel):
+        def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
+            raise ValueError(subject.name)
+
+    broken = announcer.Announcer(Broken(), monotonic=lambda: 100.0)
+    broken.announce(SUBJECT, 3)
+    assert broken.send_due() is None
+    broken.close()
+    del kernel, announcing
