@@ -106,7 +106,10 @@ def test_a_claim_that_was_replaced_or_is_gone_gets_no_event(server: apiserver.Ap
     assert stored_events(server) == []
 
 
-def test_a_long_message_is_cut_at_a_character(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_long_message_is_cut_at_a_character_and_says_so(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.record(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
     ((_, _, message, _),) = stored_events(server)
-    assert message == "ä" * 512
+    assert len(message.encode()) <= 1024
+    assert " characters cut]" in message
+    assert message.startswith("ää")
+    assert message.endswith("ää")

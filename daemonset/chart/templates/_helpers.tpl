@@ -104,8 +104,8 @@ spec:
       reason: Forbidden
       message: the publisher writes ResourceSlices that belong to no node only
     - expression: >-
-        object == null || (object.spec.pool.name.startsWith(variables.pool)
-        && object.spec.pool.name.substring(size(variables.pool)).matches("^(-[0-9]+)?(/probe)?$"))
+        variables.slices.all(slice, slice.spec.pool.name.startsWith(variables.pool)
+        && slice.spec.pool.name.substring(size(variables.pool)).matches("^(-[0-9]+)?(/probe)?$"))
       reason: Forbidden
       messageExpression: '"the publisher writes the pools " + variables.pool + " and " + variables.pool + "-N only"'
     {{- end }}
