@@ -71,14 +71,8 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
     """
     home = family.folders.home
     with contextlib.ExitStack() as stack:
-        nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
-        trouble = ""
-        if inspection.exists(home):
-            last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
-            inspection.copy(home, nowhere / "home")
-            trouble = inspection.damage(nowhere / "home", last_change)
-        stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
-        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi", is_copy=True)
+        copy, trouble = stack.enter_context(journal_copy(family))
+        folders = local_node.Folders(home=copy, cdi=copy.parent / "cdi", is_copy=True)
         try:
             opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
             opened.offered.refresh()
@@ -102,6 +96,24 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
             displaced=opened.offered.displaced,
             unclaimed=unclaimed,
         )
+
+
+@contextlib.contextmanager
+def journal_copy(family: composition.Family) -> Iterator[tuple[pathlib.Path, str]]:
+    """Yield the folder of a copy of a family's journal, and why the journal is damaged or behind; empty if it is neither. Raise JournalError.
+
+    The folder and the one around it are temporary. A family without a journal has none to copy. Opening a damaged copy logs nothing.
+    """
+    home = family.folders.home
+    with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+        copy, damage = pathlib.Path(folder, "home"), ""
+        if inspection.exists(home):
+            # The mark is read first, because a driver that runs may commit meanwhile.
+            last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
+            inspection.copy(home, copy)
+            damage = inspection.damage(copy, last_change)
+        with logs.silenced() if damage else contextlib.nullcontext():
+            yield copy, damage
 
 
 def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: str, error: errors.DrakitError) -> View:

@@ -44,7 +44,7 @@ class DeferredReleases:
         """Retry every unpreparing claim once, and return the number of released ones. Raise JournalError."""
         if not self._journal.counts().get(lifecycle.State.UNPREPARING):
             return 0
-        unpreparing = [entry.claim.uid for entry in self._journal.entries() if entry.state is lifecycle.State.UNPREPARING]
+        unpreparing = [entry.claim.uid for entry in self._journal.entries(edits=False) if entry.state is lifecycle.State.UNPREPARING]
         return sum(self._release(uid) for uid in unpreparing if not stop.is_set())
 
     def _release(self, uid: names.ClaimUid) -> bool:

@@ -46,7 +46,7 @@ class EditsRefresher:
             revision = advanced.edits_revision(self._author)
             self._unchecked = ""
             if revision != self._revision:
-                self._waiting = [entry.claim.uid for entry in self._journal.entries() if entry.state is lifecycle.State.PREPARED]
+                self._waiting = [entry.claim.uid for entry in self._journal.entries(edits=False) if entry.state is lifecycle.State.PREPARED]
                 self._pauses.reset()
                 self._revision = revision
             elif not self._waiting or self._clock.monotonic() < self._retry_at:

@@ -132,7 +132,6 @@ class Node:
                 self._restored()
             if not self.local.is_lost:
                 self._serve()
-                self._retry_recovery()
         except BaseException:
             self.stop()
             raise
@@ -222,7 +221,7 @@ class Node:
         return advanced.metrics_of(self.local.author)
 
     def _serve(self) -> None:
-        """Open the service socket and register with the kubelet, unless ``stop`` was called."""
+        """Open the service socket, register with the kubelet, and retry what recovery could not recover, unless ``stop`` was called."""
         with self._starting:
             if self._stop.is_set():
                 return
@@ -231,12 +230,12 @@ class Node:
             self.registrar.start()
             self._is_serving = True
         self._spawn("guard", self._guard)
+        self._retry_recovery()
 
     def _restore(self) -> None:
         if self._restoring.run(self._stop):
             self._restored()
             self._serve()
-            self._retry_recovery()
             self.background.wake()
 
     def _restored(self) -> None:

@@ -95,7 +95,7 @@ class OrphanCollector:
 
     def check(self, stop: threading.Event) -> int:
         """Check every claim once, and return the number of unprepared ones."""
-        refs = [entry.claim for entry in self._journal.entries()]
+        refs = [entry.claim for entry in self._journal.entries(edits=False)]
         self._grace.retain({ref.uid for ref in refs})
         unprepared = 0
         for ref in refs:

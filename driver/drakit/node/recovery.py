@@ -50,7 +50,7 @@ def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiD
     written: the file is kept, and the next start without another process treats the journal as lost.
     """
     with_files = cdi.claims()
-    journaled = [entry.claim.uid for entry in journal.entries()]
+    journaled = [entry.claim.uid for entry in journal.entries(edits=False)]
     if not is_new_boot and (unknown := _without_entry(with_files.difference(journaled), claim_engine)):
         _log.error("CDI files of unknown claims kept: restart the driver to restore the claims", claims=sorted(unknown))
         with_files -= unknown

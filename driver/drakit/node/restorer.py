@@ -118,8 +118,11 @@ class Restorer:
         if named is None:
             return ()
         # A claim leaves its CDI files before it leaves the journal, so the journal is read first.
-        restored = {entry.claim.uid for entry in self._journal.entries() if not self._is_half(entry)}
+        restored = self._restored()
         return sorted(self._cdi.claims().union(named) - restored)
+
+    def _restored(self) -> frozenset[names.ClaimUid]:
+        return frozenset(entry.claim.uid for entry in self._journal.entries(edits=False) if not self._is_half(entry))
 
     def restore(
         self, listing: ports.ClaimList, *, without_devices: bool = False, state: NodeState = NO_STATE
@@ -150,16 +153,15 @@ class Restorer:
         """Drop what a failed attempt journaled, without touching hardware: recovery would undo it, and a pod may be using it."""
         _log.error("claim not restored: its hardware may be left", claim=str(ref), claim_uid=ref.uid, error=error)
         if self._journal.entry(ref.uid) is not None:
-            self._journal.begin_unprepare(ref.uid)
-            self._journal.finish_unprepare(ref.uid)
+            stale_entries.remove_entry(self._journal, ref.uid)
 
     def _only_listed(self, listed: claims.Listed, tracked: frozenset[names.ClaimUid] | None) -> frozenset[names.ClaimUid]:
         """Return the claims in use on this node that only the API server has: those with a device of the node's own pools."""
-        journaled = {entry.claim.uid for entry in self._journal.entries() if not self._is_half(entry)}
+        restored = self._restored()
         return frozenset(
             claim.ref.uid
             for claim in listed.claims
-            if claim.ref.uid not in journaled
+            if claim.ref.uid not in restored
             and (claim.is_reserved if tracked is None else claim.ref.uid in tracked)
             and any(names.is_pool_of_node(result.pool, self._parts.pool) for result in claim.results_of(self._author.name))
         )

@@ -83,10 +83,14 @@ class Remover:
         self._ended = {}
 
     def _drop(self, entry: lifecycle.Entry) -> None:
-        """Remove an entry without touching hardware, which may belong to another claim."""
         _log.warning("stale journal entry removed: its devices belong to another claim", claim=str(entry.claim), claim_uid=entry.claim.uid)
-        self._journal.begin_unprepare(entry.claim.uid)
-        self._journal.finish_unprepare(entry.claim.uid)
+        remove_entry(self._journal, entry.claim.uid)
+
+
+def remove_entry(journal: ports.Journal, uid: names.ClaimUid) -> None:
+    """Remove an entry without touching hardware, which another claim or a running pod may use. Raise JournalError."""
+    journal.begin_unprepare(uid)
+    journal.finish_unprepare(uid)
 
 
 def _files_of(entry: lifecycle.Entry, driver: str) -> set[edits.CdiName]:

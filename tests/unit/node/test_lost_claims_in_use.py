@@ -153,43 +153,48 @@ def test_a_claim_that_only_the_list_has_blocks_the_start_for_a_minute_only(site:
     site.known = [claim(1, "chip-0-left")]
     shutil.rmtree(site.home)
     with site.open() as local:
-        assert isinstance(local.author, author.FakeDriver)
-        local.author.failure = errors.HardwareError("probe", "broken")
+        failing(local)
         assert list(site.restore(local)) == [site.known[0].ref.uid]
         assert site.restore(local, is_late=True) == {}
         assert not local.is_lost
     assert "claim not restored" in capsys.readouterr().err
 
 
-def test_a_claim_that_only_the_list_has_keeps_its_hardware_after_a_failed_attempt(site: Site) -> None:
-    used = claim(1, "chip-0-left")
+@pytest.fixture
+def used(site: Site) -> Claim:
+    """A claim in use after both folders were deleted."""
+    wanted = claim(1, "chip-0-left")
     with site.open() as local:
-        site.prepare(local, used)
-    made = dict(site.hardware.made)
+        site.prepare(local, wanted)
     shutil.rmtree(site.home)
     shutil.rmtree(site.cdi)
+    return wanted
+
+
+def failing(local: local_node.LocalNode) -> author.FakeDriver:
+    """The driver, whose verbs fail from now on."""
+    assert isinstance(local.author, author.FakeDriver)
+    local.author.failure = errors.HardwareError("probe", "broken")
+    return local.author
+
+
+def test_a_claim_that_only_the_list_has_keeps_its_hardware_after_a_failed_attempt(site: Site, used: Claim) -> None:
+    made = dict(site.hardware.made)
     with site.open() as local:
-        assert isinstance(local.author, author.FakeDriver)
-        local.author.failure = errors.HardwareError("probe", "broken")
+        driver = failing(local)
         assert list(site.restore(local, tracked=[used])) == [used.ref.uid]
         assert site.hardware.made == made
-        local.author.failure = None
+        driver.failure = None
         assert site.restore(local, tracked=[used]) == {}
         assert (prepared(local), site.hardware.made) == ({"claim-1"}, made)
 
 
-def test_giving_a_claim_up_leaves_its_hardware_as_it_is(site: Site) -> None:
-    used = claim(1, "chip-0-left")
-    with site.open() as local:
-        site.prepare(local, used)
+def test_giving_a_claim_up_leaves_its_hardware_as_it_is(site: Site, used: Claim) -> None:
     made = dict(site.hardware.made)
-    shutil.rmtree(site.home)
-    shutil.rmtree(site.cdi)
     with site.open() as local:
-        assert isinstance(local.author, author.FakeDriver)
-        local.author.failure = errors.HardwareError("probe", "broken")
+        driver = failing(local)
         assert site.restore(local, tracked=[used], is_late=True) == {}
-        local.author.failure = None
+        driver.failure = None
         local.recover()
         assert (prepared(local), site.hardware.made) == (set(), made)
 

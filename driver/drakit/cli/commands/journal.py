@@ -6,7 +6,6 @@ A journal that cannot be read is reported; the driver sets it aside and rebuilds
 import contextlib
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -14,12 +13,11 @@ import typer
 
 from drakit import settings as values
 from drakit.cdi import spec
-from drakit.cli import composition, options, output
+from drakit.cli import composition, options, output, views
 from drakit.core import errors, lifecycle, names
 from drakit.journal import files, inspection
 from drakit.journal import journal as journals
 from drakit.node import resolution
-from drakit.telemetry import logs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -187,12 +185,8 @@ def _journal(family: composition.Family) -> Iterator[Opened | None]:
         yield None
         return
     with contextlib.ExitStack() as stack:
-        copy = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-"))) / "home"
-        last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
-        inspection.copy(home, copy)
-        damage = inspection.damage(copy, last_change)
+        copy, damage = stack.enter_context(views.journal_copy(family))
         trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it when it starts"
-        stack.enter_context(logs.silenced() if damage else contextlib.nullcontext())
         memory = journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=family.spec.identity.boot_id)
         stack.callback(memory.close)
         yield Opened(family=family, copy=copy, memory=memory, trouble=trouble if damage else "")

@@ -86,9 +86,9 @@ def _doubt(family: composition.Family, seen: views.View) -> str:
 
 
 def _blocks(leftover: advanced.Leftover) -> str:
-    if leftover.user:
-        return f"in use: {leftover.user}; name it to release it"
-    return "" if leftover.is_marked else "unclaimed, maybe an admin's; name it to release it"
+    if not leftover.needs_name:
+        return ""
+    return f"in use: {leftover.user}; name it to release it" if leftover.user else "unclaimed, maybe an admin's; name it to release it"
 
 
 def _released(family: composition.Family, rows: Sequence[Row]) -> Iterator[Row]:
