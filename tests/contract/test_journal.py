@@ -9,6 +9,7 @@ import pytest
 
 from drakit.core import claim, errors, lifecycle, ports
 from drakit.journal import journal as real
+from drakit.node import stale_entries
 from fakes import journal as fake
 from fakes import journal_samples as samples
 
@@ -147,6 +148,15 @@ def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
     assert found is not None
     assert found.grants == ()
     assert journal.entries() == (found,)
+
+
+@pytest.mark.parametrize("state", list(lifecycle.State))
+def test_a_forgotten_claim_is_absent_whatever_its_state(journal: stale_entries.Journal, state: lifecycle.State) -> None:
+    bring_to(journal, state)
+    journal.forget(samples.uid(1))
+    assert (journal.entry(samples.uid(1)), journal.entries()) == (None, ())
+    journal.begin(samples.entry(1))
+    assert len(journal.entries()) == 1
 
 
 def test_entries_are_oldest_first(journal: ports.Journal) -> None:

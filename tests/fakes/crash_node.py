@@ -91,6 +91,11 @@ class SteppingJournal(journal.MemoryJournal):
         super().begin_unprepare(uid)
         self._step("after begin_unprepare")
 
+    def forget(self, uid: names.ClaimUid) -> None:
+        self._step("before forget")
+        super().forget(uid)
+        self._step("after forget")
+
     def finish_unprepare(self, uid: names.ClaimUid) -> None:
         self._step("before finish_unprepare")
         super().finish_unprepare(uid)

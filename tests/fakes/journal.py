@@ -95,6 +95,11 @@ class MemoryJournal:
             del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 
+    def forget(self, uid: names.ClaimUid) -> None:
+        with self._lock:
+            self._entries.pop(uid, None)
+            self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
+
     def notes(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
         with self._lock:
             return dict(self._notes.get((uid, grant), {}))

@@ -145,17 +145,22 @@ class Inventory:
         """Return the same devices and counter sets with every mixin applied. Exact and idempotent."""
         if self.is_flat:
             return self
-        shared = {mixin.name: mixin for mixin in self.mixins.device}
-        drawn = {mixin.name: mixin.counters for mixin in self.mixins.consumption}
         held = {mixin.name: mixin.counters for mixin in self.mixins.counter_set}
         return Inventory(
-            devices=tuple(_flat_device(offered_device, shared, drawn) for offered_device in self.devices),
+            devices=flat_devices(self.devices, self.mixins),
             counter_sets=tuple(_flat_set(counter_set, held) for counter_set in self.counter_sets),
         )
 
     def by_name(self) -> Mapping[str, device.Device]:
         """Return the devices by name."""
         return {offered_device.name: offered_device for offered_device in self.devices}
+
+
+def flat_devices(devices: Iterable[device.Device], mixins: Mixins) -> tuple[device.Device, ...]:
+    """Return the devices with their mixins applied. Raise InventoryError for a mixin that is not defined."""
+    shared = {mixin.name: mixin for mixin in mixins.device}
+    drawn = {mixin.name: mixin.counters for mixin in mixins.consumption}
+    return tuple(_flat_device(offered_device, shared, drawn) for offered_device in devices)
 
 
 def _uses_mixins(offered_device: device.Device) -> bool:

@@ -176,6 +176,14 @@ class Journal:
             self.quarantine = quarantine.read(database)
         return None if self.quarantine is None else self.quarantine.lost
 
+    def is_served(self) -> bool:
+        """Return whether a driver that asks the API server for its claims has opened the journal: only it can know that none is missing.
+
+        Raise JournalError.
+        """
+        with self._reader() as database:
+            return quarantine.served(database) is True
+
     def rebuilt(self) -> None:
         """Record that the claims of a lost journal are restored, and end the quarantine. Raise JournalError."""
         self._commit(quarantine.clear)
@@ -188,6 +196,10 @@ class Journal:
             self.quarantine = quarantine.release(database, uids)
 
         self._commit(remove)
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        """Delete an entry in any state, without its hardware: another claim or a running pod may use that. Raise JournalError."""
+        self._commit(lambda database: store.forget(database, uid))
 
     def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:
         try:

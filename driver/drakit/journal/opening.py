@@ -5,7 +5,8 @@ overwritten, and replaced by a successor with every row that could be decoded. T
 missing claims are restored. A file that cannot be accessed is a JournalError, and nothing changes. A file that is missing although claims were
 prepared on this node is lost: its successor has only the quarantine record. Where nothing shows that a file lacks changes, and nothing that it has
 them, it stays and gets a quarantine record that names itself: it is unverified until the API server was asked. That is so for a new journal of a
-serving node, and for one whose mark is gone.
+serving node, for one that commands made by hand, and for one whose mark is gone. A command by hand does not ask, so it takes its new journal as it
+is, and the driver asks when it opens that journal.
 
 The order makes every crash safe: commit the successor under its own name, rename the unreadable file, rename the successor to the journal's name. A
 crash before the first rename leaves the unreadable file in place, and the next opening removes the successor. A crash after it leaves a committed
@@ -100,6 +101,8 @@ def _doubt(path: pathlib.Path, evidence: examination.Evidence, last_change: int 
         return quarantines.NEW if evidence.checks_new else ""
     with contextlib.closing(sqlite.connect(path)) as database:
         is_marked = schema.meta(database, _MARKED_KEY) == boot_id
+        if evidence.checks_new and quarantines.served(database) is False:
+            return quarantines.NEW
     return quarantines.UNMARKED if is_marked and last_change is None else ""
 
 
@@ -130,6 +133,8 @@ def _open(
                 schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantines.Quarantine(path=path, reason=doubt, kept=kept)))
             if evidence is not None:
                 schema.set_meta(database, _MARKED_KEY, boot_id)
+                if evidence.checks_new or not last_boot_id:
+                    quarantines.set_served(database, is_served=evidence.checks_new)
             quarantine, changes = quarantines.read(database), schema.changes(database)
         if evidence is not None:
             evidence.mark.write(changes)

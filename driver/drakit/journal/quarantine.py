@@ -15,6 +15,10 @@ DOUBTS = frozenset({NEW, UNMARKED})
 """The reasons of an unverified journal. Only the API server may know the claims of a new one."""
 
 
+_SERVED_KEY = "served"
+"""Whether a driver that asks the API server for its claims has opened the journal: "1", or "0" where only commands have."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quarantine:
     """The record of a lost journal: its new path, the reason, the number of claims kept, and the claims lost, if known."""
@@ -55,6 +59,17 @@ def release(database: sqlite3.Connection, released: Collection[names.ClaimUid]) 
     after = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
     schema.set_meta(database, KEY, dump(after))
     return after
+
+
+def served(database: sqlite3.Connection) -> bool | None:
+    """Return whether a driver that asks the API server has opened the journal; None where an older version made it."""
+    text = schema.meta(database, _SERVED_KEY)
+    return None if text is None else text == "1"
+
+
+def set_served(database: sqlite3.Connection, *, is_served: bool) -> None:
+    """Record whether a driver that asks the API server has opened the journal. Inside the caller's transaction."""
+    schema.set_meta(database, _SERVED_KEY, "1" if is_served else "0")
 
 
 def clear(database: sqlite3.Connection) -> None:

@@ -181,6 +181,12 @@ def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> Non
     connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
 
 
+def forget(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
+    """Delete a claim in any state, if it is there. A trigger keeps the sum of digests."""
+    connection.execute("DELETE FROM grants WHERE claim = (SELECT seq FROM claims WHERE uid = ?)", (uid,))
+    connection.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+
+
 class _Moving(NamedTuple):
     """A claim that a move is legal for: its row number (0 when absent), its state after the move, and columns of its row."""
 

@@ -179,27 +179,27 @@ class LocalNode:
         self.report = recovery.recover(self.engine, self.journal, self.cdi, is_new_boot=is_new_boot)
 
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
-        """Restore the claims of a lost journal now, without devices that are gone, and recover. Return those that failed, with the reason.
+        """Restore the claims of a lost journal by hand, without devices that are gone. Return those that failed, with the reason.
 
-        Raise ApiError when the list fails, JournalError.
+        If none failed and no driver asks the API server, the journal is no longer lost. Raise ApiError when the list fails, JournalError.
         """
         with self.restorer.alone(recovery.Deadline().is_waiting):
-            failed = self.restorer.restore(listing, without_devices=True)
-        if not failed:
+            failed = self.restorer.restore(listing, without_devices=True, ends_loss=not self.journal.is_served())
+        if not self.is_lost:
             self.recover()
         return failed
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims by hand, also while the journal is lost. Return an error text for each, empty on success.
 
-        When no claim is missing afterwards, the journal is no longer lost.
+        When no claim is missing afterwards and no driver asks the API server, the journal is no longer lost.
         """
         if not self.is_lost:
             return self.engine.unprepare(refs, caller)
         with self.restorer.alone(caller.is_waiting):
             answers = {ref.uid: self._release(ref, caller) for ref in refs}
             self.journal.released([uid for uid, error in answers.items() if not error])
-            if self.restorer.missing():
+            if self.restorer.missing() or self.journal.is_served():
                 return answers
             self.journal.rebuilt()
         self.recover()

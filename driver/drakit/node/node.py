@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
+from drakit.core import device as devices
 from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
 from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, timing, unclaimed_cache
@@ -105,7 +106,7 @@ class Node:
         self._restoring = restore_loop.RestoreLoop(self.local.restorer, listing, dependencies.clock, self._offer, self._node_state)
         self._recovery = recovery_retry.RecoveryRetry(self.local.engine, self.local.journal, dependencies.clock)
         self._unclaimed = unclaimed_cache.UnclaimedCache(lambda: advanced.unclaimed(self.local.author), dependencies.clock)
-        self._as_published: Mapping[str, restorer.Attributes] | None = None if dependencies.api else {}
+        self._as_published: Mapping[str, devices.Device] | None = None if dependencies.api else {}
         self._checkpoint = dependencies.registry.parent / checkpoint.FILE
         self._published = (0, True, 0, True)
         self._threads: list[threading.Thread] = []
@@ -245,7 +246,7 @@ class Node:
     def _node_state(self) -> restorer.NodeState:
         """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
         if self._as_published is None:
-            self._as_published = resource_slice.published_attributes(self._dependencies.slice_store.list())
+            self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list())
         return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
 
     def _retry_recovery(self) -> None:

@@ -12,6 +12,7 @@ Planning runs under the locks of the devices and ends in ``journal.begin``, so t
 
 import dataclasses
 import threading
+import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -25,6 +26,7 @@ UNKNOWN = "unknown"
 """The namespace, name and request of a claim that is known only by the names of its CDI files."""
 
 Grant = drivers.Grant[object]
+_NONE: Mapping[str, devices.Device] = types.MappingProxyType({})
 
 
 def unknown_ref(uid: names.ClaimUid) -> claims.ClaimRef:
@@ -55,10 +57,11 @@ class Resolver:
         self._pool = pool
         self._local = _ThreadLocal()
 
-    def resolve(self, claim: claims.Claim, *, begun: bool = False) -> tuple[Grant, ...]:
+    def resolve(self, claim: claims.Claim, *, begun: bool = False, published: Mapping[str, devices.Device] = _NONE) -> tuple[Grant, ...]:
         """Return the grants of a claim in the order of its results. The driver looks up devices of cluster pools (``cluster_device``).
 
-        A claim that was ``begun`` with this allocation keeps a device that has moved to another pool of the node since.
+        A claim that was ``begun`` with this allocation keeps a device that has moved to another pool of the node since. Devices of the node's own
+        pools that are not offered are looked up in ``published``, by name.
         Raise ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
         share, more of a capacity than the device has, or a duplicate grant; ConfigError for parameters that do not decode.
         """
@@ -70,7 +73,7 @@ class Resolver:
                 f"no device of driver {self._author.name} is allocated (drivers: {others})",
                 field="status.allocation.devices.results",
             )
-        grants = tuple(self._grant(claim, index, result, begun=begun) for index, result in enumerate(results))
+        grants = tuple(self._grant(claim, index, result, begun=begun, published=published) for index, result in enumerate(results))
         _check_distinct(grants)
         return grants
 
@@ -112,10 +115,12 @@ class Resolver:
         begun = self._journal.intents_of(self._pool, device.name)
         return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
 
-    def _grant(self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool) -> Grant:
+    def _grant(
+        self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool, published: Mapping[str, devices.Device]
+    ) -> Grant:
         field = f"status.allocation.devices.results[{index}]"
         if names.is_pool_of_node(result.pool, self._pool):
-            device = self._own_device(result, field, begun=begun)
+            device = self._own_device(result, field, begun=begun, published=published)
         elif (shared := advanced.cluster_device(self._author, result.pool, result.device)) is not None:
             device = shared
         else:
@@ -136,12 +141,15 @@ class Resolver:
             admin_access=result.admin_access,
         )
 
-    def _own_device(self, result: claims.AllocationResult, field: str, *, begun: bool) -> devices.Device:
+    def _own_device(
+        self, result: claims.AllocationResult, field: str, *, begun: bool, published: Mapping[str, devices.Device]
+    ) -> devices.Device:
         """Return the device of a result of one of the node's own pools. Raise ClaimError if it is gone or in another pool."""
         device = self._offered.granted(result)
         if device is not None and device.pool_on(self._pool) != result.pool and not begun:
             self._offered.refresh()
             device = self._offered.granted(result)
+        device = device or published.get(result.device)
         if device is None:
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
         if (pool := device.pool_on(self._pool)) == result.pool:

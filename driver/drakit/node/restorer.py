@@ -17,8 +17,9 @@ An entry whose claim ended since it was written is removed (``stale_entries``).
 
 Invariants:
 1. One process restores at a time (``alone``), and reads the journal after it holds the lock. Unprepare by hand holds the lock too.
-2. A claim is journaled as preparing before its hardware is touched. After a crash the next start continues it: recovery, which undoes
-   half states, runs only when no claim is missing.
+2. A claim is journaled as preparing before its hardware is touched. After a crash or a failure the next attempt continues it: recovery, which undoes
+   half states, runs only once the API server's list shows that no claim is missing. On a node whose driver asks the API server, commands by hand
+   restore and release claims, but do not end the loss.
 3. A failure leaves hardware and CDI files as they are.
 4. An intent that no CDI file records is planned only after every claim is restored whose CDI files record its intents. Where the hardware to plan
    exists already, the author recalls the intent from the device as it was published: the present form of a device may be that of foreign hardware.
@@ -48,7 +49,7 @@ Files = Mapping[edits.CdiName, edits.Edits | None]
 _REFUSALS = (errors.ConfigError, errors.DeviceGoneError, errors.DeviceBusyError)
 
 
-class Journal(ports.Journal, Protocol):
+class Journal(stale_entries.Journal, Protocol):
     """The journal with its record of a loss (``journal.Journal``)."""
 
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
@@ -80,15 +81,12 @@ class RestorerParts:
     verbs: running_verbs.RunningVerbs | None = None
 
 
-Attributes = Mapping[str, devices.AttributeValue]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeState:
-    """What others know of the node: the claims that the kubelet tracks (None: unknown), and attributes of published devices by name."""
+    """What others know of the node: the claims that the kubelet tracks (None: unknown), and the published devices by name, flat."""
 
     tracked: frozenset[names.ClaimUid] | None = None
-    published: Mapping[str, Attributes] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, devices.Device] = dataclasses.field(default_factory=dict)
 
 
 NO_STATE = NodeState()
@@ -103,7 +101,7 @@ class Restorer:
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
         self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata, parts.verbs)
         self._stale = stale_entries.Remover(parts.journal, parts.resolver)
-        self._published: Mapping[str, Attributes] = {}
+        self._published: Mapping[str, devices.Device] = {}
         self.subject = "journal unverified" if parts.is_unverified else "journal lost"
 
     @contextlib.contextmanager
@@ -125,11 +123,12 @@ class Restorer:
         return frozenset(entry.claim.uid for entry in self._journal.entries(edits=False) if not self._is_half(entry))
 
     def restore(
-        self, listing: ports.ClaimList, *, without_devices: bool = False, state: NodeState = NO_STATE
+        self, listing: ports.ClaimList, *, without_devices: bool = False, ends_loss: bool = True, state: NodeState = NO_STATE
     ) -> Mapping[names.ClaimUid, str]:
         """Restore every missing claim, and return those that failed, with the reason. If none failed, the journal is no longer lost.
 
-        ``without_devices`` drops devices that are gone. The caller is ``alone``. Raise JournalError, and ApiError when the list fails.
+        ``without_devices`` drops devices that are gone. Without ``ends_loss`` the journal stays lost. The caller is ``alone``. Raise JournalError,
+        and ApiError when the list fails.
         """
         if self._journal.lost_claims() is None:
             return {}
@@ -142,7 +141,7 @@ class Restorer:
         failed = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
         for uid in only_listed.intersection(failed) if without_devices else ():
             self._give_up(by_uid[uid].ref, failed.pop(uid))
-        if not failed:
+        if not failed and ends_loss:
             self._stale.finish()
             self._journal.rebuilt()
             log = _log.warning if missing or only_listed or not self._parts.is_unverified else _log.info
@@ -152,8 +151,7 @@ class Restorer:
     def _give_up(self, ref: claims.ClaimRef, error: str) -> None:
         """Drop what a failed attempt journaled, without touching hardware: recovery would undo it, and a pod may be using it."""
         _log.error("claim not restored: its hardware may be left", claim=str(ref), claim_uid=ref.uid, error=error)
-        if self._journal.entry(ref.uid) is not None:
-            stale_entries.remove_entry(self._journal, ref.uid)
+        self._journal.forget(ref.uid)
 
     def _only_listed(self, listed: claims.Listed, tracked: frozenset[names.ClaimUid] | None) -> frozenset[names.ClaimUid]:
         """Return the claims in use on this node that only the API server has: those with a device of the node's own pools."""
@@ -215,7 +213,7 @@ class Restorer:
         """Restore a claim that has devices of this node and return True, or return False when it must be planned and may not."""
         files, entry = self._cdi.of(claim.ref.uid), self._journal.entry(claim.ref.uid)
         try:
-            grants = [self._as_published(grant) for grant in self._resolver.resolve(claim, begun=True)]
+            grants = [self._as_published(grant) for grant in self._resolver.resolve(claim, begun=True, published=self._published)]
             if not self._is_current(claim, grants, files, entry):
                 _log.warning("claim allocation does not match its CDI files", claim=str(claim.ref), claim_uid=claim.ref.uid)
                 self._keep(claim.ref, files, without_devices=without_devices)
@@ -270,10 +268,10 @@ class Restorer:
 
     def _as_published(self, grant: Grant) -> Grant:
         """Return the grant with its device as it was published and allocated."""
-        attributes = self._published.get(grant.device.name)
-        if attributes is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
+        published = self._published.get(grant.device.name)
+        if published is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
             return grant
-        return dataclasses.replace(grant, device=dataclasses.replace(grant.device, attributes=attributes))
+        return dataclasses.replace(grant, device=dataclasses.replace(grant.device, attributes=published.attributes))
 
     def _keep(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> None:
         """Journal a claim as prepared with the devices that its CDI files name, without touching hardware.
@@ -309,7 +307,7 @@ class Restorer:
 
     def _device(self, name: str) -> tuple[str, devices.Device] | None:
         """Return the pool and the device of this name: the node's own, or the only one in pools of the cluster, as a CDI file names no pool."""
-        own = self._parts.offered.device(name)
+        own = self._parts.offered.device(name) or self._published.get(name)
         if own is not None:
             return own.pool_on(self._parts.pool), own
         cluster_pools = [(pool.name, pool.inventory.flat().by_name()) for pool in advanced.cluster_pools(self._author)]

@@ -6,6 +6,7 @@ tell: they are written before a claim is prepared, and removed before its hardwa
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
@@ -47,10 +48,17 @@ def find(
     return Stale(ended=ended, replaced=replaced)
 
 
+class Journal(ports.Journal, Protocol):
+    """A journal that can remove an entry and leave its hardware (``journal.Journal``)."""
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        """Delete an entry in any state, without its hardware. Raise JournalError."""
+
+
 class Remover:
     """Removes stale entries from a journal: at once where another claim needs the devices, else by an ordinary unprepare after the restoration."""
 
-    def __init__(self, journal: ports.Journal, resolver: resolution.Resolver) -> None:
+    def __init__(self, journal: Journal, resolver: resolution.Resolver) -> None:
         self._journal = journal
         self._resolver = resolver
         self._ended: dict[names.ClaimUid, lifecycle.Entry] = {}
@@ -84,13 +92,7 @@ class Remover:
 
     def _drop(self, entry: lifecycle.Entry) -> None:
         _log.warning("stale journal entry removed: its devices belong to another claim", claim=str(entry.claim), claim_uid=entry.claim.uid)
-        remove_entry(self._journal, entry.claim.uid)
-
-
-def remove_entry(journal: ports.Journal, uid: names.ClaimUid) -> None:
-    """Remove an entry without touching hardware, which another claim or a running pod may use. Raise JournalError."""
-    journal.begin_unprepare(uid)
-    journal.finish_unprepare(uid)
+        self._journal.forget(entry.claim.uid)
 
 
 def _files_of(entry: lifecycle.Entry, driver: str) -> set[edits.CdiName]:

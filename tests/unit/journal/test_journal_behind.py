@@ -243,6 +243,8 @@ def test_every_move_keeps_the_sum_of_digests(site: Site) -> None:
             lambda: memory.refresh(samples.uid(4), [dataclasses.replace(grant, record={"a": 1})]),
             lambda: memory.begin_unprepare(samples.uid(4)),
             lambda: memory.finish_unprepare(samples.uid(4)),
+            lambda: memory.begin(samples.entry(5, samples.grant("request-5", "gpu-5"))),
+            lambda: memory.forget(samples.uid(5)),
             memory.rebuilt,
         ]
         seen = set()
@@ -251,7 +253,7 @@ def test_every_move_keeps_the_sum_of_digests(site: Site) -> None:
             stored, total = sums(site.path)
             assert stored == total
             seen.add(total)
-    assert len(seen) == 4, "after begin, complete, refresh and finish_unprepare"
+    assert len(seen) == 5, "after each begin, complete, refresh, and finish_unprepare or forget"
     assert site.reopened() == ("", (), ALL)
 
 

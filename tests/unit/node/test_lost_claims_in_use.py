@@ -1,8 +1,9 @@
 """A journal and CDI files that are gone or older than the node: claims in use are restored, ended ones do not come back, and hardware is released."""
 
+import dataclasses
 import pathlib
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -33,6 +34,12 @@ def claim(number: int, device: str, *, is_reserved: bool = True) -> Claim:
 class Recalling(author.FakeDriver):
     """Plans only what does not exist, and recalls only from the attributes of a device that this driver published."""
 
+    hidden: frozenset[str] = frozenset()
+
+    def discover(self) -> inventory.Inventory:
+        found = super().discover()
+        return dataclasses.replace(found, devices=tuple(device for device in found.devices if device.name not in self.hidden))
+
     def plan(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
         intent = super().plan(grant)
         if intent["identity"] in self.hardware.made:
@@ -56,13 +63,14 @@ class Site:
         self.hardware, self.source = author.Hardware(), claim_source.FakeClaimSource()
         self.known: list[Claim] = []
 
-    def open(self) -> local_node.LocalNode:
+    def open(self, *, checks_new: bool = True) -> local_node.LocalNode:
+        """Open the node as the driver does, or without ``checks_new`` as a command by hand."""
         spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name,
             build=lambda _: Recalling(self.hardware),
             identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1"),
         )
-        return local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, checks_new=True)
+        return local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, checks_new=checks_new)
 
     def prepare(self, local: local_node.LocalNode, *wanted: Claim) -> None:
         for one in wanted:
@@ -88,6 +96,17 @@ class Site:
         if not failed:
             local.recover()
         return dict(failed)
+
+
+class GivenClaims:
+    """The claims that a command by hand was given: never all of the cluster's."""
+
+    def __init__(self, *given: Claim) -> None:
+        self._given = given
+
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        del driver, serves
+        return claims.Listed(claims=self._given, is_complete=False)
 
 
 @pytest.fixture
@@ -199,6 +218,82 @@ def test_giving_a_claim_up_leaves_its_hardware_as_it_is(site: Site, used: Claim)
         assert (prepared(local), site.hardware.made) == (set(), made)
 
 
+def test_the_next_process_goes_on_with_a_claim_whose_restoration_failed(site: Site, used: Claim) -> None:
+    made = dict(site.hardware.made)
+    half_restored(site, used)
+    with site.open() as local:
+        assert site.restore(local, tracked=[used]) == {}
+        assert (prepared(local), site.hardware.made) == ({"claim-1"}, made)
+
+
+def half_restored(site: Site, used: Claim) -> None:
+    """A driver that failed to restore a claim which only the API server has, and ended."""
+    with site.open() as local:
+        failing(local)
+        assert list(site.restore(local, tracked=[used])) == [used.ref.uid]
+
+
+@pytest.mark.parametrize("command", ["unprepare", "prepare", "restore"])
+def test_commands_by_hand_neither_end_the_loss_nor_undo_what_the_driver_is_restoring(site: Site, used: Claim, command: str) -> None:
+    other, made = claim(2, "chip-1"), dict(site.hardware.made)
+    half_restored(site, used)
+    site.source.put(other)
+    with site.open(checks_new=False) as by_hand:
+        if command == "unprepare":
+            assert by_hand.unprepare([other.ref], crash_node.Waiting()) == {other.ref.uid: ""}
+        elif command == "restore":
+            assert by_hand.restore(GivenClaims()) == {}
+        else:
+            assert by_hand.engine.prepare([other.ref], crash_node.Waiting())[other.ref.uid].error == ""
+            made |= {"chip-1": 1}
+        assert (by_hand.is_lost, site.hardware.made) == (True, made)
+    with site.open() as local:
+        assert site.restore(local, tracked=[used]) == {}
+        assert ("claim-1" in prepared(local), site.hardware.made["chip-0-left"]) == (True, made["chip-0-left"])
+
+
+def test_a_journal_made_by_hand_is_taken_as_it_is_by_commands_and_verified_by_the_driver(site: Site, used: Claim) -> None:
+    other = claim(2, "chip-1")
+    for _ in range(2):
+        with site.open(checks_new=False) as by_hand:
+            assert not by_hand.is_lost
+    with site.open(checks_new=False) as by_hand:
+        site.prepare(by_hand, other)
+    with site.open() as local:
+        assert local.is_unverified
+        assert site.restore(local, tracked=[used]) == {}
+        assert prepared(local) == {"claim-1", "claim-2"}
+    with site.open() as local:
+        assert not local.is_lost
+
+
+def test_without_a_driver_commands_by_hand_end_the_loss(site: Site) -> None:
+    shutil.rmtree(site.home)
+    shutil.rmtree(site.cdi)
+    kept, gone = claim(1, "chip-0"), claim(2, "chip-1")
+    with site.open(checks_new=False) as by_hand:
+        site.prepare(by_hand, kept, gone)
+    shutil.rmtree(site.home)
+    with site.open(checks_new=False) as by_hand:
+        assert by_hand.unprepare([gone.ref], crash_node.Waiting()) == {gone.ref.uid: ""}
+        assert by_hand.is_lost
+        assert by_hand.restore(GivenClaims(kept)) == {}
+        assert (by_hand.is_lost, prepared(by_hand), set(site.hardware.made)) == (False, {"claim-1"}, {"chip-0"})
+    with site.open() as local:
+        assert local.is_unverified, "only the API server knows that no other claim is missing"
+
+
+def test_a_device_that_discovery_misses_is_restored_as_it_was_published(site: Site, used: Claim) -> None:
+    site.known[:] = [used]
+    offered = author.FakeDriver(site.hardware).discover().flat().by_name()["chip-0-left"]
+    with site.open() as local:
+        assert isinstance(local.author, Recalling)
+        local.author.hidden = frozenset({"chip-0-left"})
+        assert list(site.restore(local, tracked=[used])) == [used.ref.uid]
+        assert local.restorer.restore(site.listing, state=restorer.NodeState(published={"chip-0-left": offered})) == {}
+        assert prepared(local) == {"claim-1"}
+
+
 def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
     ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
     with site.open() as local:
@@ -269,7 +364,8 @@ def test_a_restored_claim_has_the_device_as_it_was_published(site: Site) -> None
         shutil.rmtree(site.home)
         shutil.rmtree(site.cdi)
         with site.open() as local:
-            state = restorer.NodeState(published={"chip-0-left": {"kind": published}})
+            offered = devices.Device(name="chip-0-left", attributes={"kind": published})
+            state = restorer.NodeState(published={"chip-0-left": offered})
             assert local.restorer.restore(site.listing, state=state) == {}
             assert local.engine.unprepare([half.ref], crash_node.Waiting()) == {half.ref.uid: ""}
         assert (site.hardware.made == {}) is is_released
@@ -286,7 +382,9 @@ def test_attributes_of_published_devices_include_those_of_their_mixins() -> None
     stored = resource_slice.Published(
         name="s", uid="u", version="1", spec=resource_slice.SliceSpec(driver="d", node="n", pool=pool, page=page)
     )
-    assert resource_slice.published_attributes([stored]) == {"a": {"kind": "half", "size": 2}}
+    assert resource_slice.published_devices([stored])["a"].attributes == {"kind": "half", "size": 2}
+    edited = dataclasses.replace(stored, spec=dataclasses.replace(stored.spec, page=dataclasses.replace(page, mixins=inventory.Mixins())))
+    assert resource_slice.published_devices([edited]) == {}, "a slice that somebody edited"
 
 
 def test_a_cdi_file_of_this_boot_is_no_orphan_while_another_process_has_the_journal(site: Site) -> None:

@@ -15,6 +15,7 @@ from drakit.core import capacity as capacities
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import errors, names
+from drakit.journal import quarantine
 from drakit.kube import file_claims
 from drakit.node import local_node
 
@@ -141,10 +142,9 @@ def unprepare(
                 failed += [f"{ref.uid}: {error}" for ref in refs if ref.uid in known]
                 continue
             uids.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
-            was_lost = opened.is_lost
+            before = opened.journal.quarantine
             failed += [f"{uid}: {error}" for uid, error in opened.unprepare(refs, Present()).items() if error]
-            if was_lost:
-                output.note(_not_restored(opened, opened.restorer.missing()) or _all_restored(opened))
+            output.note(_not_restored(opened, opened.restorer.missing()) or _all_restored(opened, before))
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
@@ -175,11 +175,12 @@ class GivenClaims:
 
 def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> str:
     """Restore a lost journal from the given claims; return a message about the claims that are not restored, or an empty text."""
-    if not opened.is_lost:
+    before = opened.journal.quarantine
+    if before is None:
         return ""
     lost = _not_restored(opened, opened.restore(GivenClaims(source, opened.restorer.missing())))
     if not lost:
-        output.note(_all_restored(opened))
+        output.note(_all_restored(opened, before))
     return lost
 
 
@@ -195,7 +196,12 @@ def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimU
     )
 
 
-def _all_restored(opened: local_node.LocalNode) -> str:
+def _all_restored(opened: local_node.LocalNode, before: quarantine.Quarantine | None) -> str:
+    """Return a note about a lost journal without missing claims; empty where the journal was not lost, or only unverified."""
+    if before is None or before.is_doubt:
+        return ""
+    if opened.is_lost:
+        return f"all claims with CDI files are restored; the driver asks the API server for other claims of {opened.author.name} before it serves"
     return f"all claims of the lost journal of {opened.author.name} are restored"
 
 

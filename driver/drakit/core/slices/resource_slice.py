@@ -5,11 +5,12 @@ of them has taints, counters or list attributes; 8 counter sets; counter sets an
 devices and mixins together. A slice has the mixins that it uses.
 """
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 
-from drakit.core import device, inventory, names
+from drakit.core import device, errors, inventory, names
 from drakit.core.slices import node_selection
 
 DEVICES_MAX = 128
@@ -73,14 +74,12 @@ class Published:
     spec: SliceSpec
 
 
-def published_attributes(slices: Iterable[Published]) -> Mapping[str, Mapping[str, device.AttributeValue]]:
-    """Return the attributes of the devices in stored slices by the device's name, with those of their mixins."""
-    found: dict[str, Mapping[str, device.AttributeValue]] = {}
+def published_devices(slices: Iterable[Published]) -> Mapping[str, device.Device]:
+    """Return the devices in stored slices by name, flat. A slice that lacks a mixin, because somebody edited it, has none."""
+    found: dict[str, device.Device] = {}
     for page in (stored.spec.page for stored in slices):
-        mixins = {mixin.name: mixin.attributes for mixin in page.mixins.device}
-        for published in page.devices:
-            included = (mixins[name] for name in published.includes if name in mixins)
-            found[published.name] = inventory.merge_mixins(published.attributes, included)
+        with contextlib.suppress(errors.InventoryError):
+            found.update((published.name, published) for published in inventory.flat_devices(page.devices, page.mixins))
     return found
 
 
