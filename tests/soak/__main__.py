@@ -85,7 +85,7 @@ class Soak:
                     print(json.dumps({**self.counts, "starts": self._node.starts, **usage[-1]}), flush=True)  # noqa: T201 - the progress
             except AssertionError as error:
                 log = "\n".join(self._node.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-                print(f"seed {seed}, round {self.counts['rounds']}: {error}\n{log}", file=sys.stderr)  # noqa: T201 - the result
+                print(f"seed {seed}, round {self.counts['rounds']}: {error}\n{self._family.hardware()}\n{log}", file=sys.stderr)  # noqa: T201 - the result
                 return 1
             finally:
                 self._node.kill()

@@ -86,10 +86,14 @@ class GpuFamily:
 
     def hardware(self) -> Any:
         hardware = mock_gpus.MockGpus(self._choice)
-        return {gpu.uuid: len(hardware.gpu_instances(gpu.uuid)) for gpu in hardware.gpus()}
+        return [
+            {"gpu": gpu.minor, "instance": instance, "compute": hardware.compute_instances(gpu.uuid, instance.id)}
+            for gpu in hardware.gpus()
+            for instance in hardware.gpu_instances(gpu.uuid)
+        ]
 
     def unclaimed(self, entries: int) -> str:
-        made = sum(self.hardware().values())
+        made = len(self.hardware())
         return f"{made} GPU instances of {entries} claims" if made > entries else ""
 
     def _fail(self, _node: nodes.SoakNode, chance: random.Random) -> None:

@@ -73,7 +73,10 @@ class Cluster:
         return self._cluster
 
     def apply(self, *objects: Object) -> None:
-        """Create objects as a user. Raises ValueError for a kind or version that the cluster does not serve."""
+        """Create objects as a user. Raises ValueError for a kind or version that the cluster does not serve.
+
+        The scheduler knows device classes and taint rules before the next object is created. In a real cluster it may see a later pod first.
+        """
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         served = {(kind.api_version, kind.kind): resources.stored(kind) for kind in resources.SERVED}
@@ -83,6 +86,8 @@ class Cluster:
                 raise ValueError(f"the local cluster has no {item['kind']} of {item['apiVersion']}")
             namespace = item["metadata"].get("namespace", "default") if kind.namespaced else ""
             self.local.api.create(kind, {**item, "apiVersion": kind.api_version}, namespace=namespace)
+            if kind in (resources.CLASS, resources.TAINT_RULE):
+                self.local.wait_for(self.local.is_scheduler_current, what="the scheduler to know all objects")
 
     def apply_file(self, path: pathlib.Path) -> None:
         """Create the objects of a YAML file, in order. Raises ValueError if it is not YAML."""

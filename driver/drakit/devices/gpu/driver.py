@@ -83,8 +83,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self.name = name
         self._hardware = hardware
         self._intents = intents
-        self._options = options or discovery.DiscoveryOptions()
         self._resources = resources or HostResources()
+        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), markers=self._resources.made)
         self._pause = pause
         self._context: contexts.DriverContext | None = None
         self._health = health
@@ -197,6 +197,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             gpu = self._gpu(wanted)
             if not wanted.borrowed and not gpu.is_vgpu:
                 self._check_free(grant.device.name, wanted, grants)
+            elif self._is_own(grant, wanted):
+                raise errors.DeviceBusyError(
+                    f"{grant.device.name}: this driver created the MIG device for a claim that its journal lost; once no pod uses it, "
+                    "release it with: drakit unprepare --unclaimed"
+                )
             settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, grants)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
@@ -208,9 +213,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         HardwareError while the GPU cannot be read.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
-        marked = dataclasses.replace(wanted, borrowed=False, marked=True)
-        is_own = not grant.admin_access and wanted.slot is not None and self._resources.made.of(marked).is_at(self._hardware, wanted.slot)
-        return (marked if is_own else wanted).to_record()
+        is_own = self._is_own(grant, wanted)
+        return (dataclasses.replace(wanted, borrowed=False, marked=True) if is_own else wanted).to_record()
+
+    def _is_own(self, grant: Grant, wanted: identity.Identity) -> bool:
+        """Return whether the instance in the slot of a grant has its marker."""
+        if grant.admin_access or wanted.slot is None:
+            return False
+        return self._resources.made.of_slot(wanted.slot, wanted.boot).is_at(self._hardware, wanted.slot)
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
@@ -384,8 +394,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if slot == wanted.slot and _is_held(wanted, grants):
                 continue
             is_ours = slot in identity.owned_slots(self._intents(), wanted.boot)
+            if slot == wanted.slot and not is_ours and self._is_unfinished(slot, wanted.boot, instance):
+                continue
             owner = "belongs to another claim" if is_ours else "was not made by this driver"
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {owner}")
+
+    def _is_unfinished(self, slot: identity.Slot, boot: str, instance: port.GpuInstance) -> bool:
+        return instances.is_unfinished(self._hardware, slot, instance, self._resources.made.of_slot(slot, boot))
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
         """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""

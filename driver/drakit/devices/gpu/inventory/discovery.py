@@ -27,9 +27,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The settings that decide which devices are offered; see settings.GpuSettings."""
+    """The settings that decide which devices are offered; see settings.GpuSettings. ``markers`` tell which instances this driver created."""
 
     whole_beside_partitions: bool = False
+    markers: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
     terms: settings.SharePolicy = settings.NOT_SHARED
 
 
@@ -109,7 +110,7 @@ def discover(
     peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.GpuView] = []
     for readout in readouts:
-        view = _read_or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, cache.unoffered)
+        view = _read_or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices, boot), failed, cache.unoffered)
         views += [] if view is None else [view]
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
@@ -173,21 +174,30 @@ def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None
 
 
 def _view(
-    hardware: port.GpuPort, readout: _GpuReadout, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: DiscoveryOptions
+    hardware: port.GpuPort,
+    readout: _GpuReadout,
+    ours: frozenset[identity.Slot],
+    peers: attributes.NvlinkPeers,
+    choices: DiscoveryOptions,
+    boot: str,
 ) -> gpu_devices.GpuView:
     gpu = readout.gpu
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
     foreign = tuple(instance for instance in readout.present if not any(slot.is_instance(instance) for slot in own_slots))
     static: dict[port.GpuInstance, str] = {}
+    unfinished: set[port.GpuInstance] = set()
     for instance in foreign:
         slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
         if (device := instances.find_static(hardware, slot)) is not None:
             static[instance] = device.uuid
+        elif instances.is_unfinished(hardware, slot, instance, choices.markers.of_slot(slot, boot)):
+            unfinished.add(instance)
     return gpu_devices.GpuView(
         gpu=gpu,
         partitions=readout.partitions,
         foreign=foreign,
         static=static,
+        unfinished=frozenset(unfinished),
         can_be_whole=not _is_stuck(readout.mode, readout.partitions)
         and (gpu.switches_mig_at_once or not readout.partitions or choices.whole_beside_partitions),
         mig_mode=readout.mode,

@@ -29,7 +29,8 @@ _ONE = {"device": quantity.ONE}
 class GpuView:
     """A discovered GPU: its partitions (none where it cannot have any now), and the foreign instances on it.
 
-    ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``can_be_whole`` is False where the GPU can only be used as
+    ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``unfinished`` are those that this driver began
+    to create for a claim that the journal lost; a claim for that place completes them. ``can_be_whole`` is False where the GPU can only be used as
     partitions now. ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared.
     """
 
@@ -37,6 +38,7 @@ class GpuView:
     partitions: tuple[partitioning.Partition, ...] = ()
     foreign: tuple[port.GpuInstance, ...] = ()
     static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
+    unfinished: frozenset[port.GpuInstance] = frozenset()
     can_be_whole: bool = True
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
@@ -77,6 +79,11 @@ class GpuView:
             if (instance.profile_id, instance.placement) == (partition.profile.id, partition.placement)
         )
         return next(uuids, None)
+
+    def is_unfinished(self, partition: partitioning.Partition) -> bool:
+        """Return whether an unfinished instance is in the place of this partition."""
+        place = partition.profile.id, partition.placement
+        return any((instance.profile_id, instance.placement) == place for instance in self.unfinished)
 
     @property
     def counter_set(self) -> str:
@@ -154,11 +161,14 @@ def _devices(view: GpuView, product: _Product) -> Iterator[devices.Device]:
     offered = frozenset(view.offered)
     for partition in view.partitions:
         uuid = view.static_uuid(partition)
-        if uuid is None and partition not in offered:
+        is_unfinished = view.is_unfinished(partition)
+        if uuid is None and not is_unfinished and partition not in offered:
             continue
         exclusive = _partition_device(view, partition, product)
         if uuid is not None:
             exclusive = _static_device(view, exclusive, uuid)
+        elif is_unfinished:
+            exclusive = dataclasses.replace(exclusive, consumes=_own_draw(view, exclusive))
         if view.terms.mig:
             yield _shared_partition(exclusive, product.profile(partition.profile))
         yield exclusive
@@ -179,9 +189,13 @@ def _partition_device(view: GpuView, partition: partitioning.Partition, product:
 
 
 def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
-    """Return the device of an admin's MIG device. The GPU's counters exclude it already, so it draws only the counter of its two forms."""
-    own = devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
-    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
+    """Return the device of an admin's MIG device."""
+    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=_own_draw(view, partition))
+
+
+def _own_draw(view: GpuView, partition: devices.Device) -> tuple[devices.CounterConsumption, ...]:
+    """Return what a device of an existing instance draws: the GPU's counters exclude it already, so only the counter of its two forms."""
+    return (devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE),) if view.terms.mig else ()
 
 
 def _static_set(device: str) -> str:
@@ -234,7 +248,7 @@ def _counter_sets(view: GpuView, product: _Product) -> Iterator[devices.CounterS
         yield devices.CounterSet(name=view.counter_set, counters=_ONE)
     if view.terms.mig:
         for partition in view.partitions:
-            if view.static_uuid(partition) is not None:
+            if view.static_uuid(partition) is not None or view.is_unfinished(partition):
                 yield devices.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
 
 

@@ -98,7 +98,13 @@ class MarkerStore:
         slot = wanted.slot
         if self.folder is None or slot is None or not wanted.marked:
             return NO_MARKER
-        return Marker(boot=wanted.boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
+        return self.of_slot(slot, wanted.boot)
+
+    def of_slot(self, slot: identity.Slot, boot: str) -> Marker:
+        """Return the marker of a slot in a boot, or NO_MARKER without a folder."""
+        if self.folder is None:
+            return NO_MARKER
+        return Marker(boot=boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
@@ -132,6 +138,16 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
             return made
     return None
+
+
+def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
+    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
+    try:
+        return marker.is_of(instance.id) and not hardware.compute_instances(slot.gpu, instance.id)
+    except port.CallError as error:
+        if error.code not in _GONE:
+            raise
+        return False
 
 
 def ensure(

@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import identity, port
+from drakit.devices.gpu import identity, port, settings
 from drakit.devices.gpu.mig import instances
 from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
@@ -154,3 +154,38 @@ def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.Gp
     with pytest.raises(errors.HardwareError):
         node.driver.recall(found)
     assert node.driver.recall(found)["marked"] is True
+
+
+@pytest.mark.parametrize("terms", [settings.NOT_SHARED, settings.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"])
+def test_what_a_lost_claim_began_to_make_is_offered_alone_and_the_next_claim_completes_it(
+    tmp_path: pathlib.Path, made: pathlib.Path, terms: settings.SharePolicy
+) -> None:
+    resources = gpu_driver.HostResources(made=instances.MarkerStore(folder=made))
+    node = gpu_node.GpuNode(tmp_path / "machine", terms=terms, resources=resources)
+    planned(node, "before create_compute_instance")
+    node.journal.clear()
+    node.restart()
+    offered = node.driver.discover().flat().by_name()
+    assert "uuid" not in offered[NAME].attributes
+    overlapping = [name for name in offered if name.startswith("gpu-0-mig-1g5gb") and name.endswith(("-4", "-5"))]
+    assert not overlapping, "the GPU's counters lack it"
+    node.prepare(NAME)
+    assert (len(node.instances()), len(node.mig_devices())) == (1, 1)
+    node.unprepare()
+    assert (node.instances(), list(made.iterdir())) == ([], [])
+
+
+def test_what_others_began_to_make_is_not_offered(node: gpu_node.GpuNode) -> None:
+    admin_makes(node, whole=False)
+    node.restart()
+    assert NAME not in node.driver.discover().flat().by_name()
+
+
+def test_what_a_pod_of_a_lost_claim_may_use_is_given_to_no_other_claim(node: gpu_node.GpuNode) -> None:
+    node.prepare(NAME)
+    node.journal.clear()
+    node.restart()
+    with pytest.raises(
+        errors.DeviceBusyError, match="its journal lost; once no pod uses it, release it with: drakit unprepare --unclaimed"
+    ):
+        node.driver.plan(node.grant(NAME))
