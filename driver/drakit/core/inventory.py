@@ -116,6 +116,8 @@ class Inventory:
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[device.CounterSet, ...] = ()
     mixins: Mixins = dataclasses.field(default_factory=Mixins)
+    _flattened: "Inventory | None" = dataclasses.field(init=False, repr=False, compare=False)
+    """The flat form, made once; None where this one is flat."""
 
     def __post_init__(self) -> None:
         if any(offered_device.pool is not None for offered_device in self.devices):
@@ -123,7 +125,8 @@ class Inventory:
             _set_pools(self.devices)
         _check_unique((offered_device.name for offered_device in self.devices), "devices")
         _check_unique((counter_set.name for counter_set in self.counter_sets), "sharedCounters")
-        flat = self if self.is_flat else self.flat()
+        object.__setattr__(self, "_flattened", None if self.is_flat else self._flatten())
+        flat = self.flat()
         sets = {counter_set.name: counter_set.counters for counter_set in flat.counter_sets}
         for name, held in sets.items():
             if not held:
@@ -143,8 +146,9 @@ class Inventory:
 
     def flat(self) -> "Inventory":
         """Return the same devices and counter sets with every mixin applied. Exact and idempotent."""
-        if self.is_flat:
-            return self
+        return self._flattened or self
+
+    def _flatten(self) -> "Inventory":
         held = {mixin.name: mixin.counters for mixin in self.mixins.counter_set}
         return Inventory(
             devices=flat_devices(self.devices, self.mixins),
@@ -170,6 +174,8 @@ def _uses_mixins(offered_device: device.Device) -> bool:
 def _flat_device(
     offered_device: device.Device, shared: Mapping[str, DeviceMixin], drawn: Mapping[str, Mapping[str, quantity.Quantity]]
 ) -> device.Device:
+    if not _uses_mixins(offered_device):
+        return offered_device
     field = f"devices[{offered_device.name}]"
     included = [_named(shared, name, f"{field}.includes") for name in offered_device.includes]
     return dataclasses.replace(
@@ -184,6 +190,8 @@ def _flat_device(
 def _flat_consumption(
     part: device.CounterConsumption, drawn: Mapping[str, Mapping[str, quantity.Quantity]], field: str
 ) -> device.CounterConsumption:
+    if not part.includes:
+        return part
     included = [_named(drawn, name, f"{field}[{part.counter_set}].includes") for name in part.includes]
     return device.CounterConsumption(counter_set=part.counter_set, counters=merge_mixins(part.counters, included))
 

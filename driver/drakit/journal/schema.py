@@ -12,6 +12,7 @@ unchanged, when ``readable_since`` <= N. Rules for a new migration:
 
 import contextlib
 import dataclasses
+import functools
 import sqlite3
 from collections.abc import Sequence
 
@@ -157,15 +158,20 @@ def difference(connection: sqlite3.Connection, migrations: Sequence[Migration] =
     version = _number(connection, "user_version")
     if version > migrations[-1].version or not has_tables(connection):
         return ""
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
-        upgrade(model, [migration for migration in migrations if migration.version <= version])
-        expected, present = _objects(model), _objects(connection)
-    differing = sorted({name for name, _ in expected ^ present})
+    expected = _expected(tuple(migration for migration in migrations if migration.version <= version))
+    differing = sorted({name for name, _ in expected ^ _objects(connection)})
     return f"{', '.join(differing)} is not as in schema {version}" if differing else ""
 
 
-def _objects(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    return {(str(name), str(sql)) for name, sql in connection.execute("SELECT name, sql FROM sqlite_master")}
+@functools.cache
+def _expected(migrations: tuple[Migration, ...]) -> frozenset[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        upgrade(model, migrations)
+        return _objects(model)
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    return frozenset((str(name), str(sql)) for name, sql in connection.execute("SELECT name, sql FROM sqlite_master"))
 
 
 def has_tables(connection: sqlite3.Connection) -> bool:

@@ -95,6 +95,18 @@ def test_counters_flatten_by_the_same_law() -> None:
     assert made.flat() is made
 
 
+def test_the_flat_form_is_made_once_and_shares_what_includes_nothing() -> None:
+    plain = device.Device(name="plain", consumes=(draws("gpu-0", memory=1),))
+    made = an_inventory(
+        devices=(plain, device.Device(name="x", includes=("base",))),
+        counter_sets=(device.CounterSet(name="gpu-0", counters={"memory": Q(8)}),),
+        mixins=inventory.Mixins(device=(inventory.DeviceMixin(name="base", attributes={"a": 1}),)),
+    )
+    assert made.flat() is made.flat()
+    assert made.flat().devices[0] is plain
+    assert made == an_inventory(devices=made.devices, counter_sets=made.counter_sets, mixins=made.mixins)
+
+
 def test_devices_are_found_by_name() -> None:
     made = inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])
     assert list(made.by_name()) == ["a", "b"]
