@@ -1,17 +1,25 @@
 """What a simulation reports: waits, use, fragmentation, refusals, and the page for people."""
 
+import importlib
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 
 from drakit_cluster.simulation.engine import policies
-from drakit_cluster.simulation.report import page, results
+from drakit_cluster.simulation.fleet import groups
+from drakit_cluster.simulation.report import results
 from drakit_cluster.simulation.workload import reading, tasks
 from fakes import simulated_fleets as fleets
 
 MACHINE = "dgx-a100-40gb-2gpu"
 CATALOGUE = reading.Catalogue([])
+
+
+def html(fleet: groups.Fleet, work: tasks.Workload, found: Sequence[results.Result]) -> str:
+    """The page. What draws it takes long to import, so that happens in these tests and not where every worker collects this file."""
+    return str(importlib.import_module("drakit_cluster.simulation.report.page").html(fleet, work, found))
 
 
 def task(name: str, template: str, arrival: float, duration: float | None = None, pods: int = 1) -> tasks.Task:
@@ -70,7 +78,7 @@ def test_the_same_input_gives_the_same_document_and_page() -> None:
     made = []
     for _ in range(2):
         found = [results.run(fleet, work, policies.parse(text)) for text in ("first-fit", "least-fragmentation")]
-        made.append((json.dumps(results.document(fleet, work, found, placements=True)), page.html(fleet, work, found)))
+        made.append((json.dumps(results.document(fleet, work, found, placements=True)), html(fleet, work, found)))
     assert made[0] == made[1]
     placements = json.loads(made[0][0])["policies"][0]["placements"]
     assert placements[0] == {
@@ -87,7 +95,7 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
     fleet = fleets.fleet_of({MACHINE: 1})
     waiting = [task("first", "gpu=2", 0, 30), task("second", "gpu=2", 1, 5)]
     work = tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), *waiting, task("late", "mig=9g.9gb", 60)])
-    text = page.html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+    text = html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
     assert not re.search(r"<script|<link|<img|src=|@import", text)
     assert set(re.findall(r'https?://[^"]+', text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert "prefers-color-scheme: dark" in text
@@ -98,7 +106,7 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
 
 def test_the_page_says_that_nobody_waited_instead_of_drawing_nothing() -> None:
     fleet = fleets.fleet_of({MACHINE: 1})
-    text = page.html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
+    text = html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
     assert "Every task that started, started at once." in text
     assert "No pod waited before the last arrival." in text
     assert "waited at most" not in text

@@ -1,5 +1,6 @@
 """Commands that the pages tell a reader to type exist: make targets, drakit's commands and options, and files handed to kubectl."""
 
+import functools
 import importlib
 import itertools
 import os
@@ -7,6 +8,7 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer.main
@@ -59,9 +61,15 @@ def sections() -> dict[str, str]:
     return {name: text for name, text in zip(parts[::2], parts[1::2], strict=True) if USAGE in text}
 
 
+@functools.cache
+def command_line() -> Any:
+    """The real command line."""
+    return typer.main.get_command(importlib.import_module("drakit.cli.app").app)
+
+
 def parse(arguments: list[str]) -> None:
     """Let the real command line read the arguments, without doing anything; raises what it raises."""
-    group = typer.main.get_command(importlib.import_module("drakit.cli.app").app)
+    group = command_line()
     rest = list(arguments)
     while rest and hasattr(group, "commands"):
         if rest[0] in {"--version", "--help"}:
