@@ -17,7 +17,7 @@ from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
 
 HERE = gpu_scenarios.InThisProcess()
-SAMPLE = 3
+SAMPLE = 2
 
 
 class Admin:

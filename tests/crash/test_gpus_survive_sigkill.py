@@ -1,7 +1,7 @@
 """A real SIGKILL before and after every hardware call, journal write and CDI file of prepare and unprepare, on every GPU table.
 
 After a restart and the kubelet's retry the world is that of a node that never crashed: the same instances, settings, journal and CDI files, other
-claims and what an admin made untouched. The normal run takes a seeded quarter of the points of one table and a sample of the others, the full one
+claims and what an admin made untouched. The normal run takes a seeded eighth of the points of one table and a sample of the others, the full one
 every point of every table.
 """
 
@@ -43,8 +43,8 @@ def check_some(parent: gpu_scenarios.Parent, model: str, kind: str, count: Calla
 
 
 @pytest.mark.parametrize("kind", gpu_scenarios.KINDS)
-def test_a_kill_at_a_quarter_of_the_points_changes_nothing_in_the_end_on_one_table(parent: gpu_scenarios.Parent, kind: str) -> None:
-    points = check_some(parent, EVERY_TIME, kind, lambda count: count // 4)
+def test_a_kill_at_an_eighth_of_the_points_changes_nothing_in_the_end_on_one_table(parent: gpu_scenarios.Parent, kind: str) -> None:
+    points = check_some(parent, EVERY_TIME, kind, lambda count: count // 8)
     assert points >= 24, "before and after every journal write, every file and every hardware call"
 
 

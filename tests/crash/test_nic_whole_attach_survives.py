@@ -6,6 +6,7 @@ is given up and its sandbox ends; the driver is killed at the step, or while it 
 
 import contextlib
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from fakes import netns, nic_attach
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 REF = killable_nic_driver.claim_of("whole").ref
-SAMPLE = 2
+SAMPLE = 1
 HOST_ROUTE = "10.50.0.0/16"
 
 
@@ -217,8 +218,7 @@ def test_an_attach_has_a_step_for_each_note_and_request(all_steps: range) -> Non
 def test_a_whole_nic_survives_some_faults(
     forker: contained_nic_driver.Forker, all_steps: range, story: Callable[[Node, int], None]
 ) -> None:
-    first = STORIES.index(story) % 3
-    for step in [*all_steps[first :: len(all_steps) // SAMPLE]][:SAMPLE]:
+    for step in random.Random(story.__name__).sample(all_steps, SAMPLE):
         with prepared(forker) as node:
             story(node, step)
 

@@ -11,7 +11,7 @@ import pytest
 
 from crash import gpu_daemons, gpu_scenarios
 
-SAMPLE = 2
+SAMPLE = 1
 CALLS = ("prepare", "unprepare")
 CHANGES = ("begin", "ensure", "limit", "write", "complete", "begin_unprepare", "remove", "stop", "end", "finish_unprepare")
 CHANGE_STEPS = {f"{moment} {change}" for change in CHANGES for moment in ("before", "after")}

@@ -57,7 +57,7 @@ def test_every_driver_of_the_documentation_keeps_its_contract(name: str, folder:
     assert drivers
     for kind in drivers:
         hardware = hardware_of(kind)
-        report = testing.check_driver(functools.partial(kind, *hardware), hardware=functools.partial(repr, hardware), every=10)
+        report = testing.check_driver(functools.partial(kind, *hardware), hardware=functools.partial(repr, hardware), every=25)
         assert report.count(testing.Verdict.PASS) > 10
 
 

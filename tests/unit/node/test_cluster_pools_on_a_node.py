@@ -91,6 +91,6 @@ def test_such_a_driver_keeps_the_contract(racks: dict[str, list[str]], attached:
         lambda: LanDriver(racks, attached),
         hardware=lambda: dict(attached),
         device_names=["local-disk", "lun-0", ("lun-0", "lun-1")],
-        every=9,
+        every=18,
     )
     assert report.crash_points > 20

@@ -135,7 +135,7 @@ def test_a_driver_with_pools_keeps_the_contract(pools: dict[str, str | None], ma
         lambda: banks.BankDriver(pools, made),
         hardware=lambda: dict(made),
         device_names=["plain-0", ("fast-0", "slow-0")],
-        every=9,
+        every=18,
     )
     assert report.crash_points > 20
 

@@ -188,7 +188,7 @@ def test_device_metadata_is_mounted_for_each_device_of_a_whole_claim() -> None:
 def test_a_driver_of_whole_claims_keeps_the_contract() -> None:
     arrays = Arrays()
     report = testing.check_driver(
-        lambda: ArrayDriver(arrays), hardware=lambda: repr(arrays.made), device_names=["disk-1", ("disk-0", "disk-2")], every=6
+        lambda: ArrayDriver(arrays), hardware=lambda: repr(arrays.made), device_names=["disk-1", ("disk-0", "disk-2")], every=12
     )
     assert ["disk-0", "disk-2"] in arrays.calls
     assert report.crash_points > 20

@@ -149,7 +149,7 @@ def test_a_stop_that_ends_nothing_is_a_broken_obligation() -> None:
 
 def test_a_good_watch_passes() -> None:
     hardware = author.Hardware()
-    report = testing.check_driver(lambda: Watching(hardware), hardware=lambda: dict(hardware.made), device_names=[TASK], every=7)
+    report = testing.check_driver(lambda: Watching(hardware), hardware=lambda: dict(hardware.made), device_names=[TASK], every=15)
     assert next(check.passed for check in report.checks if check.name.startswith("stop()")) is True
 
 
@@ -208,15 +208,15 @@ class Stopping(FanDriver):
 
 
 def test_a_driver_with_a_thread() -> None:
-    testing.check_driver(FanDriver, every=5)
+    testing.check_driver(FanDriver, every=9)
 
 
 def test_a_driver_whose_thread_catches_exceptions() -> None:
-    testing.check_driver(Forgiving, every=5)
+    testing.check_driver(Forgiving, every=9)
 
 
 def test_a_driver_whose_thread_waits_for_the_contexts_stop() -> None:
-    testing.check_driver(Stopping, every=5)
+    testing.check_driver(Stopping, every=9)
 """
 
 
