@@ -31,7 +31,7 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 def rendered(folder: str) -> list[Any]:
     run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return list(yaml.safe_load_all(run.stdout))
+    return list(yaml.load_all(run.stdout, Loader=yaml.CSafeLoader))
 
 
 def overlay(name: str) -> list[Any]:

@@ -10,7 +10,7 @@ from drakit.core import capacity, device, inventory, quantity
 
 
 def load(path: pathlib.Path) -> inventory.Inventory:
-    spec = yaml.safe_load(path.read_text())
+    spec = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     shared = spec["mixins"]
     return inventory.Inventory(
         devices=tuple(map(_device, spec["devices"])),
