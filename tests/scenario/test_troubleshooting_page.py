@@ -16,7 +16,7 @@ from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
-from fakes import driver_process
+from fakes import driver_process, forked_cli
 from unit.docs import markdown
 
 pytestmark = pytest.mark.timeout(240)
@@ -45,7 +45,8 @@ def until(condition: Callable[[], bool]) -> None:
 class Node:
     """A node of a local cluster with drivers that may be stopped."""
 
-    def __init__(self, cluster: clusters.LocalCluster) -> None:
+    def __init__(self, cluster: clusters.LocalCluster, commands: forked_cli.Commands) -> None:
+        self._commands = commands
         self.api = cluster.api
         self.root = cluster.node(NODE).folder.root
         self.kubeconfig = cluster.driver_kubeconfig(NODE)
@@ -79,7 +80,7 @@ class Node:
         kubeconfig = settings.pop("kubeconfig", str(self.kubeconfig))
         command = driver_process.drakit("run", *self.options(), "--kubeconfig", kubeconfig)
         command += [word for key, value in settings.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-        return driver_process.running(command, self.root / "log")
+        return driver_process.running(command, self.root / "log", commands=self._commands)
 
     def options(self) -> list[str]:
         """The options by which each command finds the node."""
@@ -87,9 +88,9 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node(commands: forked_cli.Commands) -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
-        yield Node(cluster)
+        yield Node(cluster, commands)
 
 
 def page_events(name: str) -> set[tuple[str, ...]]:

@@ -15,7 +15,7 @@ import pytest
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from fakes import driver_process
+from fakes import driver_process, forked_cli
 
 pytestmark = pytest.mark.timeout(180)
 SECONDS = 60.0
@@ -40,6 +40,7 @@ class Machine:
     """A node on which both pods of the driver have one address for metrics, as those in the host's network do."""
 
     cluster: clusters.LocalCluster
+    commands: forked_cli.Commands
     port: int
     started: int = 0
     gaps: int = 0
@@ -57,7 +58,7 @@ class Machine:
         command += ["--family", "gpu", "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
         settings = {"node.pod_uid": uid, "serve.socket": self.root / f"{uid[-1]}.sock", "serve.address": f"127.0.0.1:{self.port}"}
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        process = driver_process.Process([*command, *words], self.root / f"{uid[-1]}.log", {})
+        process = driver_process.Process([*command, *words], self.root / f"{uid[-1]}.log", {}, self.commands)
         try:
             yield process
         finally:
@@ -122,9 +123,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def machine(commands: forked_cli.Commands) -> Iterator[Machine]:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
-        yield Machine(cluster=cluster, port=free_port())
+        yield Machine(cluster=cluster, commands=commands, port=free_port())
 
 
 def test_an_update_refuses_no_prepare_and_leaves_no_moment_without_slices(machine: Machine) -> None:
