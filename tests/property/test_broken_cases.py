@@ -11,8 +11,11 @@ from conformance import adapter
 from conformance.test_recorded_decisions import KINDS, recorded
 from drakit_cluster.objects import errors, json_types, quantity
 from drakit_cluster.objects.json_types import Json, Object
+from fakes import examples
 
-BOUNDED = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+BOUNDED = settings(
+    max_examples=examples.count(120), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 REFUSALS = (errors.BadRequestError, quantity.QuantityError)
 FIXED = {"kind", "name", "operation", "objectKind", "apiVersion"}
 Path = tuple[str | int, ...]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from drakit.core import device, inventory
 from drakit.core.slices import mixin_factoring
 from drakit.devices import machines, registry
-from fakes import slice_document
+from fakes import examples, slice_document
 from fakes.core_strategies import inventories
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples.count(50))
 @given(inventories(with_mixins=False, largest=80))
 def test_factoring_changes_nothing_but_the_form(flat: inventory.Inventory) -> None:
     made = mixin_factoring.factor(flat)
@@ -27,7 +27,7 @@ def test_factoring_changes_nothing_but_the_form(flat: inventory.Inventory) -> No
         assert max(len(item.includes), *(len(part.includes) for part in item.consumes), 0) <= device.INCLUDES_MAX
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples.count(50))
 @given(inventories(largest=40))
 def test_factoring_what_has_mixins_keeps_its_meaning(source: inventory.Inventory) -> None:
     made = mixin_factoring.factor(source)

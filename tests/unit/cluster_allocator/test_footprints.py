@@ -11,6 +11,7 @@ from drakit_cluster.scheduling.allocator.footprints import Footprint, is_plain
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
 from drakit_cluster.scheduling.allocator.pools import SliceIndex
 from drakit_cluster.scheduling.allocator.suitability import Verdicts
+from fakes import examples
 from fakes.allocation_objects import ALL_FEATURES, NODE, resource_slice
 
 READS_PATHS = [
@@ -76,7 +77,7 @@ def outcome(verdict: object) -> object:
         return str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples.count(150), deadline=None)
 @given(st.lists(device(), min_size=1, max_size=8), st.sampled_from(READS_PATHS + READS_MORE))
 def test_shared_verdicts_are_those_of_evaluation(devices: list[Object], expression: str) -> None:
     selectors = Selectors(ALL_FEATURES)

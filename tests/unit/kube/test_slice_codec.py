@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from drakit.core import capacity, device, errors, inventory, quantity, records
 from drakit.core.slices import resource_slice
 from drakit.kube import slice_codec
+from fakes import examples
 from fakes import slice_samples as samples
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "kube"
@@ -83,13 +84,13 @@ def test_every_sample_comes_back_as_it_went(page: resource_slice.Page) -> None:
     assert found == resource_slice.Published(name="s", uid="u", version="7", spec=spec)
 
 
-@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.settings(deadline=None, max_examples=examples.count(60))
 @hypothesis.given(pages)
 def test_any_page_comes_back_as_it_went(page: resource_slice.Page) -> None:
     assert slice_codec.decode(stored(slice_codec.encode(samples.spec_of(page)))).spec == samples.spec_of(page)
 
 
-@hypothesis.settings(deadline=None, max_examples=30)
+@hypothesis.settings(deadline=None, max_examples=examples.count(30))
 @hypothesis.given(pages)
 def test_nothing_empty_is_sent(page: resource_slice.Page) -> None:
     def check(value: Any, path: str) -> None:

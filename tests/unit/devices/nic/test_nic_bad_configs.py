@@ -14,6 +14,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.nic import config, driver, mock_port, settings
+from fakes import examples
 
 HEAD = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
 CLASS, CLAIM = claims.ConfigSource.CLASS, claims.ConfigSource.CLAIM
@@ -204,7 +205,9 @@ def test_what_is_right_comes_through(nics: driver.NicDriver, parameters: dict[st
     prepare(nics, (CLAIM, parameters))
 
 
-@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@hypothesis.settings(
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples.count(300)
+)
 @hypothesis.given(
     bad=strategies.sampled_from(BAD),
     before=strategies.lists(strategies.sampled_from(GOOD), max_size=2),
