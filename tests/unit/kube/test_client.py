@@ -124,6 +124,44 @@ def test_a_request_carries_method_path_query_body_and_identity(server: Server, c
     assert headers["User-Agent"] == "drakit"
 
 
+def accepting(token: str) -> collections.abc.Callable[[Answering], None]:
+    def answer(request: Answering) -> None:
+        is_known = request.headers.get("Authorization") == f"Bearer {token}"
+        answer_with(*((200, b"{}") if is_known else (401, status(401, "Unauthorized", "Unauthorized"))))(request)
+
+    return answer
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("kind", ["token", "tokenFile", "exec"])
+def test_replaced_credentials_are_read_again_when_the_old_ones_are_refused(
+    server: Server, tmp_path: pathlib.Path, kind: str, method: str
+) -> None:
+    file, login = tmp_path / "token", {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}
+    script = f"""printf '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})\""""
+
+    def write(token: str) -> None:
+        file.write_text(token)
+        users: dict[str, dict[str, object]] = {
+            "token": {"token": token},
+            "tokenFile": {"tokenFile": str(file)},
+            "exec": {"exec": {**login, "args": ["-c", script]}},
+        }
+        write_kubeconfig(tmp_path, server.url, **users[kind])
+
+    write("first")
+    server.answer = accepting("first")
+    with contextlib.closing(client.connect(tmp_path / "config")) as connection:
+        connection.request(method, "/thing")
+        write("second")
+        server.answer = accepting("second")
+        connection.request(method, "/thing")
+        assert len(server.asked) == 3
+        server.answer = accepting("third")
+        assert refusal(connection).status == 401
+        assert len(server.asked) == 4, "a login program does not run for every refused request"
+
+
 def test_a_refusal_keeps_status_reason_and_message(server: Server, connection: client.Client) -> None:
     server.answer = answer_with(409, status(409, "Conflict", "the object\nhas been modified"))
     error = refusal(connection)
