@@ -144,7 +144,7 @@ class CrashNode:
         """A new process of the driver."""
         self.driver = self.driver_type(self.hardware)
         self.offered = offered = inventory_cache.InventoryCache(
-            self.driver, lambda: held_devices.held(self.journal.entries(), POOL, self.boot_id)
+            self.driver, lambda: held_devices.held(self.journal.held_devices(self.boot_id), POOL)
         )
         offered.refresh()
         self.engine = started = engine.Engine(

@@ -58,6 +58,9 @@ class Journal(Protocol):
         access, which never blocks and would hide the others.
         """
 
+    def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
+        """Return the device of each grant of a boot without admin access, oldest claim first. Nothing else of the claims is read."""
+
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         """Return the intents of a device's grants, oldest claim first. The cost grows only with that device's grants."""
 

@@ -94,6 +94,11 @@ class Journal:
         with self._reader() as database:
             return tuple(codec.holding(*row) for row in store.holders(database, pool, devices, shares))
 
+    def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
+        """Return the device of each grant that was made in a boot, without admin access, oldest claim first. Raise JournalError."""
+        with self._reader() as database:
+            return tuple(codec.held_device(*row) for row in store.held_devices(database, boot_id))
+
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         """Return the intents of one device's grants, oldest claim first. Raise JournalError."""
         with self._reader() as database:

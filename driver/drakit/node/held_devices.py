@@ -40,15 +40,13 @@ class Displaced:
         return f"{self.device.name}: {self.reason}{_WITHHELD}"
 
 
-def held(entries: Iterable[lifecycle.Entry], pool: str, boot_id: str) -> Holdings:
-    """Return the devices of the node's own pools that claims of this boot hold. Admin access holds nothing."""
-    by_name: dict[str, tuple[devices.Device, tuple[claims.ClaimRef, ...]]] = {}
-    for entry in entries:
-        for grant in entry.grants if entry.boot_id == boot_id else ():
-            if not grant.admin_access and names.is_pool_of_node(grant.pool, pool):
-                device, holders = by_name.get(grant.device.name, (grant.device, ()))
-                by_name[device.name] = device, tuple(dict.fromkeys((*holders, entry.claim)))
-    return by_name
+def held(journaled: Iterable[lifecycle.HeldDevice], node_pool: str) -> Holdings:
+    """Return those of the journal's held devices that are in the node's own pools, as they were granted first."""
+    by_name: dict[str, tuple[devices.Device, dict[claims.ClaimRef, None]]] = {}
+    for device, pool, claim in journaled:
+        if names.is_pool_of_node(pool, node_pool):
+            by_name.setdefault(device.name, (device, {}))[1][claim] = None
+    return {name: (device, tuple(holders)) for name, (device, holders) in by_name.items()}
 
 
 def displaced(

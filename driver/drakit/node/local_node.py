@@ -133,7 +133,7 @@ class LocalNode:
         )
 
     def _held(self) -> held_devices.Holdings:
-        return held_devices.held(self.journal.entries(edits=False), self.identity.pool, self.identity.boot_id)
+        return held_devices.held(self.journal.held_devices(self.identity.boot_id), self.identity.pool)
 
     @classmethod
     def open(
