@@ -168,7 +168,7 @@ def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.Gp
 
 @pytest.mark.parametrize("terms", [settings.NOT_SHARED, settings.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"])
 @pytest.mark.parametrize("step", ["after create_gpu_instance", "before create_compute_instance"])
-def test_what_a_lost_claim_began_to_make_is_offered_alone_and_the_next_claim_completes_it(
+def test_what_a_lost_claim_began_to_make_is_completed_by_the_next_claim(
     tmp_path: pathlib.Path, made: pathlib.Path, terms: settings.SharePolicy, step: str
 ) -> None:
     resources = gpu_driver.HostResources(made=instances.MarkerStore(folder=made))
