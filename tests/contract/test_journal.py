@@ -9,7 +9,6 @@ import pytest
 
 from drakit.core import claim, device, errors, lifecycle, ports
 from drakit.journal import journal as real
-from drakit.node import stale_entries
 from fakes import journal as fake
 from fakes import journal_samples as samples
 
@@ -151,8 +150,13 @@ def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
 
 
 @pytest.mark.parametrize("state", list(lifecycle.State))
-def test_a_forgotten_claim_is_absent_whatever_its_state(journal: stale_entries.Journal, state: lifecycle.State) -> None:
+def test_a_forgotten_claim_is_absent_whatever_its_state(journal: ports.Journal, state: lifecycle.State) -> None:
     bring_to(journal, state)
+    before = journal.entries()
+    for other in {*lifecycle.State} - {state}:
+        journal.forget(samples.uid(1), state=other)
+    assert journal.entries() == before
+    journal.forget(samples.uid(1), state=state)
     journal.forget(samples.uid(1))
     assert (journal.entry(samples.uid(1)), journal.entries()) == (None, ())
     journal.begin(samples.entry(1))

@@ -91,9 +91,9 @@ class SteppingJournal(journal.MemoryJournal):
         super().begin_unprepare(uid)
         self._step("after begin_unprepare")
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
         self._step("before forget")
-        super().forget(uid)
+        super().forget(uid, state=state)
         self._step("after forget")
 
     def finish_unprepare(self, uid: names.ClaimUid) -> None:

@@ -99,9 +99,16 @@ class MemoryJournal:
             del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def rebuilt_by_hand(self) -> bool:
+        self._lost = None
+        return True
+
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
         with self._lock:
-            self._entries.pop(uid, None)
+            entry = self._entries.get(uid)
+            if entry is None or state not in (None, entry.state):
+                return
+            del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 
     def notes(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:

@@ -79,6 +79,9 @@ class Journal(Protocol):
     def finish_unprepare(self, uid: names.ClaimUid) -> None:
         """Delete an unpreparing claim."""
 
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
+        """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that."""
+
 
 class Notebook(Protocol):
     """The driver's own state (drakit.journal): notes, which are deleted with their claim, and taints, which belong to a boot. Durable on return."""

@@ -189,10 +189,13 @@ def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> Non
     connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
 
 
-def forget(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
-    """Delete a claim in any state, if it is there. A trigger keeps the sum of digests."""
-    connection.execute("DELETE FROM grants WHERE claim = (SELECT seq FROM claims WHERE uid = ?)", (uid,))
-    connection.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+def forget(connection: sqlite3.Connection, uid: names.ClaimUid, state: lifecycle.State | None = None) -> None:
+    """Delete a claim if it is there, and in this state where one is given. A trigger keeps the sum of digests."""
+    row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
+    if row is None or (state is not None and row[1] != state.value):
+        return
+    connection.execute("DELETE FROM grants WHERE claim = ?", row[:1])
+    connection.execute("DELETE FROM claims WHERE seq = ?", row[:1])
 
 
 class _Moving(NamedTuple):

@@ -24,7 +24,9 @@ from urllib3 import connection as connections
 
 from drakit.core import errors, records
 from drakit.kube import access, transport
-from drakit.telemetry import secrets
+from drakit.telemetry import logs, secrets
+
+_log = logs.get_logger(__name__)
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
@@ -167,7 +169,14 @@ class Client:
         self._access.pools.clear()
 
     def _send(
-        self, method: str, target: str, deadline: float, content: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        target: str,
+        deadline: float,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_repeated: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         """Return the answer with an unread body. Raise ApiError for an error status, and the errors of urllib3."""
         seconds = max(deadline - time.monotonic(), 0.001)
@@ -185,8 +194,8 @@ class Client:
         if _OK <= answer.status < _MULTIPLE_CHOICES:
             return answer
         with contextlib.closing(answer):
-            if answer.status == http.HTTPStatus.UNAUTHORIZED and self._is_logged_in_again(used):
-                return self._send(method, target, deadline, content, headers)
+            if answer.status == http.HTTPStatus.UNAUTHORIZED and not is_repeated and self._is_logged_in_again(used):
+                return self._send(method, target, deadline, content, headers, is_repeated=True)
             raise _refusal(answer.status, answer.reason or "", _read(answer, _ERROR_BODY_MAX, is_cut=True))
 
     def _is_logged_in_again(self, refused: access.Access) -> bool:
@@ -196,11 +205,16 @@ class Client:
                 return True
             if self._log_in is None or time.monotonic() - self._logged_in_at < LOGIN_SECONDS:
                 return False
-            self._logged_in_at = time.monotonic()
             try:
-                self._use(self._log_in())
-            except errors.SettingsError:
+                renewed = self._log_in()
+            except errors.SettingsError as error:
+                _log.warning("configuration not read again after a refusal", error=str(error))
                 return False
+            finally:
+                self._logged_in_at = time.monotonic()
+            if renewed.server != refused.server:
+                return False  # Another cluster may have other objects of the same names.
+            self._use(renewed)
             refused.pools.clear()
             return True
 

@@ -248,7 +248,7 @@ class Node:
     def _node_state(self) -> restorer.NodeState:
         """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
         if self._as_published is None:
-            self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list())
+            self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list(), self.local.identity.pool)
         return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
 
     def _retry_recovery(self) -> None:

@@ -162,6 +162,25 @@ def test_replaced_credentials_are_read_again_when_the_old_ones_are_refused(
         assert len(server.asked) == 4, "a login program does not run for every refused request"
 
 
+def test_a_request_is_not_repeated_on_another_server(server: Server, tmp_path: pathlib.Path) -> None:
+    server.answer = accepting("another")
+    with contextlib.closing(client.connect(write_kubeconfig(tmp_path, server.url))) as connection:
+        (tmp_path / "token").write_text("another")
+        write_kubeconfig(tmp_path, server.url.replace("127.0.0.1", "localhost"), tokenFile=str(tmp_path / "token"))
+        assert refusal(connection).status == 401
+    assert len(server.asked) == 1
+
+
+def test_a_configuration_that_cannot_be_read_again_is_logged(
+    server: Server, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answer = accepting("another")
+    with contextlib.closing(client.connect(write_kubeconfig(tmp_path, server.url))) as connection:
+        (tmp_path / "config").write_text("[")
+        assert refusal(connection).status == 401
+    assert "configuration not read again after a refusal" in capsys.readouterr().err
+
+
 def test_a_refusal_keeps_status_reason_and_message(server: Server, connection: client.Client) -> None:
     server.answer = answer_with(409, status(409, "Conflict", "the object\nhas been modified"))
     error = refusal(connection)

@@ -52,13 +52,15 @@ class Marker:
         self._write(instance.id)
 
     def _write(self, instance_id: int | None) -> None:
-        if self.file is None:
+        if self.file is None or self.is_of(instance_id):
             return
         try:
             self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            new = self.file.with_name(f".{self.file.name}.new")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(self._content(instance_id), stream)
+            new.replace(self.file)
         except OSError as error:
             detail = f"its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error

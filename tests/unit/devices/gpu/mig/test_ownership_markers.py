@@ -197,6 +197,25 @@ def test_what_a_pod_of_a_lost_claim_may_use_is_given_to_no_other_claim(node: gpu
     node.journal.clear()
     node.restart()
     with pytest.raises(
-        errors.DeviceBusyError, match="its journal lost; once no pod uses it, release it with: drakit unprepare --unclaimed"
+        errors.DeviceBusyError, match="its journal lost; once no pod uses it, release it with: drakit unprepare --unclaimed --yes"
     ):
         node.driver.plan(node.grant(NAME))
+
+
+def test_what_a_lost_claim_began_to_make_bears_the_drivers_mark(node: gpu_node.GpuNode) -> None:
+    planned(node, "after create_gpu_instance")
+    node.journal.clear()
+    node.restart()
+    (left,) = node.driver.unclaimed()
+    assert left.is_marked
+    node.driver.reclaim(left)
+    assert node.instances() == []
+
+
+def test_what_is_made_for_a_recalled_intent_gets_a_marker(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    kept = node.grant(NAME)
+    recalled = dataclasses.replace(kept, intent=node.driver.recall(kept))
+    prepared = node.driver.prepare(recalled)
+    assert len(list(made.iterdir())) == 1
+    node.driver.unprepare(dataclasses.replace(recalled, record=prepared.record))
+    assert (node.instances(), list(made.iterdir())) == ([], [])
