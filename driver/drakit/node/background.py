@@ -88,7 +88,7 @@ class BackgroundServices:
         self._binding: binding.Binding | None = None
         self._started = False
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
-        self._displaced: frozenset[str] = frozenset()
+        self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
     def start(self) -> None:
         """Start the services. Raise the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
@@ -163,13 +163,14 @@ class BackgroundServices:
 
     def displaced(self, gone: Mapping[str, held_devices.Displaced]) -> None:
         """Log each newly displaced device, and send an Event to the users of the claims that hold it."""
-        for name in gone.keys() - self._displaced:
+        found = frozenset((name, entry.is_withheld) for name, entry in gone.items())
+        for name, is_withheld in found - self._displaced:
             entry = gone[name]
+            event = "device withheld under a claim" if is_withheld else "device changed under a claim"
             for claim in entry.claims:
-                _log.warning("device changed under a claim", claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
-                event = contexts.Event(reason=held_devices.EVENT_REASON, message=entry.message)
-                self._local.context.record_event(claim, event)
-        self._displaced = frozenset(gone)
+                _log.warning(event, claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
+                self._local.context.record_event(claim, entry.event)
+        self._displaced = found
 
     def wake(self) -> None:
         """Request a discovery now."""

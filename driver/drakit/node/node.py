@@ -287,7 +287,7 @@ class Node:
             if reason:
                 _log.info("hardware ready")
             pool, offered = self.local.identity.pool, self.local.offered
-            changed = {name: entry.reason for name, entry in offered.displaced.items()}
+            changed = {name: entry.reason for name, entry in offered.displaced.items() if not entry.is_withheld}
             self.health.discovered({device.name: device.pool_on(pool) for device in offered.flat.devices}, changed)
             self.background.displaced(offered.displaced)
             if self._is_serving:
